@@ -1,0 +1,61 @@
+"""The command line. Modules here import nothing heavy at the top, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from parity.cli.diff import diff
+from parity.cli.demo import demo
+from parity.cli.golden import dump_golden, inspect
+from parity.cli.run import run
+from parity.errors import ParityError
+
+
+class CommandGroup(click.Group):
+    """Lists commands in the order of use, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order they were added."""
+        return list(self.commands)
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="parity-harness")
+def cli(debug: bool) -> None:
+    """Golden tensors, comparison and gates for speculative decoding on accelerators.
+
+    A reference says what is true, the device says what it got, and parity says where the two first
+    part, why, and whether that matters.
+
+    Exit codes: 0 pass, 1 a gate failed, 2 wrong usage or unreadable input, 3 inconclusive.
+    """
+
+
+for command in (dump_golden, run, diff, demo, inspect):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point: one sentence for every error a user can mend, and the design's exit codes."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.exceptions.Abort:
+        _end("interrupted; nothing was left half-written", 130)
+    except click.ClickException as error:
+        where = getattr(error, "ctx", None)
+        _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
+    except ParityError as error:
+        if debug:
+            raise
+        _end(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _end("interrupted; nothing was left half-written", 130)
+
+
+def _end(sentence: str, code: int) -> None:
+    click.echo(f"parity: {sentence}", err=True)
+    sys.exit(code)

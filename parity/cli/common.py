@@ -1,0 +1,105 @@
+"""Defaults and options that several commands share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parity.errors import UsageError
+
+stage_option = click.option(
+    "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
+)
+golden_option = click.option(
+    "--golden", type=click.Path(path_type=Path), help="Golden folder; the newest one by default."
+)
+device_option = click.option(
+    "--device", "device_name", default="numpy", show_default=True, help="numpy, or package.module:factory."
+)
+mode_option = click.option(
+    "--mode",
+    type=click.Choice(["chained", "local"]),
+    default="chained",
+    show_default=True,
+    help="chained: errors travel downstream; local: every stage starts from the golden's input.",
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["bfloat16", "float32"]),
+    default="bfloat16",
+    show_default=True,
+    help="Precision the device computes in.",
+)
+json_option = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as JSON to this file."
+)
+
+
+def home() -> Path:
+    """Where dumps go by default: $PARITY_HOME or ./.parity."""
+    return Path(os.environ.get("PARITY_HOME", ".parity"))
+
+
+def fresh(kind: str, name: str) -> Path:
+    """A new folder name under `home()`; `kind` is goldens or runs."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    return home() / kind / f"{stamp}-{name}"
+
+
+def tiny(part: str) -> Path:
+    """A part of the tiny pair that ships with the project: target, drafter, prompts/chat.jsonl.
+
+    Raises:
+        UsageError: the fixtures are not installed.
+    """
+    spec = find_spec("fixtures")
+    if spec is None or spec.origin is None:
+        raise UsageError("the tiny pair (fixtures/) is not installed; name --target, --drafter and --prompts")
+    return Path(spec.origin).parent / "tiny" / part
+
+
+def open_golden(folder: Path | None):
+    """Open the named golden, or the newest.
+
+    Raises:
+        UsageError: there is none, or the folder is a device's run.
+    """
+    from parity.golden.store import Dump, newest
+
+    folder = folder or newest(home() / "goldens")
+    if folder is None:
+        raise UsageError(f"no golden in {home() / 'goldens'}; make one with `parity dump-golden`, or name --golden DIR")
+    dump = Dump(folder)
+    if dump.manifest.kind != "golden":
+        raise UsageError(f"{folder} is a device's run, not a golden; a golden comes from a reference only")
+    return dump
+
+
+def write_json(path: Path | None, value: Any) -> None:
+    """Write a result beside what is printed."""
+    if path is not None:
+        try:
+            path.write_text(json.dumps(value, indent=1, default=str) + "\n")
+        except OSError as error:
+            raise UsageError(f"--json {path} cannot be written ({error.strerror})") from None
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on standard error; silent when that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=f"{what} {name}")

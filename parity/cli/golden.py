@@ -1,0 +1,62 @@
+"""`parity dump-golden` and `parity inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.common import fresh, json_option, progress, stage_option, tiny, write_json
+
+folder = click.Path(path_type=Path)
+
+
+@click.command("dump-golden")
+@click.option("--target", type=folder, metavar="CKPT", help="Target checkpoint folder; the tiny pair's by default.")
+@click.option("--drafter", type=folder, metavar="CKPT", help="Drafter checkpoint folder; the tiny pair's by default.")
+@click.option("--prompts", type=folder, metavar="FILE", help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.")
+@click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
+@click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
+@stage_option
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
+@click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
+@json_option
+def dump_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, json_file) -> None:
+    """Dump the references' tensors, stage by stage: the golden a device is held against."""
+    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out)
+    from reports.terminal import print_dump
+
+    write_json(json_file, print_dump(made))
+
+
+def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None):
+    """Run the references; the opened golden."""
+    from parity.cli.wiring import references
+    from parity.golden.store import Dump
+
+    produce = references(threads)
+    with progress("golden") as bar:
+        made = produce.dump_golden(
+            produce.Request(
+                target=target or tiny("target"),
+                drafter=drafter or tiny("drafter"),
+                prompts=prompts or tiny("prompts/chat.jsonl"),
+                k=k,
+                max_new_tokens=max_new_tokens,
+                stages=stages,
+                out=out or fresh("goldens", (target or tiny("target")).name),
+                progress=bar,
+            )
+        )
+    return Dump(made)
+
+
+@click.command()
+@click.argument("directory", type=folder, metavar="DIR")
+@json_option
+def inspect(directory, json_file) -> None:
+    """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
+    from parity.golden.store import Dump
+    from reports.terminal import print_dump
+
+    write_json(json_file, print_dump(Dump(directory), stages=True))

@@ -1,0 +1,64 @@
+"""The only place where the instrument meets references and devices: by name, when a command needs them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from parity.errors import UsageError
+from parity.golden.manifest import Model
+from parity.golden.store import Dump
+from parity.seam import Device
+
+ENGINES = ("numpy",)
+
+
+def references(threads: int) -> ModuleType:
+    """The golden's producer, `references.dump`, computing on this many threads.
+
+    Raises:
+        UsageError: torch or transformers is not installed.
+    """
+    try:
+        import_module("torch").set_num_threads(threads)
+        return import_module("references.dump")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
+        ) from None
+
+
+def device(name: str, golden: Dump, precision: str) -> Device:
+    """Build the device for a golden's case: `numpy`, or `package.module:factory`.
+
+    A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`.
+
+    Raises:
+        UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
+    """
+    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    if not factory:
+        known = ", ".join(ENGINES)
+        raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
+    try:
+        build = getattr(import_module(module), factory)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    model = golden.manifest.model
+    options = {"engine": name} if name in ENGINES else {}
+    target, drafter = _same_checkpoints(golden, model)
+    return build(target=target, drafter=drafter, k=golden.manifest.case.k, precision=precision, **options)
+
+
+def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
+    """The golden's checkpoints, still what they were when it was dumped."""
+    from parity.golden.provenance import checkpoint
+
+    for part in (model.target, model.drafter):
+        now = checkpoint(Path(part.path))
+        for field in ("config_digest", "weights_digest"):
+            if getattr(now, field) != getattr(part, field):
+                what = field.removesuffix("_digest")
+                raise UsageError(f"{part.path}: its {what} changed since {golden.folder} was dumped; dump it again")
+    return Path(model.target.path), Path(model.drafter.path)

@@ -1,0 +1,158 @@
+"""The comparator: a device's run held against a golden, structure before values, every gate joined by AND."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.compare.apart import Flips
+from parity.compare.judge import judge_choices, judge_exact, judge_numbers
+from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, join
+from parity.compare.rows import StageRows, order, stage_rows
+from parity.compare.structure import Finding, check_structure
+from parity.errors import UsageError
+from parity.golden.manifest import PromptCase
+from parity.golden.store import Dump
+from parity.policy import Policy, Row
+from parity.stages import Named, matches, select
+
+SCORES = {
+    "target.tokens": "target.logits",
+    "verify.tokens": "verify.logits",
+    "drafter.draft_tokens": "drafter.logits",
+    "experts": "router_logits",
+}
+"""The stage that a choice is made from."""
+
+
+def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), strict: bool = False) -> Report:
+    """Judge every selected stage of a run.
+
+    Raises:
+        UsageError: the run is not one over this golden, the two share source, or the policy does not fit.
+    """
+    _comparable(golden, run)
+    _fits(policy, golden)
+    names = select(globs, golden.manifest.stages)
+    findings = check_structure(golden, run, names)
+    flips = Flips(golden, run)
+    mode = run.manifest.case.mode
+    results = []
+    for name in names:
+        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
+        results.append(result)
+        findings += found
+    findings += _generation(golden, run)
+    verdict = join([result.verdict for result in results] + [FAIL for _ in findings])
+    acceptance = _acceptance(golden, run)
+    return Report(
+        device=run.manifest.producer.name,
+        precision=run.manifest.case.precision,
+        mode=mode,
+        policy=policy.name,
+        golden=str(golden.folder),
+        run=str(run.folder),
+        stages=tuple(results),
+        findings=tuple(findings),
+        acceptance=acceptance,
+        first=_first(golden, results, findings),
+        verdict=verdict,
+        reproduce=f"parity diff {run.folder} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
+        strict=strict,
+    )
+
+
+def _stage(golden: Dump, run: Dump, named: Named, row: Row, flips: Flips) -> tuple[StageResult, list[Finding]]:
+    """One stage over all prompts; inconclusive where no tensor could be compared."""
+    rows = stage_rows(golden, run, named)
+    if rows is None or not len(rows.golden):
+        empty = StageResult(named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, rows=0)
+        return empty, []
+    if row.judge == "exact":
+        return judge_exact(rows, row), []
+    if row.judge in ("noise", "relative"):
+        return judge_numbers(rows, flips.apart(rows), row)
+    return judge_choices(rows, _scores(golden, run, named), flips.apart(rows), row), []
+
+
+def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
+    """The scores behind a stage of choices: the golden's, and the run's where it recorded them."""
+    prefix, last = named.name.rsplit(".", 1)
+    scores = SCORES.get(named.name) or f"{prefix}.{SCORES[last]}"
+    if scores not in golden.manifest.stages:
+        return None
+    if scores in run.manifest.stages:
+        return stage_rows(golden, run, golden.declared[scores])
+    return stage_rows(golden, golden, golden.declared[scores], device="float32", mode=run.manifest.case.mode)
+
+
+def _comparable(golden: Dump, run: Dump) -> None:
+    """Same case, same checkpoints, and no source in common."""
+    true, seen = golden.manifest, run.manifest
+    if seen.kind != "run":
+        raise UsageError(f"{run.folder} is a golden; the device's side of a comparison is a run folder")
+    if (seen.case.k, seen.case.max_new_tokens) != (true.case.k, true.case.max_new_tokens) or [
+        prompt.ids for prompt in seen.case.prompts
+    ] != [prompt.ids for prompt in true.case.prompts]:
+        raise UsageError(f"{run.folder} was made over other prompts, K or token budget than {golden.folder}")
+    for part in ("target", "drafter"):
+        ours, theirs = getattr(true.model, part), getattr(seen.model, part)
+        if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
+            raise UsageError(f"{run.folder} ran another {part} checkpoint than {golden.folder} was dumped from")
+    shared = set(true.producer.modules) & set(seen.producer.modules)
+    if shared:
+        raise UsageError(f"golden and device share source ({sorted(shared)[0]}): such a golden cannot judge it")
+
+
+def _fits(policy: Policy, golden: Dump) -> None:
+    """A policy row that matches no stage is a mistake, not a comment."""
+    for row in policy.rows:
+        if not any(matches(row.stages, name) for name in golden.declared):
+            raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
+
+
+def _generation(golden: Dump, run: Dump) -> list[Finding]:
+    """In float32 a free run emits the reference's tokens with the reference's acceptance, exactly."""
+    if run.manifest.case.precision != "float32":
+        return []
+    pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
+    return [
+        Finding("generation", "accept.emitted", number, 0, f"prompt {true.id}: the free run emits other tokens or counts")
+        for number, (true, seen) in enumerate(pairs)
+        if true.generation != seen.generation
+    ]
+
+
+def _acceptance(golden: Dump, run: Dump) -> Acceptance:
+    true, seen = golden.manifest.case.prompts, run.manifest.case.prompts
+    return Acceptance(
+        reference=_mean(true, "acceptance_length"),
+        device=_mean(seen, "acceptance_length"),
+        accepted_reference=_mean(true, "accepted_drafts"),
+        accepted_device=_mean(seen, "accepted_drafts"),
+        rounds_reference=sum(len(prompt.generation.acceptance_length) for prompt in true),
+        rounds_device=sum(len(prompt.generation.acceptance_length) for prompt in seen),
+        same_prompts=sum(a.generation.emitted == b.generation.emitted for a, b in zip(true, seen, strict=True)),
+        prompts=len(true),
+    )
+
+
+def _mean(prompts: Sequence[PromptCase], field: str) -> float:
+    """Mean over all verify rounds of all prompts; 0 where there was no round."""
+    values = [value for prompt in prompts for value in getattr(prompt.generation, field)]
+    return float(np.mean(values)) if values else 0.0
+
+
+def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
+    """The earliest failure: by round, then along the dataflow, then by prompt."""
+    places = [result.first for result in results if result.verdict == FAIL and result.first is not None]
+    places += [
+        Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)
+        for found in findings
+        if found.stage in golden.declared
+    ]
+    rank = order(golden)
+    return min(
+        places, key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt), default=None
+    )

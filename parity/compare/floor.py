@@ -1,0 +1,25 @@
+"""The noise floor of a row: what bfloat16 alone costs there, and never less than half a ULP."""
+
+from __future__ import annotations
+
+import numpy as np
+
+HALF_ULP = 2.0**-9 / np.sqrt(3.0)
+"""Relative RMS error of one rounding to bfloat16 (8 significant bits): uniform over half a ULP, at the
+lower end of a binade. A floor below it is one lucky rounding (an embedding is exact), not a bound."""
+
+
+def row_floors(floor: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Robust relative floors per row [R] from the bfloat16 reference's relative row errors [R].
+
+    A row's floor is its own, the typical (median) row's, or half a ULP, whichever is largest: rows of
+    one stage round alike, so a row below the median was lucky. Rows set apart do not enter the median.
+    """
+    typical = float(np.median(floor[~apart])) if (~apart).any() else 0.0
+    return np.maximum(np.maximum(floor, typical), HALF_ULP)
+
+
+def ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:
+    """Pooled error over pooled floor: relative row errors [R] weighted by the rows' squared norms."""
+    total = float((floor**2 * weight).sum())
+    return float(np.sqrt((error**2 * weight).sum() / total)) if total > 0 else 0.0

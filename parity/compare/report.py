@@ -1,0 +1,111 @@
+"""What a comparison found: one line per stage, the findings, and the verdict they join to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from parity.compare.structure import Finding
+
+PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
+_RANK = {PASS: 0, WARN: 1, INCONCLUSIVE: 2, FAIL: 3}
+
+
+def join(verdicts) -> str:
+    """The worst of several verdicts: gates are joined by AND."""
+    return max(verdicts, key=_RANK.__getitem__, default=INCONCLUSIVE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a golden something shows."""
+
+    stage: str
+    layer: int | None
+    prompt: int
+    round: int
+    position: int | None = None
+    head: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.stage, f"prompt {self.prompt}", f"round {self.round}"]
+        parts += [f"position {self.position}"] if self.position is not None else []
+        parts += [f"head {self.head}"] if self.head is not None else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One stage over all prompts and rounds.
+
+    Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
+    the unit of its bound (x noise, or plain relative error). Choices count rows by verdict.
+    """
+
+    stage: str
+    family: str
+    layer: int | None
+    judge: str
+    verdict: str
+    reason: str
+    rows: int
+    rows_apart: int = 0
+    relative_l2: float | None = None
+    floor_l2: float | None = None
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    cosine: float | None = None
+    x: dict[str, float] = field(default_factory=dict)
+    bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    topk: dict[int, float] = field(default_factory=dict)
+    choices: dict[str, int] = field(default_factory=dict)
+    largest_regret: float | None = None
+    first: Place | None = None
+
+    @property
+    def error(self) -> float:
+        """The largest statistic, as the table shows it."""
+        return max(self.x.values(), default=0.0)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Mean tokens per verify round, bonus included, and how many prompts emit the golden's tokens."""
+
+    reference: float
+    device: float
+    accepted_reference: float
+    accepted_device: float
+    rounds_reference: int
+    rounds_device: int
+    same_prompts: int
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole comparison."""
+
+    device: str
+    precision: str
+    mode: str
+    policy: str
+    golden: str
+    run: str
+    stages: tuple[StageResult, ...]
+    findings: tuple[Finding, ...]
+    acceptance: Acceptance
+    first: Place | None
+    verdict: str
+    reproduce: str
+    strict: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass (or warn), 1 fail, 3 inconclusive; a warning is a failure under --strict."""
+        failed = self.verdict == FAIL or (self.strict and self.verdict == WARN)
+        return 1 if failed else {INCONCLUSIVE: 3}.get(self.verdict, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {**asdict(self), "exit_code": self.exit_code}

@@ -1,0 +1,122 @@
+"""Golden, device and floor side by side: the rows of one stage, all prompts and rounds in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.golden.manifest import PromptCase, Variant
+from parity.golden.store import Dump
+from parity.stages import Named, dataflow
+
+FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """Rows of one stage over all prompts and rounds, R in all.
+
+    `golden`, `device` and `floor` are [R, ...]; `prompt`, `round` and `position` label each row ([R],
+    int64; a position is the row's absolute place in its sequence). `floor` is None for exact stages.
+    """
+
+    named: Named
+    golden: np.ndarray
+    device: np.ndarray
+    floor: np.ndarray | None
+    prompt: np.ndarray
+    round: np.ndarray
+    position: np.ndarray
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where the rows of each round sit in the sequence, from what the golden emitted.
+
+    `length[r]` is the target's cache length after round r, `emitted[r]` the tokens of round r.
+    """
+
+    prompt: int
+    emitted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, case: PromptCase) -> Clock:
+        """The clock of a prompt's generation."""
+        return cls(len(case.ids), (1, *case.generation.acceptance_length))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in all, prefill included."""
+        return len(self.emitted)
+
+    def length(self, round_: int) -> int:
+        """Target rows in the cache after this round."""
+        return self.prompt + sum(self.emitted[1 : round_ + 1])
+
+    def first(self, stage: str, round_: int, start: int) -> int:
+        """Absolute position of a stage's first row; `start` is the first stored row of a cache stage."""
+        side = stage.split(".", 1)[0]
+        if side == "kv":
+            return start
+        if round_ == 0:
+            return 0
+        if side != "drafter":
+            return self.length(round_ - 1)
+        if stage in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens"):
+            return self.length(round_ - 1) - 1
+        return self.length(round_ - 1) - self.emitted[round_ - 1]
+
+
+def stage_rows(
+    golden: Dump, run: Dump, named: Named, *, device: Variant | None = None, mode: str | None = None
+) -> StageRows | None:
+    """Collect the rounds of one stage whose shapes agree; None where there is none.
+
+    Cache stages contribute the rows that changed since the round before on any of the sides.
+    `device` names another variant of `run` than its own precision, `mode` another floor than its own.
+    """
+    case = run.manifest.case
+    sides = [(golden, "float32"), (run, device or case.precision)]
+    sides += [] if named.stage.exact else [(golden, FLOOR[mode or case.mode])]
+    parts: list[list[np.ndarray]] = [[] for _ in sides]
+    labels: list[np.ndarray] = []
+    for prompt, prompt_case in enumerate(golden.manifest.case.prompts):
+        clock = Clock.of(prompt_case)
+        for round_ in range(clock.rounds):
+            found = _together(sides, named, prompt, round_)
+            if found is not None:
+                start, tensors = found
+                for part, tensor in zip(parts, tensors, strict=True):
+                    part.append(tensor)
+                position = clock.first(named.name, round_, start) + np.arange(len(tensors[0]))
+                labels.append(np.stack([np.full_like(position, prompt), np.full_like(position, round_), position]))
+    if not labels:
+        return None
+    joined = [np.concatenate(part) for part in parts]
+    prompts, rounds, positions = np.concatenate(labels, axis=1)
+    return StageRows(named, joined[0], joined[1], None if named.stage.exact else joined[2], prompts, rounds, positions)
+
+
+def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[np.ndarray]] | None:
+    """The same rows of every side, and the first one's number; None unless all are there with one shape."""
+    places = [(variant, prompt, round_, named.name) for _, variant in sides]
+    if not all(place in dump.rows for (dump, _), place in zip(sides, places, strict=True)):
+        return None
+    starts = [dump.rows[place].start for (dump, _), place in zip(sides, places, strict=True)]
+    start = min(starts)
+    if max(starts) == start:
+        tensors = [dump.stored(*place) for (dump, _), place in zip(sides, places, strict=True)]
+    else:
+        tensors = [dump.contents(*place)[start:] for (dump, _), place in zip(sides, places, strict=True)]
+    return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
+
+
+def order(golden: Dump) -> dict[tuple[bool, str], int]:
+    """(is it a verify round, stage) to its place in that kind of round's dataflow."""
+    found = {}
+    for verify in (False, True):
+        for place, named in enumerate(dataflow(golden.declared.values(), int(verify))):
+            found[verify, named.name] = place
+    return found

@@ -1,0 +1,98 @@
+"""Structure before values: what is missing, surplus, misshapen, not finite or constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from parity.compare.rows import FLOOR, Clock, StageRows
+from parity.golden.store import Dump
+from parity.metrics import PairMetrics
+from parity.stages import Named, dataflow
+
+FLOATING = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong whatever the values: always a failure.
+
+    Args:
+        kind: missing, surplus, empty, shape, axes, dtype, non-finite, constant or generation.
+        stage: full stage name.
+        prompt: prompt number.
+        round: round number.
+        message: one sentence.
+    """
+
+    kind: str
+    stage: str
+    prompt: int
+    round: int
+    message: str
+
+
+def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Finding]:
+    """Hold the run's tensors against the golden's declared stages, prompt by prompt and round by round."""
+    wanted = set(names)
+    found = list(_declared(golden, run, wanted))
+    for prompt, case in enumerate(golden.manifest.case.prompts):
+        for round_ in range(Clock.of(case).rounds):
+            for named in dataflow(golden.declared.values(), round_):
+                if named.name in wanted:
+                    found += _tensor(golden, run, named, prompt, round_)
+    return found
+
+
+def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
+    """The stage lists themselves, and tensors that no golden round accounts for."""
+    precision = run.manifest.case.precision
+    for name in sorted(wanted - set(run.manifest.stages)):
+        yield Finding("missing", name, 0, 0, f"the run does not declare {name}")
+    for name in sorted(set(run.manifest.stages) - set(golden.manifest.stages)):
+        yield Finding("surplus", name, 0, 0, f"the run has {name}, the golden lacks it")
+    for variant, prompt, round_, name in run.rows:
+        if name in wanted and ("float32", prompt, round_, name) not in golden.rows:
+            yield Finding("surplus", name, prompt, round_, f"the golden has no {name} in round {round_}")
+        if variant != precision:
+            yield Finding("dtype", name, prompt, round_, f"{name} is recorded as {variant} in a {precision} run")
+
+
+def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> Iterator[Finding]:
+    """One tensor of both sides, by their manifests; the first thing wrong with it."""
+
+    def finding(kind: str, message: str) -> Finding:
+        return Finding(kind, named.name, prompt, round_, f"{named.name} {message} (prompt {prompt}, round {round_})")
+
+    true = golden.rows.get(("float32", prompt, round_, named.name))
+    seen = run.rows.get((run.manifest.case.precision, prompt, round_, named.name))
+    floors = [] if named.stage.exact else [FLOOR[run.manifest.case.mode]]
+    if true is None:
+        yield finding("missing", "is declared by the golden, which lacks it")
+    elif any((floor, prompt, round_, named.name) not in golden.rows for floor in floors):
+        yield finding("missing", f"has no noise floor in the golden ({floors[0]})")
+    elif seen is None:
+        yield finding("missing", "is missing from the run")
+    elif true.axes != seen.axes:
+        yield finding("axes", f"has axes {list(seen.axes)}, the golden's are {list(true.axes)}")
+    elif seen.full_shape != true.full_shape:
+        kind = "empty" if 0 in seen.full_shape else "shape"
+        yield finding(kind, f"has shape {list(seen.full_shape)}, the golden's is {list(true.full_shape)}")
+    elif (seen.dtype in FLOATING) == named.stage.exact:
+        yield finding("dtype", f"has dtype {seen.dtype}, the golden's is {true.dtype}")
+
+
+def check_values(rows: StageRows, pair: PairMetrics) -> list[Finding]:
+    """NaN and Inf where the golden has none; constant where the golden is not."""
+    name, found = rows.named.name, []
+    bad = pair.nonfinite
+    if bad.mismatches:
+        row = bad.first[0]
+        where = int(rows.prompt[row]), int(rows.round[row])
+        message = f"{name} has {bad.mismatches} NaN or Inf that the golden lacks, the first at {list(bad.first[1:])}"
+        message += f" of position {rows.position[row]} (prompt {where[0]}, round {where[1]})"
+        found.append(Finding("non-finite", name, *where, message))
+    if pair.device_constant and not pair.golden_constant:
+        place = int(rows.prompt[0]), int(rows.round[0])
+        found.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))
+    return found

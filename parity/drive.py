@@ -1,0 +1,145 @@
+"""Driving a device over a golden's prompts, round by round, and writing down what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.golden.manifest import Case, Generation, Mode, PromptCase
+from parity.golden.provenance import loaded, now, producer
+from parity.golden.store import Dump, DumpWriter
+from parity.seam import Device
+from parity.stages import declared, select
+from parity.trace import ForcingTrace, forced_templates
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a device over a golden; `stages` are globs."""
+
+    device: Device
+    golden: Dump
+    mode: Mode
+    stages: Sequence[str]
+    out: Path
+    progress: Progress = lambda done, total, name: None
+
+
+def run_device(request: RunRequest) -> Path:
+    """Drive the device over every prompt of the golden and write a run folder.
+
+    Stage tensors are taken with the golden's tokens forced (chained) or every stage forced (local).
+    What the device emits by itself is measured in a free run of its own.
+
+    Raises:
+        UsageError: the device's shapes are not the golden's, or a stage glob matches nothing.
+    """
+    golden, says = request.golden, request.device.describe()
+    _same_shapes(golden, says)
+    case, names = golden.manifest.case, golden.declared
+    wanted = set(select(request.stages, golden.manifest.stages))
+    stages = [named for name, named in names.items() if name in wanted]
+    if request.mode == "local":
+        _all_stages(golden)
+    with DumpWriter(request.out) as writer:
+        prompts = []
+        for number, prompt in enumerate(case.prompts):
+            request.progress(number, len(case.prompts), prompt.id)
+            trace = ForcingTrace(names, _truth(golden, number), request.mode, keep=wanted.__contains__)
+            rounds = len(prompt.generation.acceptance_length)
+            drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
+            writer.add(number, says.precision, stages, trace.tensors)
+            generation = generate(request.device, prompt.ids, case.max_new_tokens)
+            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
+        request.progress(len(case.prompts), len(case.prompts), "")
+        writer.finish(
+            kind="run",
+            stages=[named.name for named in stages],
+            created=now(),
+            producer=producer(says.name, says.modules or _modules(request.device), ("numpy",), 0),
+            model=golden.manifest.model,
+            case=Case(
+                k=case.k,
+                max_new_tokens=case.max_new_tokens,
+                precision=says.precision,
+                mode=request.mode,
+                forced=forced_templates(request.mode),
+                prompts_digest=case.prompts_digest,
+                prompts=tuple(prompts),
+            ),
+        )
+    return request.out
+
+
+def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int) -> None:
+    """Take one prompt through prefill and this many rounds; the trace decides what is forced."""
+    trace.begin(0)
+    device.prefill(ids, budget, trace)
+    for round_ in range(1, rounds + 1):
+        trace.begin(round_)
+        drafts = device.draft(trace)
+        device.commit(drafts, device.verify(drafts, trace), trace)
+
+
+def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
+    """Let the device speculate by itself until it emits EOS or the budget is spent."""
+    eos = device.describe().eos
+    emitted = [int(device.prefill(ids, budget, untapped))]
+    lengths, accepted = [], []
+    while emitted[-1] not in eos and len(emitted) < budget:
+        drafts = device.draft(untapped)
+        tokens = device.verify(drafts, untapped)
+        fresh = [int(token) for token in device.commit(drafts, tokens, untapped)]
+        if not fresh:
+            raise UsageError(f"device {device.describe().name} emitted nothing in round {len(lengths) + 1}")
+        matching = np.cumprod([a == b for a, b in zip(fresh, drafts, strict=False)])
+        emitted += fresh
+        lengths.append(len(fresh))
+        accepted.append(int(matching.sum()))
+    return Generation(
+        emitted=tuple(emitted),
+        acceptance_length=tuple(lengths),
+        accepted_drafts=tuple(accepted),
+        finish="eos" if emitted[-1] in eos else "length",
+    )
+
+
+def untapped(stage: str, value: np.ndarray) -> np.ndarray:
+    """The tap of a free run."""
+    return value
+
+
+def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:
+    return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
+
+
+def _modules(device: Device) -> list[str]:
+    """The loaded modules of the package that the device's class comes from."""
+    return loaded(type(device).__module__.split(".")[0])
+
+
+def _same_shapes(golden: Dump, says) -> None:
+    model, case = golden.manifest.model, golden.manifest.case
+    for what, device, reference in (
+        ("target layers", says.num_layers, model.num_layers),
+        ("drafter layers", says.num_drafter_layers, model.num_drafter_layers),
+        ("drafts a round (K)", says.k, case.k),
+    ):
+        if device != reference:
+            raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+
+
+def _all_stages(golden: Dump) -> None:
+    missing = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers).keys()
+    missing = [name for name in missing if name not in golden.manifest.stages]
+    if missing:
+        raise UsageError(
+            f"{golden.folder} lacks {missing[0]} and {len(missing) - 1} more stages; a local comparison starts every "
+            "stage from the golden's input: dump it without --stage"
+        )

@@ -1,0 +1,19 @@
+"""What the reader did wrong, or what is missing: one sentence each, and an exit code."""
+
+from __future__ import annotations
+
+
+class ParityError(Exception):
+    """Base of every error a user sees as one sentence; `exit_code` ends the command."""
+
+    exit_code = 2
+
+
+class UsageError(ParityError):
+    """Wrong option, unreadable file, checkpoint or configuration that does not fit."""
+
+
+class Inconclusive(ParityError):
+    """The evidence a verdict needs is missing."""
+
+    exit_code = 3

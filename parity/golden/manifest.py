@@ -1,0 +1,149 @@
+"""The manifest of a dump: what was run, which stages were declared, and one row per tensor.
+
+The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test keeps it current.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from parity.errors import UsageError
+
+SCHEMA_VERSION = 1
+FILE = "manifest.json"
+
+Variant = Literal["float32", "bfloat16", "bfloat16.local"]
+Mode = Literal["golden", "chained", "local"]
+
+
+class Record(BaseModel):
+    """Base of every part: unknown fields are errors, so that a typo is not silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Producer(Record):
+    """Who computed the tensors: `modules` and `source_digest` tell whether two dumps share source."""
+
+    name: str
+    versions: dict[str, str]
+    modules: tuple[str, ...]
+    source_digest: str
+    threads: int
+    platform: str
+
+
+class Checkpoint(Record):
+    """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none)."""
+
+    path: str
+    config_digest: str
+    weights_digest: str
+    tokenizer_digest: str = ""
+    chat_template_digest: str = ""
+
+
+class Model(Record):
+    """The pair of checkpoints and the layer numbers that expand the stage table."""
+
+    target: Checkpoint
+    drafter: Checkpoint
+    num_layers: int
+    num_drafter_layers: int
+
+
+class Generation(Record):
+    """What one prompt emitted: per verify round the tokens that really came out, and how many were drafts."""
+
+    emitted: tuple[int, ...]
+    acceptance_length: tuple[int, ...]
+    accepted_drafts: tuple[int, ...]
+    finish: Literal["eos", "length"]
+
+
+class PromptCase(Record):
+    """One prompt: its id in the prompts file, its token ids, and its generation."""
+
+    id: str
+    ids: tuple[int, ...]
+    generation: Generation
+
+
+class Case(Record):
+    """What was asked for: K, the token budget, the precision and the prompts.
+
+    `forced` are the stage templates whose tensors were replaced by the golden's while running.
+    """
+
+    k: int
+    max_new_tokens: int
+    precision: Literal["float32", "bfloat16"]
+    mode: Mode
+    forced: tuple[str, ...]
+    prompts_digest: str
+    prompts: tuple[PromptCase, ...]
+
+
+class TensorRow(Record):
+    """One stored tensor.
+
+    `start` is 0 except for cache stages, where rows below it are those of the round before.
+    """
+
+    key: str
+    variant: Variant
+    axes: tuple[str, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    shard: str
+    sha256: str
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor, the rows of earlier rounds included."""
+        return (self.start + self.shape[0], *self.shape[1:])
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Prompt number, round number and stage name, out of the key."""
+        prompt, round_, stage = self.key.split("/")
+        return int(prompt[1:]), int(round_[1:]), stage
+
+
+class Manifest(Record):
+    """The whole of manifest.json."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    kind: Literal["golden", "run"]
+    created: str
+    producer: Producer
+    model: Model
+    case: Case
+    stages: tuple[str, ...]
+    tensors: tuple[TensorRow, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read `folder`/manifest.json.
+
+        Raises:
+            UsageError: it is missing or does not follow the schema.
+        """
+        path = folder / FILE
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError:
+            raise UsageError(f"{folder} is no golden or run folder: {path} cannot be read") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise UsageError(f"{path} does not follow the golden format: {field}: {first['msg']}") from None
+
+
+def key(prompt: int, round_: int, stage: str) -> str:
+    """The name of a tensor in its shard."""
+    return f"p{prompt:03d}/r{round_:04d}/{stage}"

@@ -1,0 +1,149 @@
+"""Writing and reading a dump folder: atomic on the way in, checked against its digests on the way out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.golden import shards
+from parity.golden.manifest import FILE, Case, Manifest, Model, Producer, TensorRow, Variant, key
+from parity.stages import Named, declared
+from parity.trace import Tensors
+
+
+class DumpWriter:
+    """Collects shards in a temporary folder beside `out`; `finish` renames it, an exception removes it."""
+
+    def __init__(self, out: Path):
+        if out.exists():
+            raise UsageError(f"{out} exists already; choose another --out or remove it")
+        self.out = out
+        self.partial = out.parent / f".{out.name}.{os.getpid()}.partial"
+        self.rows: list[TensorRow] = []
+
+    def __enter__(self) -> DumpWriter:
+        self.partial.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+    def add(self, prompt: int, variant: Variant, stages: Iterable[Named], tensors: Tensors) -> None:
+        """Write one prompt's tensors of one variant as a shard; cache stages as what changed."""
+        by_name = {named.name: named for named in stages}
+        shard = f"p{prompt:03d}.{variant}.safetensors"
+        held: dict[str, np.ndarray] = {}
+        previous: dict[str, np.ndarray] = {}
+        for (round_, stage), value in tensors.items():
+            start = 0
+            if by_name[stage].stage.cache:
+                start = unchanged_rows(previous.get(stage), value)
+                previous[stage] = value
+            name = key(prompt, round_, stage)
+            held[name] = np.ascontiguousarray(value[start:])
+            self.rows.append(
+                TensorRow(
+                    key=name,
+                    variant=variant,
+                    axes=by_name[stage].stage.axes,
+                    dtype=held[name].dtype.name,
+                    shape=held[name].shape,
+                    start=start,
+                    shard=shard,
+                    sha256=shards.digest(held[name]),
+                )
+            )
+        shards.write(self.partial / shard, held)
+
+    def finish(
+        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case
+    ) -> Manifest:
+        """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract."""
+        manifest = Manifest(
+            kind=kind,
+            created=created,
+            producer=producer,
+            model=model,
+            case=case,
+            stages=tuple(stages),
+            tensors=tuple(self.rows),
+        )
+        (self.partial / FILE).write_text(manifest.model_dump_json())
+        self.partial.rename(self.out)
+        return manifest
+
+
+def unchanged_rows(before: np.ndarray | None, now: np.ndarray) -> int:
+    """Leading rows that are bit for bit those of the round before."""
+    if before is None:
+        return 0
+    common = min(len(before), len(now))
+    width = before[:1].nbytes
+    old, new = (np.ascontiguousarray(x[:common]).view(np.uint8).reshape(common, width) for x in (before, now))
+    differing = np.flatnonzero((old != new).any(axis=1))
+    return int(differing[0]) if differing.size else common
+
+
+class Dump:
+    """A dump folder, opened for reading."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.manifest = Manifest.read(folder)
+        self.rows = {(row.variant, *row.place): row for row in self.manifest.tensors}
+        self.declared = declared(self.manifest.model.num_layers, self.manifest.model.num_drafter_layers)
+        self._shard = lru_cache(maxsize=None)(lambda name: shards.read(folder / name))
+        self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The stored rows of a tensor (cache stages: from `start` on), or None where there is none.
+
+        Raises:
+            UsageError: the shard lacks it, or its bytes do not match the manifest's digest.
+        """
+        place = (variant, prompt, round_, stage)
+        if place in self._verified:
+            return self._verified[place]
+        row = self.rows.get(place)
+        if row is None:
+            return None
+        array = self._shard(row.shard).get(row.key)
+        if array is None:
+            raise UsageError(f"{self.folder / row.shard} lacks tensor {row.key}, which the manifest lists")
+        if array.shape != row.shape or array.dtype.name != row.dtype or shards.digest(array) != row.sha256:
+            raise UsageError(f"{self.folder / row.shard}: tensor {row.key} does not match the manifest's digest")
+        self._verified[place] = array
+        return array
+
+    def contents(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The whole tensor: for cache stages the rows of earlier rounds come first."""
+        rows = self.stored(variant, prompt, round_, stage)
+        if rows is None:
+            return None
+        start = self.rows[variant, prompt, round_, stage].start
+        parts = [rows]
+        while start:
+            round_ -= 1
+            before = self.stored(variant, prompt, round_, stage)
+            if before is None:
+                raise UsageError(f"{self.folder}: {stage} continues rows of round {round_}, which are missing")
+            below = self.rows[variant, prompt, round_, stage].start
+            parts.append(before[: max(start - below, 0)])
+            start = min(start, below)
+        return np.concatenate(parts[::-1])
+
+    def variants(self) -> set[str]:
+        """The variants this dump holds."""
+        return {row.variant for row in self.manifest.tensors}
+
+
+def newest(folder: Path) -> Path | None:
+    """The dump in `folder` whose manifest was written last."""
+    found = sorted(folder.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime_ns)
+    return found[-1].parent if found else None

@@ -1,0 +1,87 @@
+"""The device seam: what parity asks of an implementation, and the tap it hands over.
+
+An implementation of speculative decoding becomes a *device* by offering the five verbs of
+`Device`. Parity drives them round by round; the device hands every stage tensor to the `Tap`
+it is given and goes on with what the tap returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+
+class Tap(Protocol):
+    """Receives a stage tensor and returns the tensor to go on with.
+
+    A recording tap returns its argument. A forcing tap returns the golden's tensor in the
+    argument's dtype and shape, so that the next stage starts from the golden's input: this one
+    rule is both teacher forcing (token stages) and local comparison (every stage).
+    """
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """Take `value` of the stage with this full name; logical rows only, no padding, no B axis."""
+        ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a device says of itself.
+
+    Args:
+        name: the device's name, e.g. `numpy`.
+        precision: `bfloat16` or `float32`, the dtype of weights and activations.
+        num_layers: L of the target.
+        num_drafter_layers: L of the drafter.
+        k: K, draft tokens per round.
+        max_positions: rows that fit the caches.
+        eos: token ids that end a generation.
+        versions: package name to version, of whatever decides the result.
+        modules: the Python modules the device's maths is made of (for the independence check).
+    """
+
+    name: str
+    precision: str
+    num_layers: int
+    num_drafter_layers: int
+    k: int
+    max_positions: int
+    eos: tuple[int, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+
+
+class Device(Protocol):
+    """The five verbs. A device holds one sequence at a time; `prefill` starts a new one.
+
+    Lengths: after `prefill` of S prompt tokens the target cache holds S rows and the drafter
+    cache S-1 (row p pairs token p+1 with the taps at p). A round that emits m tokens adds m rows
+    to the target cache; the next `draft` re-feeds those m tokens as committed rows.
+    """
+
+    def describe(self) -> Description:
+        """Say what this device is; no computation."""
+        ...
+
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """Round 0: target prefill over S rows, drafter prefill over S-1 rows; the first token.
+
+        Raises:
+            ValueError: the prompt, the budget and K rows do not fit the caches.
+        """
+        ...
+
+    def draft(self, tap: Tap) -> np.ndarray:
+        """Draft: C committed rows and K-1 masked rows in one pass; K target-vocabulary ids."""
+        ...
+
+    def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """Verify: the last emitted token and the K drafts as K+1 target rows; K+1 greedy ids."""
+        ...
+
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """Accept, commit and roll back; the ids emitted (cut by EOS and by the token budget)."""
+        ...

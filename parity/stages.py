@@ -1,0 +1,148 @@
+"""The stages of speculative decoding, in dataflow order: the only place a stage name is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from parity.errors import UsageError
+
+PREFILL, ROUND = "prefill", "round"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the stage table.
+
+    Args:
+        template: full name; `{l}` stands for a layer number.
+        axes: axis letters of the design, in storage order.
+        exact: integers that must agree, as against numbers with a noise floor.
+        when: in `prefill` (round 0), in `round` (rounds 1, 2, ...), or both.
+        forced: a choice, teacher-forced to the golden in a chained run (tokens, experts, accepted counts):
+            the device's own choice is recorded and judged, then the golden's is gone on with.
+        cache: rows accumulate over the rounds; stored as what changed since the round before.
+    """
+
+    template: str
+    axes: tuple[str, ...]
+    exact: bool = False
+    when: tuple[str, ...] = (PREFILL, ROUND)
+    forced: bool = False
+    cache: bool = False
+
+    @property
+    def part(self) -> str:
+        """The bare last part: `attn_out` of `target.layers.{l}.attn_out`."""
+        return self.template.rsplit(".", 1)[-1]
+
+    @property
+    def side(self) -> str:
+        """`target`, `drafter`, `verify`, `accept` or `kv`."""
+        return self.template.split(".", 1)[0]
+
+
+TABLE: tuple[Stage, ...] = (
+    Stage("target.embed", ("S", "H")),
+    Stage("target.layers.{l}.attn_in", ("S", "H")),
+    Stage("target.layers.{l}.q", ("S", "N", "D")),
+    Stage("target.layers.{l}.k", ("S", "G", "D")),
+    Stage("target.layers.{l}.v", ("S", "G", "D")),
+    Stage("target.layers.{l}.attn_out", ("S", "H")),
+    Stage("target.layers.{l}.router_logits", ("S", "E")),
+    Stage("target.layers.{l}.experts", ("S", "X"), exact=True, forced=True),
+    Stage("target.layers.{l}.ffn_out", ("S", "H")),
+    Stage("target.layers.{l}.out", ("S", "H")),
+    Stage("target.pre_head_hidden", ("S", "H")),
+    Stage("target.logits", ("S", "V"), when=(PREFILL,)),
+    Stage("target.tokens", ("S",), exact=True, when=(PREFILL,), forced=True),
+    Stage("verify.logits", ("S", "V"), when=(ROUND,)),
+    Stage("verify.tokens", ("S",), exact=True, when=(ROUND,), forced=True),
+    Stage("drafter.taps", ("C", "TH")),
+    Stage("drafter.input_ids", ("W",), exact=True),
+    Stage("drafter.positions", ("W",), exact=True),
+    Stage("drafter.slots", ("W",), exact=True),
+    Stage("drafter.fc_out", ("W", "H")),
+    Stage("drafter.layers.{l}.attn_out", ("W", "H")),
+    Stage("drafter.layers.{l}.ffn_out", ("W", "H")),
+    Stage("drafter.layers.{l}.out", ("W", "H")),
+    Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,)),
+    Stage("drafter.logits", ("K", "VD"), when=(ROUND,)),
+    Stage("drafter.draft_tokens", ("K",), exact=True, when=(ROUND,), forced=True),
+    Stage("accept.length", ("1",), exact=True, when=(ROUND,), forced=True),
+    Stage("accept.emitted", ("M",), exact=True, when=(ROUND,), forced=True),
+    Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True),
+    Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True),
+    Stage("kv.target.length", ("1",), exact=True),
+    Stage("kv.drafter.{l}.k", ("S", "G", "D"), cache=True),
+    Stage("kv.drafter.{l}.v", ("S", "G", "D"), cache=True),
+    Stage("kv.drafter.length", ("1",), exact=True),
+)
+
+_SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A stage of the table with its layer number filled in."""
+
+    name: str
+    stage: Stage
+    layer: int | None = None
+
+
+def declared(num_layers: int, num_drafter_layers: int) -> dict[str, Named]:
+    """Every stage of a pair of models by full name, in table order with layers inside."""
+    found: dict[str, Named] = {}
+    for block in _blocks():
+        layers = num_drafter_layers if "drafter" in block[0].template else num_layers
+        numbers: Sequence[int | None] = range(layers) if "{l}" in block[0].template else (None,)
+        for number in numbers:
+            for stage in block:
+                name = stage.template.format(l=number)
+                found[name] = Named(name, stage, number)
+    return found
+
+
+def _blocks() -> list[list[Stage]]:
+    """Runs of the table that repeat together: all stages of one kind of layer, or one stage alone."""
+    blocks: list[list[Stage]] = []
+    for stage in TABLE:
+        prefix = stage.template.partition("{l}")[0]
+        layered = "{l}" in stage.template
+        if layered and blocks and blocks[-1][0].template.partition("{l}")[0] == prefix:
+            blocks[-1].append(stage)
+        else:
+            blocks.append([stage])
+    return blocks
+
+
+def dataflow(names: Iterable[Named], round_: int) -> list[Named]:
+    """The stages of a round in the order data flows: a verify round drafts before the target runs."""
+    when = PREFILL if round_ == 0 else ROUND
+    sides = _SIDES[when]
+    present = [named for named in names if when in named.stage.when]
+    return sorted(present, key=lambda named: sides.index(named.stage.side))
+
+
+def select(globs: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Names that match any glob, over the full name or the bare last part; all without a glob.
+
+    Raises:
+        UsageError: a glob matches no stage.
+    """
+    names = list(names)
+    if not globs:
+        return names
+    for glob in globs:
+        if not any(matches(glob, name) for name in names):
+            raise UsageError(f"--stage {glob}: no stage of this pair has that name (`parity inspect` lists them)")
+    return [name for name in names if any(matches(glob, name) for glob in globs)]
+
+
+def matches(glob: str, name: str) -> bool:
+    """A stage glob against one full stage name; `rollback` stands for all the cache stages."""
+    if glob == "rollback":
+        glob = "kv.*"
+    return fnmatchcase(name, glob) or fnmatchcase(name.rsplit(".", 1)[-1], glob)

@@ -1,0 +1,80 @@
+"""Taps that parity hands to a device or a reference: one that records, one that forces as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.stages import TABLE, Named
+
+Tensors = dict[tuple[int, str], np.ndarray]
+"""(round, full stage name) to the stage's tensor, logical rows only."""
+
+
+class Trace:
+    """Records one prompt's stage tensors; the value passes through unchanged.
+
+    Args:
+        declared: the stages of this pair of models.
+        keep: which of them to keep in memory; all by default.
+    """
+
+    def __init__(self, declared: Mapping[str, Named], keep: Callable[[str], bool] = lambda name: True):
+        self.declared, self.keep = declared, keep
+        self.round = 0
+        self.tensors: Tensors = {}
+
+    def begin(self, round_: int) -> None:
+        """Everything handed over from now on belongs to this round."""
+        self.round = round_
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """Record a copy, so that a later change in place is not mistaken for the stage's value.
+
+        Raises:
+            UsageError: the stage is not in the table, has another rank, or came twice in this round.
+        """
+        named = self.declared.get(stage)
+        if named is None:
+            raise UsageError(f"a tensor was handed over as {stage!r}, which is no declared stage")
+        if value.ndim != len(named.stage.axes):
+            axes = ",".join(named.stage.axes)
+            raise UsageError(f"{stage} came with shape {value.shape}; its axes are [{axes}]")
+        if (self.round, stage) in self.tensors:
+            raise UsageError(f"{stage} came twice in round {self.round}")
+        if self.keep(stage):
+            self.tensors[self.round, stage] = np.array(value, order="C")
+        return value
+
+
+class ForcingTrace(Trace):
+    """Records, then returns the golden's tensor instead, in the argument's dtype.
+
+    Args:
+        golden: the float32 golden of the same prompt, full cache contents.
+        mode: chained or local, which decides what is replaced.
+    """
+
+    def __init__(self, declared, golden: Callable[[int, str], np.ndarray | None], mode: str, **kw):
+        super().__init__(declared, **kw)
+        self.golden, self.forced = golden, set(forced_templates(mode))
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        super().__call__(stage, value)
+        if self.declared[stage].stage.template not in self.forced:
+            return value
+        true = self.golden(self.round, stage)
+        if true is None or true.shape != value.shape:
+            return value  # a structural difference: the comparison reports it, the run goes on
+        return true.astype(value.dtype)
+
+
+def forced_templates(mode: str) -> tuple[str, ...]:
+    """Templates of the stages that a comparison forces.
+
+    Chained: the choices only (tokens, experts, accepted counts), so that numeric errors travel downstream
+    but a rounding that tips a choice does not hide everything behind it. Local: every stage.
+    """
+    return tuple(stage.template for stage in TABLE if stage.forced or mode == "local")

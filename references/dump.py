@@ -1,0 +1,120 @@
+"""The golden's producer: the references in float32, then twice in bfloat16 on the same tokens.
+
+The float32 run is the truth. The bfloat16 run that follows its tokens is the chained noise floor; the
+one whose every stage starts from the float32 run's input is the local noise floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers.utils import logging
+
+from parity.golden.manifest import Case, Generation, Model, PromptCase
+from parity.golden.provenance import checkpoint, digest_files, loaded, now, producer
+from parity.golden.store import DumpWriter
+from parity.stages import Named, declared, select
+from parity.trace import ForcingTrace, Tensors, Trace
+from references.hf_target import HFTarget
+from references.loop import Result, SpeculativeLoop
+from references.peagle import PEagle
+from references.prompts import read_prompts
+
+FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to dump; `stages` are globs, `progress` is told (done, total, prompt id)."""
+
+    target: Path
+    drafter: Path
+    prompts: Path
+    k: int
+    max_new_tokens: int
+    stages: Sequence[str]
+    out: Path
+    progress: Callable[[int, int, str], None] = lambda done, total, name: None
+
+
+def dump_golden(request: Request) -> Path:
+    """Run the references over every prompt and write a golden folder.
+
+    Raises:
+        UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
+    """
+    logging.disable_progress_bar()
+    truth = _loop(request, torch.float32)
+    rounded = _loop(request, torch.bfloat16)
+    prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
+    for _, ids in prompts:
+        truth.admit(len(ids), request.max_new_tokens)
+    names = declared(truth.target.config.num_hidden_layers, truth.drafter.config.num_layers)
+    wanted = set(select(request.stages, names)) | {n.name for n in names.values() if n.stage.forced}
+    stages = [named for name, named in names.items() if name in wanted]
+    with DumpWriter(request.out) as writer:
+        cases = []
+        for number, (name, ids) in enumerate(prompts):
+            request.progress(number, len(prompts), name)
+            record = Trace(names)
+            result = truth.run(ids, request.max_new_tokens, record)
+            writer.add(number, "float32", stages, _kept(record.tensors, wanted))
+            for variant, mode in FLOORS.items():
+                floor = ForcingTrace(names, lambda r, s: record.tensors.get((r, s)), mode, keep=wanted.__contains__)
+                rounded.run(ids, request.max_new_tokens, floor)
+                writer.add(number, variant, stages, floor.tensors)
+            cases.append(PromptCase(id=name, ids=tuple(ids), generation=_generation(result)))
+        request.progress(len(prompts), len(prompts), "")
+        writer.finish(
+            kind="golden",
+            stages=[named.name for named in stages],
+            created=now(),
+            producer=producer(
+                "references: hf_target + peagle",
+                loaded("references"),
+                ("torch", "transformers", "safetensors", "numpy"),
+                torch.get_num_threads(),
+            ),
+            model=_model(request, names),
+            case=Case(
+                k=request.k,
+                max_new_tokens=request.max_new_tokens,
+                precision="float32",
+                mode="golden",
+                forced=(),
+                prompts_digest=digest_files([request.prompts]),
+                prompts=tuple(cases),
+            ),
+        )
+    return request.out
+
+
+def _loop(request: Request, dtype: torch.dtype) -> SpeculativeLoop:
+    return SpeculativeLoop(HFTarget(request.target, dtype), PEagle.load(request.drafter, dtype), request.k)
+
+
+def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
+    return {place: value for place, value in tensors.items() if place[1] in wanted}
+
+
+def _generation(result: Result) -> Generation:
+    return Generation(
+        emitted=result.emitted,
+        acceptance_length=result.acceptance_length,
+        accepted_drafts=result.accepted_drafts,
+        finish=result.finish,
+    )
+
+
+def _model(request: Request, names: dict[str, Named]) -> Model:
+    target = {named.layer for name, named in names.items() if name.startswith("target.layers.")}
+    drafter = {named.layer for name, named in names.items() if name.startswith("drafter.layers.")}
+    return Model(
+        target=checkpoint(request.target),
+        drafter=checkpoint(request.drafter),
+        num_layers=len(target),
+        num_drafter_layers=len(drafter),
+    )

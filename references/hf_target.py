@@ -1,0 +1,162 @@
+"""The target's oracle: Hugging Face `GptOssForCausalLM`, eager attention, stages taken by forward hooks.
+
+Every hook clones what it records (fused or in-place steps may change a tensor later) and puts back
+what the tap returns, so the same hooks serve capture, teacher forcing and the local noise floor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import DynamicCache, GptOssForCausalLM
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+
+from parity.errors import UsageError
+from references.capture import TorchTap, ignore
+from references.checkpoint import check_target, read_config
+
+ATTENTION = "eager_with_tapped_queries"
+
+
+def tapped_attention(module, query, key, value, attention_mask, **kwargs):
+    """HF's eager attention, with the queries handed over after RoPE: [1, N, S, D] as [S, N, D]."""
+    tap = module.parity_tap
+    rows = tap(f"target.layers.{module.layer_idx}.q", query[0].transpose(0, 1))
+    return eager_attention_forward(module, rows.transpose(0, 1)[None], key, value, attention_mask, **kwargs)
+
+
+ALL_ATTENTION_FUNCTIONS.register(ATTENTION, tapped_attention)
+# Without a mask function of the same name transformers passes no mask at all, and says nothing.
+ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, eager_mask)
+
+
+class TappedCache(DynamicCache):
+    """HF's cache, full context in every layer, with k and v handed over before they are written."""
+
+    def __init__(self, tap: TorchTap):
+        super().__init__()
+        self.tap = tap
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        """Record new rows [1, G, S, D] as [S, G, D]; the cache keeps what the tap returns."""
+        name = f"target.layers.{layer_idx}"
+        k = self.tap(f"{name}.k", key_states[0].transpose(0, 1)).transpose(0, 1)[None]
+        v = self.tap(f"{name}.v", value_states[0].transpose(0, 1)).transpose(0, 1)[None]
+        return super().update(k, v, layer_idx, *args, **kwargs)
+
+    def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer, [S, G, D] each."""
+        held = self.layers[layer]
+        return held.keys[0].transpose(0, 1), held.values[0].transpose(0, 1)
+
+    def load(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Put back rows [S, G, D]."""
+        held = self.layers[layer]
+        held.keys, held.values = k.transpose(0, 1)[None].contiguous(), v.transpose(0, 1)[None].contiguous()
+
+
+class HFTarget:
+    """The target over one sequence: rows in, logits and residual streams out."""
+
+    def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
+        read_config(Path(checkpoint), "GptOssForCausalLM")
+        check_target(Path(checkpoint))
+        self.model = _load(Path(checkpoint), dtype)
+        self.config = self.model.config
+        self.tap: TorchTap = ignore
+        self.streams: dict[int, torch.Tensor] = {}
+        self._hook()
+        self.reset(ignore)
+
+    def reset(self, tap: TorchTap) -> None:
+        """Start a new sequence with an empty cache."""
+        self.tap = tap
+        self.cache = TappedCache(tap)
+        for layer in self.model.model.layers:
+            layer.self_attn.parity_tap = tap
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H]."""
+        with torch.no_grad():
+            return self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits[0]
+
+    def taps(self, inputs: tuple[int, ...]) -> torch.Tensor:
+        """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
+        return torch.cat([self.streams[layer] for layer in inputs], dim=-1)
+
+    def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's cached keys and values, [S, G, D] each."""
+        return self.cache.rows(layer)
+
+    def load(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Put back a layer's cached rows."""
+        self.cache.load(layer, k, v)
+
+    def crop(self, length: int) -> None:
+        """Keep the first `length` rows of every layer."""
+        for layer in range(self.config.num_hidden_layers):
+            k, v = self.cache.rows(layer)
+            self.cache.load(layer, k[:length], v[:length])
+
+    def _hook(self) -> None:
+        """Hook every stage of the target; names are built once here."""
+        body = self.model.model
+        _replace(body.embed_tokens, self, "target.embed")
+        for number, layer in enumerate(body.layers):
+            name = f"target.layers.{number}"
+            layer.register_forward_pre_hook(self._keep_stream(number), with_kwargs=True)
+            _replace(layer.input_layernorm, self, f"{name}.attn_in")
+            _replace(layer.self_attn, self, f"{name}.attn_out")
+            layer.mlp.router.register_forward_hook(self._route(name))
+            _replace(layer.mlp, self, f"{name}.ffn_out")
+            _replace(layer, self, f"{name}.out")
+        _replace(body.norm, self, "target.pre_head_hidden")
+
+    def _keep_stream(self, number: int):
+        def hook(module, args, kwargs):
+            self.streams[number] = (args[0] if args else kwargs["hidden_states"])[0].clone()
+
+        return hook
+
+    def _route(self, name: str):
+        """Router logits and chosen experts; weights follow from what the tap returns."""
+
+        def hook(module, args, output):
+            logits, _, experts = output
+            logits = self.tap(f"{name}.router_logits", logits)
+            experts = self.tap(f"{name}.experts", experts)
+            return logits, torch.softmax(logits.gather(1, experts), dim=1), experts
+
+        return hook
+
+
+def _replace(module: torch.nn.Module, target: HFTarget, stage: str) -> None:
+    """Hand a module's output [1, S, H] over as [S, H] and go on with what comes back."""
+
+    def hook(module, args, output):
+        first, *rest = output if isinstance(output, tuple) else (output,)
+        first = target.tap(stage, first[0])[None]
+        return (first, *rest) if isinstance(output, tuple) else first
+
+    module.register_forward_hook(hook)
+
+
+def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
+    """Load the weights; MXFP4 experts come dequantised to bfloat16 whatever `dtype` asks, so float32 widens after.
+
+    In bfloat16 the norms' weights stay float32, as transformers keeps them.
+    """
+    try:
+        model = GptOssForCausalLM.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(f"{checkpoint} cannot be loaded as GptOssForCausalLM: {str(error).splitlines()[0]}") from None
+    if dtype == torch.float32:
+        model.float()
+    model.set_attn_implementation(ATTENTION)
+    model.set_experts_implementation("eager")
+    return model.eval()

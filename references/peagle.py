@@ -1,0 +1,288 @@
+"""P-EAGLE drafter in plain PyTorch: K drafts in one forward (arXiv 2602.01469).
+
+File order is dataflow order: configuration, cache, norm, attention, MLP, the two layer kinds, the
+model. Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from parity.errors import UsageError
+from references.checkpoint import read_config, read_state
+from references.rope import rotate, schedule
+
+LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
+
+
+def untapped(part: str, value: torch.Tensor) -> torch.Tensor:
+    """The tap that neither records nor replaces."""
+    return value
+
+
+@dataclass(frozen=True)
+class PEagleConfig:
+    """What the forward needs of the drafter's config.json.
+
+    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or
+    None where the config does not say.
+    """
+
+    hidden_size: int
+    target_hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_layers: int
+    intermediate_size: int
+    eps: float
+    vocab_size: int
+    draft_vocab_size: int
+    max_positions: int
+    rope: dict[str, Any]
+    placeholder_id: int
+    norm_before_residual: bool
+    tap_inputs: tuple[int, ...] | None
+    max_drafts: int | None
+
+    @classmethod
+    def read(cls, checkpoint: str | Path) -> PEagleConfig:
+        """Read `config.json` of a checkpoint folder."""
+        return cls.from_dict(read_config(Path(checkpoint), "LlamaForCausalLMEagle3"))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> PEagleConfig:
+        """Map the hub's keys; a missing one is named.
+
+        Raises:
+            UsageError: a required key is missing.
+        """
+        try:
+            return cls(
+                hidden_size=raw["hidden_size"],
+                target_hidden_size=raw.get("target_hidden_size", raw["hidden_size"]),
+                num_heads=raw["num_attention_heads"],
+                num_kv_heads=raw["num_key_value_heads"],
+                head_dim=raw["head_dim"],
+                num_layers=raw["num_hidden_layers"],
+                intermediate_size=raw["intermediate_size"],
+                eps=raw["rms_norm_eps"],
+                vocab_size=raw["vocab_size"],
+                draft_vocab_size=raw["draft_vocab_size"],
+                max_positions=raw["max_position_embeddings"],
+                rope=_rope(raw),
+                placeholder_id=raw["ptd_token_id"],
+                norm_before_residual=raw.get("norm_before_residual", False),
+                tap_inputs=_tap_inputs(raw),
+                max_drafts=raw.get("num_parallel_positions"),
+            )
+        except KeyError as missing:
+            raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
+
+
+def _rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """transformers 5 keeps all under `rope_parameters`, the hub's drafters under two keys."""
+    if "rope_parameters" in raw:
+        return dict(raw["rope_parameters"])
+    scaling = dict(raw.get("rope_scaling") or {"rope_type": "default"})
+    scaling.setdefault("rope_type", scaling.pop("type", None))
+    return {"rope_theta": raw["rope_theta"], **scaling}
+
+
+def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:
+    """The configured `in_of` layers, wherever the config keeps them."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    found = raw.get("eagle_config", {}).get(key, raw.get(key))
+    return tuple(found) if found is not None else None
+
+
+class KVCache:
+    """Full-context keys and values per layer, [B, G, S, D]; slot = absolute position."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.start = 0
+
+    def extend(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write rows from slot `start` on, dropping whatever stood there, and return all rows."""
+        if layer in self.rows:
+            old_k, old_v = self.rows[layer]
+            k = torch.cat((old_k[:, :, : self.start], k), dim=2)
+            v = torch.cat((old_v[:, :, : self.start], v), dim=2)
+        self.rows[layer] = (k, v)
+        return k, v
+
+    def crop(self, length: int) -> None:
+        """Keep the first `length` rows of every layer."""
+        self.rows = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in self.rows.items()}
+
+
+class RMSNorm(nn.Module):
+    """Llama's order: normalise in float32, cast, then multiply by the weight."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal GQA without biases; `input_size` is 2H in the fusion layer."""
+
+    def __init__(self, config: PEagleConfig, layer: int, input_size: int):
+        super().__init__()
+        self.config, self.layer = config, layer
+        query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(input_size, query, bias=False)
+        self.k_proj = nn.Linear(input_size, key, bias=False)
+        self.v_proj = nn.Linear(input_size, key, bias=False)
+        self.o_proj = nn.Linear(query, config.hidden_size, bias=False)
+
+    def forward(self, x, tables, mask, cache: KVCache | None) -> torch.Tensor:
+        """[B, W, input_size] and mask [B, 1, W, S] to [B, W, H]."""
+        B, W, _ = x.shape
+        q = rotate(self.q_proj(x).view(B, W, self.config.num_heads, -1), *tables).transpose(1, 2)
+        k = rotate(self.k_proj(x).view(B, W, self.config.num_kv_heads, -1), *tables).transpose(1, 2)
+        v = self.v_proj(x).view(B, W, self.config.num_kv_heads, -1).transpose(1, 2)
+        if cache is not None:
+            k, v = cache.extend(self.layer, k, v)
+        group = self.config.num_heads // self.config.num_kv_heads
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        scores = (q @ k.transpose(2, 3)) * self.config.head_dim**-0.5
+        scores = scores.float().masked_fill(~mask, float("-inf"))
+        weights = F.softmax(scores, dim=-1).to(q.dtype)
+        return self.o_proj((weights @ v).transpose(1, 2).reshape(B, W, -1))
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate) * up)."""
+
+    def __init__(self, config: PEagleConfig):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class PlainLayer(nn.Module):
+    """A Llama layer."""
+
+    def __init__(self, config: PEagleConfig, layer: int):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.eps)
+        self.self_attn = Attention(config, layer, config.hidden_size)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
+        """[B, W, H] to [B, W, H]."""
+        attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
+        return self.feed_forward(x + attn_out, tap)
+
+    def feed_forward(self, x: torch.Tensor, tap: LayerTap) -> torch.Tensor:
+        """The second half, which the fusion layer shares."""
+        ffn_out = tap("ffn_out", self.mlp(self.post_attention_layernorm(x)))
+        return tap("out", x + ffn_out)
+
+
+class FusionLayer(PlainLayer):
+    """Layer 0: attends over [norm(embedding), norm(fused hidden)], keeps the hidden as residual."""
+
+    def __init__(self, config: PEagleConfig):
+        super().__init__(config, 0)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.eps)
+        self.self_attn = Attention(config, 0, 2 * config.hidden_size)
+        self.norm_before_residual = config.norm_before_residual
+
+    def fusion(self, embed, hidden, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
+        """Embeddings and fused hidden [B, W, H] to the residual stream [B, W, H]."""
+        normed = self.hidden_norm(hidden)
+        both = torch.cat((self.input_layernorm(embed), normed), dim=-1)
+        attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
+        residual = normed if self.norm_before_residual else hidden
+        return self.feed_forward(residual + attn_out, tap)
+
+
+class PEagle(nn.Module):
+    """The drafter. Rows are committed tokens and masked placeholders; the caller builds them."""
+
+    def __init__(self, config: PEagleConfig):
+        super().__init__()
+        self.config = config
+        taps_size = 3 if config.tap_inputs is None else len(config.tap_inputs)
+        fused_size = taps_size * config.target_hidden_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.mask_hidden = nn.Parameter(torch.zeros(1, 1, fused_size))
+        self.fc = nn.Linear(fused_size, config.hidden_size, bias=False)
+        self.midlayer = FusionLayer(config)
+        self.layers = nn.ModuleDict({str(l): PlainLayer(config, l) for l in range(1, config.num_layers)})
+        self.norm = RMSNorm(config.hidden_size, config.eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
+        self.register_buffer("t2d", torch.ones(config.vocab_size, dtype=torch.bool))
+        frequencies, self.rope_scale = schedule(config.rope, config.head_dim)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    @classmethod
+    def load(cls, checkpoint: str | Path, dtype: torch.dtype = torch.float32) -> PEagle:
+        """Read config and weights; floating parameters in `dtype`.
+
+        Raises:
+            UsageError: a tensor is missing, surplus or of the wrong shape.
+        """
+        model = cls(PEagleConfig.read(checkpoint))
+        optional = ("d2t", "t2d") if model.config.draft_vocab_size == model.config.vocab_size else ("t2d",)
+        state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
+        model.load_state_dict(state, strict=False)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return model.eval()
+
+    def fuse(self, taps: torch.Tensor) -> torch.Tensor:
+        """Concatenated taps [..., T*H] to the fused hidden [..., H]."""
+        return self.fc(taps)
+
+    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin [B, W, 1, D/2] in float32; angles in float64, so long positions stay exact."""
+        angle = positions[:, :, None, None].double() * self.frequencies
+        return (angle.cos() * self.rope_scale).float(), (angle.sin() * self.rope_scale).float()
+
+    def trunk(self, input_ids, hidden, positions, mask, cache=None, tap=lambda layer: untapped) -> torch.Tensor:
+        """Rows to the residual stream after the last layer.
+
+        Args:
+            input_ids: [B, W]; placeholder id on masked rows.
+            hidden: [B, W, H], fused.
+            positions: [B, W], absolute.
+            mask: bool [B, 1, W, S], True where a row may attend.
+            cache: keys and values before these rows; None attends among the rows alone.
+            tap: layer number to that layer's tap.
+        """
+        tables = self.tables(positions)
+        x = self.midlayer.fusion(self.embed_tokens(input_ids), hidden, tables, mask, cache, tap(0))
+        for number, layer in self.layers.items():
+            x = layer(x, tables, mask, cache, tap(int(number)))
+        return x
+
+    def forward(self, input_ids, hidden, positions, mask, cache=None) -> torch.Tensor:
+        """Rows to draft logits [B, W, VD]; arguments as in `trunk`."""
+        return self.lm_head(self.norm(self.trunk(input_ids, hidden, positions, mask, cache)))
+
+    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
+        return draft_ids + self.d2t[draft_ids]
