@@ -1,22 +1,19 @@
 """P-EAGLE drafter in plain PyTorch: K drafts in one forward (arXiv 2602.01469).
 
-File order is dataflow order: configuration, cache, norm, attention, MLP, the two layer kinds, the
-model. Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
+File order is dataflow order: cache, norm, attention, MLP, the two layer kinds, the model. Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from parity.errors import UsageError
-from references.checkpoint import read_config, read_state
+from references.checkpoint import read_state
+from references.peagle_config import PEagleConfig
 from references.rope import rotate, schedule
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
@@ -25,82 +22,6 @@ LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
 def untapped(part: str, value: torch.Tensor) -> torch.Tensor:
     """The tap that neither records nor replaces."""
     return value
-
-
-@dataclass(frozen=True)
-class PEagleConfig:
-    """What the forward needs of the drafter's config.json.
-
-    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or
-    None where the config does not say.
-    """
-
-    hidden_size: int
-    target_hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    num_layers: int
-    intermediate_size: int
-    eps: float
-    vocab_size: int
-    draft_vocab_size: int
-    max_positions: int
-    rope: dict[str, Any]
-    placeholder_id: int
-    norm_before_residual: bool
-    tap_inputs: tuple[int, ...] | None
-    max_drafts: int | None
-
-    @classmethod
-    def read(cls, checkpoint: str | Path) -> PEagleConfig:
-        """Read `config.json` of a checkpoint folder."""
-        return cls.from_dict(read_config(Path(checkpoint), "LlamaForCausalLMEagle3"))
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> PEagleConfig:
-        """Map the hub's keys; a missing one is named.
-
-        Raises:
-            UsageError: a required key is missing.
-        """
-        try:
-            return cls(
-                hidden_size=raw["hidden_size"],
-                target_hidden_size=raw.get("target_hidden_size", raw["hidden_size"]),
-                num_heads=raw["num_attention_heads"],
-                num_kv_heads=raw["num_key_value_heads"],
-                head_dim=raw["head_dim"],
-                num_layers=raw["num_hidden_layers"],
-                intermediate_size=raw["intermediate_size"],
-                eps=raw["rms_norm_eps"],
-                vocab_size=raw["vocab_size"],
-                draft_vocab_size=raw["draft_vocab_size"],
-                max_positions=raw["max_position_embeddings"],
-                rope=_rope(raw),
-                placeholder_id=raw["ptd_token_id"],
-                norm_before_residual=raw.get("norm_before_residual", False),
-                tap_inputs=_tap_inputs(raw),
-                max_drafts=raw.get("num_parallel_positions"),
-            )
-        except KeyError as missing:
-            raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
-
-
-def _rope(raw: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps all under `rope_parameters`, the hub's drafters under two keys."""
-    if "rope_parameters" in raw:
-        return dict(raw["rope_parameters"])
-    scaling = dict(raw.get("rope_scaling") or {"rope_type": "default"})
-    scaling.setdefault("rope_type", scaling.pop("type", None))
-    return {"rope_theta": raw["rope_theta"], **scaling}
-
-
-def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:
-    """The configured `in_of` layers, wherever the config keeps them."""
-    key = "eagle_aux_hidden_state_layer_ids"
-    found = raw.get("eagle_config", {}).get(key, raw.get(key))
-    return tuple(found) if found is not None else None
 
 
 class KVCache:

@@ -1,9 +1,8 @@
-"""What the commands print: tables on standard output, and the same content as plain data for --json."""
+"""What a comparison prints: stage families, what fails, acceptance, and the last word."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,15 +10,10 @@ from rich.text import Text
 
 from parity.compare.report import FAIL, PASS, Report, StageResult, join
 from parity.golden.store import Dump
+from reports.dumps import console, print_dump
 
 STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta"}
 UNIT = {"noise": "x noise", "relative": "rel"}
-
-
-def console() -> Console:
-    """Standard output; wide enough for a table where it is no terminal."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=140)
 
 
 def print_report(report: Report) -> None:
@@ -27,7 +21,7 @@ def print_report(report: Report) -> None:
     out = console()
     out.print(f"[bold]{report.device}[/] {report.precision}, {report.mode}, policy {report.policy}")
     out.print(f"[dim]golden {report.golden}\nrun    {report.run}[/]", soft_wrap=True)
-    out.print(family_table(report.stages, f"L2 and worst row in {_unit(report)}"))
+    out.print(family_table(report.stages, f"L2, worst row, max, mean and cosine in {_unit(report)}", out.width))
     _print_failures(out, report)
     _print_acceptance(out, [report])
     _print_verdict(out, report)
@@ -38,54 +32,50 @@ def print_demo(golden: Dump, reports: Sequence[Report]) -> None:
     out = console()
     print_dump(golden)
     for report in reports:
-        out.print(family_table(report.stages, f"{report.mode}: {report.device} {report.precision}, L2 and worst row in {_unit(report)}"))
+        out.print(family_table(report.stages, f"{report.mode}: {report.device} {report.precision}, L2, worst row, max, mean and cosine in {_unit(report)}", out.width))
         _print_failures(out, report)
     _print_acceptance(out, reports)
     for report in reports:
         _print_verdict(out, report)
 
 
-def family_table(stages: Iterable[StageResult], title: str) -> Table:
-    """One line per stage family, in dataflow order: its worst layer and its verdict."""
+COLUMNS = ("verdict", "stage", "worst", "L2", "row", "max", "mean", "cos")
+WIDE = ("rel L2", "floor", "max abs", "mean abs")
+"""Plain figures, shown where there is room."""
+
+
+def family_table(stages: Iterable[StageResult], title: str, width: int) -> Table:
+    """One line per stage family, in dataflow order: its verdict and its worst layer."""
+    wide = WIDE if width >= 130 else ()
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, justify in (
-        ("verdict", "left"),
-        ("stage", "left"),
-        ("worst", "left"),
-        ("L2", "right"),
-        ("worst row", "right"),
-        ("rel L2", "right"),
-        ("floor", "right"),
-        ("max abs", "right"),
-        ("mean abs", "right"),
-        ("1-cos", "right"),
-        ("choices, or top-1/5/50", "left"),
-    ):
-        table.add_column(heading, justify=justify, no_wrap=True)
+    for heading in (*COLUMNS, *wide):
+        table.add_column(heading, justify="left" if heading in COLUMNS[:3] else "right", no_wrap=True)
+    table.add_column("choices, or top-1/5/50")
     families: dict[str, list[StageResult]] = {}
     for stage in stages:
         families.setdefault(stage.family, []).append(stage)
     for family, members in families.items():
-        table.add_row(*_family_row(family, members))
+        verdict = join(member.verdict for member in members)
+        worst = max(members, key=lambda member: (member.verdict == verdict, member.x.get("l2", 0.0)))
+        layer = "" if worst.layer is None else f"l={worst.layer}"
+        numbers = _numbers(worst)[: len(COLUMNS) - 3 + len(wide)]
+        table.add_row(Text(verdict, style=STYLE[verdict]), family, layer, *numbers, _choices(members))
     return table
 
 
-def _family_row(family: str, members: list[StageResult]) -> list[str | Text]:
-    verdict = join(member.verdict for member in members)
-    worst = max(members, key=lambda member: (member.verdict == verdict, member.x.get("l2", 0.0)))
-    layer = "" if worst.layer is None else f"l={worst.layer}"
-    numbers = [""] * 7
-    if worst.x:
-        numbers = [
-            f"{worst.x['l2']:.2f}" if worst.judge == "noise" else f"{worst.x['l2']:.1e}",
-            f"{worst.x['worst_row']:.2f}" if worst.judge == "noise" else f"{worst.x['worst_row']:.1e}",
-            f"{worst.relative_l2:.1e}",
-            f"{worst.floor_l2:.1e}",
-            f"{worst.max_abs:.1e}",
-            f"{worst.mean_abs:.1e}",
-            f"{max(1 - worst.cosine, 0.0):.0e}",
-        ]
-    return [Text(verdict, style=STYLE[verdict]), family, layer, *numbers, _choices(members)]
+def _numbers(stage: StageResult) -> list[str]:
+    """The multiples of the noise, then the plain figures; blanks for a stage of choices."""
+    if not stage.x:
+        return [""] * (len(COLUMNS) - 3 + len(WIDE))
+    multiples = [stage.x[name] for name in ("l2", "worst_row", "max_abs", "mean_abs", "cosine")]
+    plain = [stage.relative_l2, stage.floor_l2, stage.max_abs, stage.mean_abs]
+    shown = [f"{value:.2f}" if stage.judge == "noise" else _short(value) for value in multiples]
+    return shown + [_short(value) for value in plain]
+
+
+def _short(value: float) -> str:
+    """Two digits, exponent without padding."""
+    return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
 
 
 def _choices(members: list[StageResult]) -> str:
@@ -103,7 +93,8 @@ def _print_failures(out: Console, report: Report) -> None:
         out.print(Text(f"{finding.kind}: {finding.message}", style=STYLE[FAIL]))
     if len(report.findings) > 12:
         out.print(f"... and {len(report.findings) - 12} more findings (--json lists all)")
-    for stage in [stage for stage in report.stages if stage.verdict != PASS][:12]:
+    found = {finding.stage for finding in report.findings}
+    for stage in [stage for stage in report.stages if stage.verdict != PASS and stage.stage not in found][:12]:
         out.print(Text(f"{stage.verdict}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)
 
 
@@ -144,65 +135,3 @@ def _print_verdict(out: Console, report: Report) -> None:
 
 def _unit(report: Report) -> str:
     return "x noise" if report.precision == "bfloat16" else "relative error"
-
-
-def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
-    """What a folder holds; the same as data."""
-    out, manifest = console(), dump.manifest
-    case = manifest.case
-    rounds = [length for prompt in case.prompts for length in prompt.generation.acceptance_length]
-    drafts = [count for prompt in case.prompts for count in prompt.generation.accepted_drafts]
-    data = {
-        "folder": str(dump.folder),
-        "kind": manifest.kind,
-        "producer": manifest.producer.model_dump(exclude={"modules"}),
-        "target": manifest.model.target.path,
-        "drafter": manifest.model.drafter.path,
-        "k": case.k,
-        "mode": case.mode,
-        "precision": case.precision,
-        "prompts": len(case.prompts),
-        "new_tokens": sum(len(prompt.generation.emitted) for prompt in case.prompts),
-        "rounds": len(rounds),
-        "acceptance_length": sum(rounds) / len(rounds) if rounds else 0.0,
-        "accepted_drafts": sum(drafts) / len(drafts) if drafts else 0.0,
-        "tensors": len(manifest.tensors),
-        "variants": sorted(dump.variants()),
-        "stages": list(manifest.stages),
-    }
-    out.print(f"[bold]{manifest.kind}[/] {dump.folder}", soft_wrap=True)
-    out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
-    out.print(f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True)
-    out.print(
-        f"  case      {data['prompts']} prompts, {data['new_tokens']} new tokens, {data['rounds']} verify rounds, "
-        f"acceptance length {data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
-    )
-    out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(data['variants'])}")
-    if stages:
-        out.print(_stage_table(dump))
-    return data
-
-
-def _versions(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _stage_table(dump: Dump) -> Table:
-    """Every declared stage with its axes, and the shape and dtype of its first tensor."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("stage", "axes", "first shape", "dtype", "tensors"):
-        table.add_column(heading, no_wrap=True)
-    first, count = {}, {}
-    main = "float32" if dump.manifest.kind == "golden" else dump.manifest.case.precision
-    for row in dump.manifest.tensors:
-        if row.variant == main:
-            stage = row.place[2]
-            first.setdefault(stage, row)
-            count[stage] = count.get(stage, 0) + 1
-    for stage in dump.manifest.stages:
-        row = first.get(stage)
-        if row is None:
-            table.add_row(stage, "", Text("none", style="red"), "", "0")
-        else:
-            table.add_row(stage, ",".join(row.axes), "x".join(map(str, row.shape)), row.dtype, str(count[stage]))
-    return table

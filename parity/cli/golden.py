@@ -24,7 +24,7 @@ folder = click.Path(path_type=Path)
 def dump_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, json_file) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
     made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out)
-    from reports.terminal import print_dump
+    from reports.dumps import print_dump
 
     write_json(json_file, print_dump(made))
 
@@ -57,6 +57,6 @@ def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=
 def inspect(directory, json_file) -> None:
     """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
     from parity.golden.store import Dump
-    from reports.terminal import print_dump
+    from reports.dumps import print_dump
 
     write_json(json_file, print_dump(Dump(directory), stages=True))

@@ -31,7 +31,7 @@ from parity.cli.common import (
 def run(device_name, golden, mode, precision, stages, out, json_file) -> None:
     """Run a device over a golden's prompts and write down every stage."""
     made = make_run(open_golden(golden), device_name, mode, precision, stages, out)
-    from reports.terminal import print_dump
+    from reports.dumps import print_dump
 
     write_json(json_file, print_dump(made))
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.compare.apart import Flips
-from parity.compare.judge import judge_choices, judge_exact, judge_numbers
+from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.numbers import judge_numbers
 from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, join
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure

@@ -20,6 +20,11 @@ def row_floors(floor: np.ndarray, apart: np.ndarray) -> np.ndarray:
 
 
 def ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:
-    """Pooled error over pooled floor: relative row errors [R] weighted by the rows' squared norms."""
+    """Pooled error over pooled floor: relative row errors [R] weighted by the rows' squared norms.
+
+    An infinitely wrong row (an error where the golden is zero) makes the ratio infinite, never NaN.
+    """
     total = float((floor**2 * weight).sum())
+    if not np.isfinite(error).all():
+        return float("inf")
     return float(np.sqrt((error**2 * weight).sum() / total)) if total > 0 else 0.0

@@ -62,11 +62,6 @@ class StageResult:
     largest_regret: float | None = None
     first: Place | None = None
 
-    @property
-    def error(self) -> float:
-        """The largest statistic, as the table shows it."""
-        return max(self.x.values(), default=0.0)
-
 
 @dataclass(frozen=True)
 class Acceptance:

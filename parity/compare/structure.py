@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parity.compare.rows import FLOOR, Clock, StageRows
 from parity.golden.store import Dump
 from parity.metrics import PairMetrics
-from parity.stages import Named, dataflow
+from parity.stages import PREFILL, Named, dataflow
 
 FLOATING = ("float64", "float32", "float16", "bfloat16")
 
@@ -36,6 +36,7 @@ def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Findi
     """Hold the run's tensors against the golden's declared stages, prompt by prompt and round by round."""
     wanted = set(names)
     found = list(_declared(golden, run, wanted))
+    wanted &= set(run.manifest.stages)
     for prompt, case in enumerate(golden.manifest.case.prompts):
         for round_ in range(Clock.of(case).rounds):
             for named in dataflow(golden.declared.values(), round_):
@@ -48,14 +49,20 @@ def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
     """The stage lists themselves, and tensors that no golden round accounts for."""
     precision = run.manifest.case.precision
     for name in sorted(wanted - set(run.manifest.stages)):
-        yield Finding("missing", name, 0, 0, f"the run does not declare {name}")
+        yield Finding("missing", name, 0, _due(golden, name), f"{name} is missing: the run does not declare it")
     for name in sorted(set(run.manifest.stages) - set(golden.manifest.stages)):
-        yield Finding("surplus", name, 0, 0, f"the run has {name}, the golden lacks it")
+        yield Finding("surplus", name, 0, _due(golden, name), f"{name} is surplus: the golden does not declare it")
     for variant, prompt, round_, name in run.rows:
         if name in wanted and ("float32", prompt, round_, name) not in golden.rows:
             yield Finding("surplus", name, prompt, round_, f"the golden has no {name} in round {round_}")
         if variant != precision:
             yield Finding("dtype", name, prompt, round_, f"{name} is recorded as {variant} in a {precision} run")
+
+
+def _due(golden: Dump, name: str) -> int:
+    """The first round in which a stage occurs."""
+    named = golden.declared.get(name)
+    return 0 if named is None or PREFILL in named.stage.when else 1
 
 
 def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> Iterator[Finding]:

@@ -1,0 +1,90 @@
+"""Session-wide goldens and runs of the tiny pair, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from parity.golden.store import Dump
+
+TINY = Path(__file__).parent / "fixtures" / "tiny"
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Path:
+    """The tiny pair's folder."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def full_golden(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Dump:
+    """The default golden: every chat prompt, K = 4, 48 new tokens; or the one named by --golden."""
+    named = pytestconfig.getoption("--golden")
+    return Dump(named) if named else make_golden(tmp_path_factory.mktemp("full") / "golden")
+
+
+@pytest.fixture(scope="session")
+def remake_small_golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dump]:
+    """Dump a golden of two prompts and 12 new tokens to a folder; keywords change the request."""
+    prompts = tmp_path_factory.mktemp("prompts") / "two.jsonl"
+    prompts.write_text("\n".join((TINY / "prompts/chat.jsonl").read_text().splitlines()[:2]))
+    return lambda out, **changes: make_golden(out, **dict(prompts=prompts, max_new_tokens=12) | changes)
+
+
+@pytest.fixture(scope="session")
+def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory) -> Dump:
+    """Two prompts, 12 new tokens: for what does not need many rounds."""
+    return remake_small_golden(tmp_path_factory.mktemp("small") / "golden")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that ended: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last(self) -> str:
+        """The last line of standard output."""
+        return self.out.rstrip("\n").rsplit("\n", 1)[-1]
+
+
+class Command:
+    """`parity ARGUMENTS`, in this process, with $PARITY_HOME a fresh folder."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch):
+        self.home, self.capsys, self.patch = home, capsys, patch
+        patch.setenv("PARITY_HOME", str(home))
+
+    def __call__(self, *arguments: object) -> Ended:
+        from parity.cli import main
+
+        self.patch.setattr("sys.argv", ["parity", *map(str, arguments)])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(ended.value.code or 0, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def parity(tmp_path, capsys, monkeypatch) -> Command:
+    """The command line, as a user meets it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return Command(home, capsys, monkeypatch)
+
+
+def make_golden(out: Path, prompts: Path = TINY / "prompts/chat.jsonl", max_new_tokens: int = 48, **changes) -> Dump:
+    """Dump a golden of the tiny pair."""
+    import torch
+
+    from references.dump import Request, dump_golden
+
+    torch.set_num_threads(1)
+    options = dict(target=TINY / "target", drafter=TINY / "drafter", k=4, stages=()) | changes
+    return Dump(dump_golden(Request(prompts=prompts, max_new_tokens=max_new_tokens, out=out, **options)))

@@ -1,0 +1,45 @@
+"""The system under test: gpt-oss with a P-EAGLE drafter, greedy, in NumPy-style kernels."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parity.errors import UsageError
+
+if TYPE_CHECKING:
+    from device.pipeline import Pipeline
+
+ENGINES = {"numpy": "device.engines.numpy_engine"}
+PRECISIONS = ("bfloat16", "float32")
+
+
+def load(
+    target: str | Path,
+    drafter: str | Path,
+    k: int,
+    precision: str = "bfloat16",
+    engine: str = "numpy",
+    max_positions: int | None = None,
+) -> Pipeline:
+    """Load a pair of checkpoints as a `parity.seam.Device`.
+
+    Args:
+        target: checkpoint folder of a gpt-oss model.
+        drafter: checkpoint folder of a P-EAGLE drafter.
+        k: K, drafts per round.
+        precision: `bfloat16` or `float32`, of weights and activations.
+        engine: the machine that runs the kernels, a key of `ENGINES`.
+        max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
+
+    Raises:
+        UsageError: an option or a checkpoint that does not fit.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    from device.assembly import assemble
+
+    return assemble(Path(target), Path(drafter), k, precision, import_module(ENGINES[engine]), max_positions)

@@ -1,0 +1,57 @@
+"""Puts checkpoints, engine and options together into one pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import ml_dtypes
+import numpy as np
+
+from device.checkpoint import Checkpoint
+from device.config import TargetConfig, target_config
+from device.drafter import Drafter
+from device.drafter_config import DrafterConfig, drafter_config
+from device.pipeline import Pipeline
+from device.target import Target
+from device.weights import drafter_weights, target_weights
+from parity.errors import UsageError
+
+_DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
+
+
+def assemble(
+    target: Path, drafter: Path, k: int, precision: str, engine: ModuleType, max_positions: int | None
+) -> Pipeline:
+    """Read both checkpoints and build the pipeline; arguments as for `device.load`."""
+    target_files, drafter_files = Checkpoint(target), Checkpoint(drafter)
+    outer = target_config(target_files)
+    inner = drafter_config(drafter_files, outer)
+    _check_drafts(k, inner, drafter)
+    rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
+    return Pipeline(
+        Target(outer, target_weights(target_files, outer), rows, engine, dtype),
+        Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),
+        k,
+        engine,
+        precision,
+    )
+
+
+def _check_drafts(k: int, drafter: DrafterConfig, folder: Path) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise UsageError(f"k: {k!r} is no number of drafts, at least 1 is needed.")
+    if drafter.max_drafts is not None and k > drafter.max_drafts:
+        raise UsageError(
+            f"k: {k} drafts are more than field 'num_parallel_positions' = {drafter.max_drafts} "
+            f"of {folder / 'config.json'} allows."
+        )
+
+
+def _rows(asked: int | None, target: TargetConfig, drafter: DrafterConfig) -> int:
+    largest = min(target.max_positions, drafter.max_positions)
+    if asked is None:
+        return largest
+    if not 1 <= asked <= largest:
+        raise UsageError(f"max_positions: {asked} is outside 1 to {largest}, the smaller max_position_embeddings.")
+    return asked

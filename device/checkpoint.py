@@ -1,0 +1,104 @@
+"""Checkpoint folders on disk: config.json beside one safetensors file or an index of shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  registers bfloat16, the dtype that safetensors hands out for BF16
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from parity.errors import UsageError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FLOATS = ("float32", "bfloat16", "float16")
+INTEGERS = ("int64", "int32")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object; UsageError where the file is missing, unreadable or something else."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: the file is missing.") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not readable as JSON ({error}).") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: a JSON object is expected, not a {type(data).__name__}.")
+    return data
+
+
+class Checkpoint:
+    """The tensors of one folder, read by name when asked for.
+
+    Args:
+        folder: holds config.json and model.safetensors, or model.safetensors.index.json and its shards.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise UsageError(f"{self.folder}: no such checkpoint folder.")
+        self.config = read_json(self.folder / "config.json")
+        self._where = self._locate()
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all tensors."""
+        return set(self._where)
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> np.ndarray:
+        """The tensor of this name, in its stored dtype, after shape and dtype were checked."""
+        if name not in self._where:
+            raise UsageError(f"{self.folder}: tensor '{name}' is missing.")
+        path = self._where[name]
+        try:
+            with safe_open(path, framework="numpy") as file:
+                value = file.get_tensor(name)
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
+            raise UsageError(f"{path}: tensor '{name}' is not readable ({error}).") from None
+        if value.shape != shape:
+            got, wanted = list(value.shape), list(shape)
+            raise UsageError(f"{path}: tensor '{name}' has shape {got}, the config asks for {wanted}.")
+        if value.dtype.name not in dtypes:
+            raise UsageError(f"{path}: tensor '{name}' is {value.dtype.name}; {' or '.join(dtypes)} is expected.")
+        return value
+
+    def refuse_surplus(self, expected: Collection[str]) -> None:
+        """UsageError for a tensor that nothing reads: it would change the model if it were read."""
+        surplus = sorted(self.names - set(expected))
+        if surplus:
+            raise UsageError(f"{self._where[surplus[0]]}: tensor '{surplus[0]}' is not part of this architecture.")
+
+    def _locate(self) -> dict[str, Path]:
+        index = self.folder / INDEX
+        if not index.exists():
+            single = self.folder / SINGLE
+            return dict.fromkeys(_names_in(single), single)
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+            raise UsageError(f"{index}: field 'weight_map' must map tensor names to shard files.")
+        where = {name: self.folder / shard for name, shard in weight_map.items()}
+        self._agree_with_shards(index, where)
+        return where
+
+    def _agree_with_shards(self, index: Path, where: dict[str, Path]) -> None:
+        for shard in sorted(set(where.values())):
+            stored, listed = _names_in(shard), {name for name, path in where.items() if path == shard}
+            if stored != listed:
+                name = min(stored ^ listed)
+                state = "missing from the shard" if name in listed else "not listed in the index"
+                raise UsageError(f"{index}: tensor '{name}' of {shard.name} is {state}.")
+
+
+def _names_in(path: Path) -> set[str]:
+    if not path.exists():
+        raise UsageError(f"{path}: the file is missing.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return set(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path}: truncated or not a safetensors file ({error}).") from None

@@ -1,0 +1,43 @@
+"""The host loop of speculative decoding, over the verbs of the seam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parity.seam import Tap
+
+if TYPE_CHECKING:
+    from device.pipeline import Pipeline
+
+
+@dataclass
+class Generation:
+    """What one run emitted, and how.
+
+    Args:
+        tokens: all emitted ids, the first token of prefill included.
+        acceptance_lengths: tokens emitted by each verify round, the bonus included.
+        accepted_drafts: drafts among them.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    acceptance_lengths: list[int] = field(default_factory=list)
+    accepted_drafts: list[int] = field(default_factory=list)
+
+
+def generate(pipeline: Pipeline, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
+    """Prefill and rounds until an end token or the budget."""
+    run = Generation([pipeline.prefill(prompt_ids, max_new_tokens, tap)])
+    while not pipeline.finished:
+        drafts = pipeline.draft(tap)
+        emitted = pipeline.commit(drafts, pipeline.verify(drafts, tap), tap)
+        # Emitted tokens are the agreeing drafts and one more, unless the cut took that one away.
+        agreed = np.append(drafts[: len(emitted)] == emitted[: len(drafts)], False)
+        run.tokens += emitted.tolist()
+        run.acceptance_lengths.append(len(emitted))
+        run.accepted_drafts.append(int(np.argmin(agreed)))
+    return run

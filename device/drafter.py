@@ -1,0 +1,89 @@
+"""The drafter on an engine: P-EAGLE over committed and masked rows."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from device.drafter_config import DrafterConfig
+from device.kernels import rows as kernel_rows
+from device.kernels.drafter_layer import fuse, midlayer, plain_layer
+from device.kernels.embed import embed
+from device.kernels.head import greedy, to_target_ids
+from device.kernels.linear import linear
+from device.kernels.norm import llama_norm
+from device.model import Model
+from device.recorder import Recorder
+from device.rows import Rows, pad_rows
+from device.weights import Weights
+
+
+class Drafter(Model):
+    """Weights, caches and forward pass of the drafter."""
+
+    side = "drafter"
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        weights: tuple[Weights, list[Weights]],
+        positions: int,
+        engine: ModuleType,
+        dtype: np.dtype,
+    ) -> None:
+        self.config = config
+        super().__init__(weights, config.attention, (None,), positions, engine, dtype)
+
+    def forward(
+        self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder
+    ) -> Any:
+        """Committed rows from the cache's end on, then masked rows; W logical rows padded to `width`.
+
+        Args:
+            taps: [1, S, T * H of the target], of one target pass.
+            first: the row of `taps` that belongs to the first committed row.
+            committed: ids [C]; row i pairs the token behind a position with the taps at that position.
+            masked: how many masked rows follow.
+
+        Returns:
+            the last residual stream [1, width, H].
+        """
+        count = len(committed)
+        taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
+        taps = record.bind(self.side, count)("taps", taps)
+        rows = self._rows(committed, masked, width, record)
+        tap = record.bind(self.side, rows.count)
+        fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
+        return self._layers(rows, tap("fc_out", fused), record)
+
+    def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
+        """Drafts of the last committed row and of the K-1 masked rows: target ids, int64 [K]."""
+        x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
+        tap = record.bind(self.side, k)
+        normed = tap("pre_head_hidden", llama_norm(x, self.outer["norm"], self.config.eps))
+        logits = tap("logits", linear(normed, self.outer["head"]))
+        ids = self.engine.host(to_target_ids(greedy(logits), self.outer["d2t"]))[0]
+        return record.exact(self.side, "draft_tokens", ids)
+
+    def _rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
+        """Ids shifted by one against their positions; every row writes the slot of its position."""
+        ids = np.concatenate([committed, np.full(masked, self.config.placeholder)])
+        positions = self.length + np.arange(len(ids))
+        ids = record.exact(self.side, "input_ids", ids)
+        positions = record.exact(self.side, "positions", positions)
+        slots = record.exact(self.side, "slots", positions.copy())
+        return pad_rows(ids, positions, slots, width, self.trash)
+
+    def _layers(self, rows: Rows, fused: Any, record: Recorder) -> Any:
+        step = self.step(rows)
+        embedded = embed(self.engine.array(rows.ids), self.outer["embed"])
+        x = fused
+        for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
+            tap = record.bind(self.side, rows.count, layer)
+            if layer:
+                x = plain_layer(x, step, weights, caches, self.config, tap)
+            else:
+                x = midlayer(embedded, x, step, weights, caches, self.config, tap)
+        return x

@@ -1,0 +1,1 @@
+"""Machines that run the kernels; each module offers `NAME`, `array`, `zeros` and `host`."""

@@ -1,0 +1,147 @@
+"""The `numpy` engine: kernels run eagerly, with the bfloat16 arithmetic of a compiler.
+
+Eager NumPy on ml_dtypes arrays is not that: its matmul returns float32, and its sum adds in
+bfloat16 and saturates at 256. Here every operation computes in float32 and rounds once to the
+dtype it declares. The other engines take the same two NumPy protocols as their entrance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+NAME = "numpy"
+BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+_NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
+# What these return are operands, never new values: nothing to round.
+_MOVES = {np.where, np.take, np.take_along_axis, np.concatenate, np.max, np.min}
+_REDUCTIONS = {np.sum, np.mean, np.any, np.argmax, np.cumsum}
+
+
+class Array(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array whose bfloat16 values are kept as float32, so that no operation pays for a cast.
+
+    Args:
+        held: float32, int32 or bool values, already representable in `dtype`.
+        dtype: the declared dtype; differs from `held.dtype` for bfloat16 only.
+    """
+
+    __slots__ = ("dtype", "held")
+
+    def __init__(self, held: np.ndarray, dtype: np.dtype) -> None:
+        self.held, self.dtype = held, dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.held.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.held.ndim
+
+    def __repr__(self) -> str:
+        return f"Array({self.held!r}, dtype={self.dtype.name})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.held.astype(dtype or self.dtype, copy=copy is not False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
+        if method != "__call__" or kwargs:
+            raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
+        with np.errstate(all="ignore"):  # an accelerator overflows to infinity without a word
+            return _round(ufunc(*map(_held, inputs)), _declared(inputs))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
+        if func not in _MOVES | _REDUCTIONS:
+            raise NotImplementedError(f"numpy.{func.__name__} is outside the dialect")
+        declared = _declared(args[0] if func is np.concatenate else args)
+        with np.errstate(all="ignore"):
+            if func in _MOVES:
+                return _as(func(*(_fit(one, declared) for one in args), **kwargs), declared)
+            return _round(func(*map(_held, args), **kwargs), declared)
+
+    def __getitem__(self, index: Any) -> Array:
+        return Array(self.held[_held(index)], self.dtype)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.held[_held(index)] = _round(np.asarray(_held(value)), self.dtype).held
+
+    def astype(self, dtype: Any) -> Array:
+        """Convert, rounding to nearest even; widening a bfloat16 costs nothing, its values are float32 already."""
+        if dtype is np.float32 and self.held.dtype == FLOAT32:
+            return Array(self.held, FLOAT32)
+        declared = np.dtype(dtype)
+        return _round(self.held.astype(_storage(declared), copy=False), declared)
+
+    def reshape(self, *shape: int) -> Array:
+        """The same values under another shape."""
+        return Array(self.held.reshape(*shape), self.dtype)
+
+    def transpose(self, *axes: int) -> Array:
+        """The same values with the axes in this order."""
+        return Array(self.held.transpose(*axes), self.dtype)
+
+
+def array(value: np.ndarray, dtype: Any = None) -> Array:
+    """Move a host array to this engine; floating values are rounded to `dtype` where one is given."""
+    floating = value.dtype == BFLOAT16 or value.dtype.kind == "f"
+    declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
+    # A copy: a host array that the caller goes on using must not change with the engine's, nor it with the caller's.
+    return _round(value.astype(_storage(declared)), declared)
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array of zeros."""
+    return Array(np.zeros(shape, _storage(np.dtype(dtype))), np.dtype(dtype))
+
+
+def host(value: Array) -> np.ndarray:
+    """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
+    return value.held.astype(np.int64 if value.dtype.kind == "i" else value.dtype)
+
+
+def _storage(declared: np.dtype) -> np.dtype:
+    return FLOAT32 if declared == BFLOAT16 else declared
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, Array):
+        return value.held
+    if isinstance(value, tuple | list):
+        return type(value)(map(_held, value))
+    return value
+
+
+def _declared(operands: Any) -> np.dtype:
+    """The float dtype of a result; scalars of Python follow the arrays, float32 wins over bfloat16."""
+    declared = FLOAT32
+    for one in operands:
+        dtype = getattr(one, "dtype", None)
+        if dtype == BFLOAT16:
+            declared = BFLOAT16
+        elif dtype is not None and dtype.kind == "f":
+            return FLOAT32
+    return declared
+
+
+def _fit(operand: Any, declared: np.dtype) -> Any:
+    """A float of Python as the nearest value of `declared`."""
+    return float(declared.type(operand)) if isinstance(operand, float) else _held(operand)
+
+
+def _round(result: np.ndarray, declared: np.dtype) -> Array:
+    """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
+    if declared == BFLOAT16 and result.dtype.kind == "f":
+        return Array(result.astype(BFLOAT16).astype(FLOAT32), BFLOAT16)
+    return _as(result, declared)
+
+
+def _as(result: np.ndarray, declared: np.dtype) -> Array:
+    """A result that `declared` can represent."""
+    if result.dtype.kind in "iub":
+        declared = _NARROW.get(result.dtype, result.dtype)
+    return Array(result.astype(_storage(declared), copy=False), declared)

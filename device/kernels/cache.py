@@ -1,0 +1,22 @@
+"""The static key and value caches: [B, P + 1, G, D] with slot p for position p.
+
+The row behind the last position is the trash slot: padding rows write there, nobody reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def write(cache: Any, rows: Any, slots: Any) -> None:
+    """Write rows [B, S, G, D] to slots [B, S] of the cache, in place."""
+    for sequence in range(rows.shape[0]):
+        cache[sequence, slots[sequence]] = rows[sequence]
+
+
+def rollback(cache: Any, lengths: Any) -> Any:
+    """The cache with every row at or behind lengths [B] cleared, the trash slot included."""
+    row = np.arange(cache.shape[1], dtype=np.int32)[None, :, None, None]
+    return np.where(row < lengths[:, None, None, None], cache, 0.0)

@@ -1,0 +1,74 @@
+"""The P-EAGLE drafter (arXiv 2602.01469): fusion, a midlayer over twice the width, plain Llama layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from device.drafter_config import DrafterConfig
+from device.kernels import cache
+from device.kernels.attention import attend
+from device.kernels.linear import linear
+from device.kernels.norm import llama_norm
+from device.kernels.rope import rotate
+from device.kernels.step import Step
+from device.kernels.tap import Tap
+
+Caches = tuple[Any, Any]
+
+
+def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
+    """Fused hidden of every row; the masked rows' learnt hidden goes through fc as the taps do.
+
+    Args:
+        taps: [B, W, T * H of the target]; read in committed rows only.
+        mask_hidden: [1, 1, T * H of the target].
+        committed: int32 [B], C.
+        fc: [T * H of the target, H].
+    """
+    row = np.arange(taps.shape[1], dtype=np.int32)
+    return linear(np.where((row < committed[:, None])[:, :, None], taps, mask_hidden), fc)
+
+
+def midlayer(
+    embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
+) -> Any:
+    """Layer 0: attends over embedding and fused hidden side by side, both normed."""
+    normed = llama_norm(fused, weights["hidden_norm"], config.eps)
+    both = np.concatenate([llama_norm(embedded, weights["input_norm"], config.eps), normed], axis=-1)
+    residual = normed if config.norm_before_residual else fused
+    return _rest(residual, both, step, weights, caches, config, tap)
+
+
+def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> Any:
+    """Layers 1 and above: Llama."""
+    return _rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
+
+
+def _rest(
+    residual: Any, normed: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
+) -> Any:
+    x = residual + tap("attn_out", _self_attention(normed, step, weights, caches, config))
+    x = x + tap("ffn_out", _mlp(llama_norm(x, weights["post_norm"], config.eps), weights))
+    return tap("out", x)
+
+
+def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
+    attention = config.attention
+    q, k, v = (
+        linear(x, weights[name]).reshape(*x.shape[:2], heads, attention.head_dim)
+        for name, heads in (("q", attention.heads), ("k", attention.kv_heads), ("v", attention.kv_heads))
+    )
+    q, k = rotate(q, step.cos, step.sin), rotate(k, step.cos, step.sin)
+    for held, rows in zip(caches, (k, v), strict=True):
+        cache.write(held, rows, step.slots)
+    keys, values = (held[:, : step.span] for held in caches)
+    return linear(attend(q, keys, values, step.seen[None]), weights["o"])
+
+
+def _mlp(x: Any, weights: dict[str, Any]) -> Any:
+    """down(silu(gate) * up); the activation in float32, one cast."""
+    gate, up = (linear(x, weights[name]).astype(np.float32) for name in ("gate", "up"))
+    active = up * gate / (1.0 + np.exp(-gate))
+    return linear(active.astype(x.dtype), weights["down"])

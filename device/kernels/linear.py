@@ -1,0 +1,25 @@
+"""Linear layers in x@W form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """y = x W + b, rounded once to x's dtype.
+
+    Args:
+        x: [B, S, in].
+        weight: [in, out].
+        bias: [out], or None.
+    """
+    if bias is None:
+        return np.matmul(x, weight)
+    return wide_linear(x, weight, bias).astype(x.dtype)
+
+
+def wide_linear(x: Any, weight: Any, bias: Any) -> Any:
+    """x W + b as the float32 accumulator holds it: the casts of the operands change no value."""
+    return np.matmul(x.astype(np.float32), weight.astype(np.float32)) + bias.astype(np.float32)

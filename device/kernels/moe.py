@@ -1,0 +1,67 @@
+"""gpt-oss's mixture of experts: top-k router, clamped SwiGLU, all experts batched and masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from device.config import TargetConfig
+from device.kernels.attention import softmax
+from device.kernels.linear import linear, wide_linear
+from device.kernels.tap import Tap
+
+
+def moe(x: Any, weights: dict[str, Any], config: TargetConfig, tap: Tap) -> Any:
+    """Router and experts over x [B, S, H]; the experts' sum in float32, one cast."""
+    logits = tap("router_logits", linear(x, weights["router"], weights["router_bias"]))
+    chosen = tap("experts", top_k(logits, config.experts_per_token))
+    shares = softmax(np.take_along_axis(logits, chosen, axis=-1).astype(np.float32))
+    batch, rows, hidden = x.shape
+    outputs = experts(x.reshape(1, batch * rows, hidden), weights, config)
+    mixed = mix(outputs.reshape(config.experts, batch, rows, hidden), chosen, shares)
+    return mixed.astype(x.dtype)
+
+
+def top_k(logits: Any, k: int) -> Any:
+    """The k largest of logits [B, S, E] in descending order, the lower id first on a tie: int32 [B, S, k]."""
+    ids = np.arange(logits.shape[-1], dtype=np.int32)
+    left, chosen = logits.astype(np.float32), []
+    for _ in range(k):
+        best = np.argmax(left, axis=-1)[..., None]
+        chosen.append(best)
+        left = np.where(ids == best, -np.inf, left)
+    return np.concatenate(chosen, axis=-1)
+
+
+def experts(x: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
+    """Every expert on every row: x [1, T, H] to float32 [E, T, H]."""
+    gate = linear(x, weights["gate"], weights["gate_bias"][:, None])
+    up = linear(x, weights["up"], weights["up_bias"][:, None])
+    active = clamped_swiglu(gate, up, config.limit, config.alpha)
+    return wide_linear(active, weights["down"], weights["down_bias"][:, None])
+
+
+def clamped_swiglu(gate: Any, up: Any, limit: float, alpha: float) -> Any:
+    """(up + 1) * gate * sigmoid(alpha * gate) with gate <= limit and |up| <= limit; float32, one cast."""
+    wide = np.minimum(gate.astype(np.float32), limit)
+    lifted = np.maximum(np.minimum(up.astype(np.float32), limit), -limit) + 1.0
+    return (lifted * wide / (1.0 + np.exp(wide * -alpha))).astype(gate.dtype)
+
+
+def mix(outputs: Any, chosen: Any, shares: Any) -> Any:
+    """Sum over the chosen experts in float32.
+
+    Args:
+        outputs: float32 [E, B, S, H].
+        chosen: int32 [B, S, k].
+        shares: float32 [B, S, k], the softmax over the k.
+
+    Returns:
+        float32 [B, S, H].
+    """
+    ids = np.arange(outputs.shape[0], dtype=np.int32)[:, None, None, None]
+    mine = chosen == ids
+    share = np.sum(np.where(mine, shares, 0.0), axis=-1)
+    # Masked, not only weighted: what an expert makes of a row that is not its own may be anything.
+    return np.sum(np.where(np.any(mine, axis=-1)[..., None], outputs * share[..., None], 0.0), axis=0)

@@ -1,0 +1,45 @@
+"""The gpt-oss target, in dataflow order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from device.config import TargetConfig
+from device.kernels import cache
+from device.kernels.attention import attend
+from device.kernels.linear import linear
+from device.kernels.moe import moe
+from device.kernels.norm import gpt_oss_norm
+from device.kernels.rope import rotate
+from device.kernels.step import Step
+from device.kernels.tap import Tap
+
+Caches = tuple[Any, Any]
+
+
+def target_layer(
+    x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: TargetConfig, window: int | None, tap: Tap
+) -> Any:
+    """One layer over x [B, S, H]: in_of[l] to out_of[l]; writes its keys and values to the caches."""
+    normed = tap("attn_in", gpt_oss_norm(x, weights["input_norm"], config.eps))
+    x = x + tap("attn_out", _self_attention(normed, step, weights, caches, config, window, tap))
+    normed = gpt_oss_norm(x, weights["post_norm"], config.eps)
+    x = x + tap("ffn_out", moe(normed, weights, config, tap))
+    return tap("out", x)
+
+
+def _self_attention(
+    x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: TargetConfig, window: int | None, tap: Tap
+) -> Any:
+    attention = config.attention
+    q, k, v = (
+        linear(x, weights[name], weights[f"{name}_bias"]).reshape(*x.shape[:2], heads, attention.head_dim)
+        for name, heads in (("q", attention.heads), ("k", attention.kv_heads), ("v", attention.kv_heads))
+    )
+    q, k = tap("q", rotate(q, step.cos, step.sin)), tap("k", rotate(k, step.cos, step.sin))
+    v = tap("v", v)
+    for held, rows in zip(caches, (k, v), strict=True):
+        cache.write(held, rows, step.slots)
+    keys, values = (held[:, : step.span] for held in caches)
+    mixed = attend(q, keys, values, step.seen[window], weights["sinks"])
+    return linear(mixed, weights["o"], weights["o_bias"])

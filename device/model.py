@@ -1,0 +1,89 @@
+"""What target and drafter have in common: weights and caches on an engine, and the step of a pass."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from device.config import Attention
+from device.kernels import cache
+from device.kernels.rope import tables
+from device.kernels.step import Step, make_step
+from device.recorder import Recorder
+from device.rows import SPAN_BUCKET, Rows, round_up
+from device.weights import Weights, convert
+from parity.errors import UsageError
+
+
+class Model:
+    """Weights and static caches of one model.
+
+    Args:
+        weights: of the model outside its layers, and of each layer.
+        attention: its axes and RoPE.
+        windows: of each layer, None for full attention.
+        positions: P; the caches have one row more, the trash slot.
+    """
+
+    side = ""
+
+    def __init__(
+        self,
+        weights: tuple[Weights, list[Weights]],
+        attention: Attention,
+        windows: tuple[int | None, ...],
+        positions: int,
+        engine: ModuleType,
+        dtype: np.dtype,
+    ) -> None:
+        self.engine, self.dtype, self.positions = engine, dtype, positions
+        self.windows, self._attention = windows, attention
+        outer, layers = weights
+        self.outer = convert(outer, self._place)
+        self.layers = [convert(layer, self._place) for layer in layers]
+        # The tables stay in float32: bfloat16 angles would turn the far positions.
+        self._tables = tuple(engine.array(one) for one in tables(attention.rope, attention.head_dim, positions))
+        self.clear()
+
+    @property
+    def trash(self) -> int:
+        """The slot that padding rows write."""
+        return self.positions
+
+    def clear(self) -> None:
+        """Start a new sequence: all cache rows zero."""
+        shape = (1, self.positions + 1, self._attention.kv_heads, self._attention.head_dim)
+        zeros = self.engine.zeros
+        self.caches = [(zeros(shape, self.dtype), zeros(shape, self.dtype)) for _ in self.layers]
+        self.length = 0
+
+    def rollback(self, length: int) -> None:
+        """Keep the first `length` rows of every cache and clear what is behind them."""
+        lengths = self.engine.array(np.array([length]))
+        self.caches = [tuple(cache.rollback(one, lengths) for one in pair) for pair in self.caches]
+        self.length = length
+
+    def record(self, record: Recorder) -> None:
+        """Show every cache's rows [0, length) and the length; go on with what comes back."""
+        group = f"kv.{self.side}"
+        for layer, pair in enumerate(self.caches):
+            for part, one in zip("kv", pair, strict=True):
+                record.rows(group, part, layer, one, self.length)
+        self.length = int(record.exact(group, "length", np.array([self.length]))[0])
+
+    def step(self, rows: Rows) -> Step:
+        """Masks, rotations and slots of this pass."""
+        span = min(self.positions, round_up(int(rows.positions.max()) + 1, SPAN_BUCKET))
+        self._refuse_outside(rows)
+        array = self.engine.array
+        return make_step(array(rows.positions), array(rows.slots), self._tables, span, self.windows)
+
+    def _refuse_outside(self, rows: Rows) -> None:
+        for name, values, end in (("position", rows.positions, self.positions), ("slot", rows.slots, self.trash + 1)):
+            if values.min() < 0 or values.max() >= end:
+                raise UsageError(f"{self.side}: a {name} lies outside the {self.positions} rows of the cache.")
+
+    def _place(self, value: np.ndarray) -> Any:
+        return self.engine.array(value, self.dtype)

@@ -1,0 +1,161 @@
+"""Speculative decoding on an engine: the five verbs of `parity.seam.Device`, and two host loops."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import device
+from device.decoding import Generation, generate
+from device.drafter import Drafter
+from device.kernels.accept import emitted_length
+from device.recorder import Recorder
+from device.rows import PROMPT_BUCKET, pad_rows, round_up
+from device.target import Target
+from parity.errors import UsageError
+from parity.seam import Description, Tap
+
+
+class Pipeline:
+    """Target and drafter with one sequence in their caches.
+
+    Args:
+        k: K, drafts per round; the drafter pass is 2K rows wide, K+1 committed at the most.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter, k: int, engine: ModuleType, precision: str) -> None:
+        self.target, self.drafter, self.k = target, drafter, k
+        self._engine, self._precision = engine, precision
+        self._ends = engine.array(np.array(target.config.eos, np.int32))
+        self._emitted = np.empty(0, np.int64)  # by the last round: the committed rows of the next draft
+        self._taps: tuple[Any, int] = (None, 0)  # of the last target pass, and the row of the first committed one
+        self._left = 0
+
+    def describe(self) -> Description:
+        """What this device is."""
+        modules = (info.name for info in pkgutil.walk_packages(device.__path__, "device."))
+        return Description(
+            name=self._engine.NAME,
+            precision=self._precision,
+            num_layers=self.target.config.layers,
+            num_drafter_layers=self.drafter.config.layers,
+            k=self.k,
+            max_positions=self.target.positions,
+            eos=self.target.config.eos,
+            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")},
+            modules=("device", *sorted(modules)),
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last token is an end token or the budget is spent."""
+        return self._left <= 0 or int(self._emitted[-1]) in self.target.config.eos
+
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> int:
+        """Round 0: S target rows, S-1 drafter rows; the first token."""
+        prompt = self._admit(prompt_ids, max_new_tokens)
+        record, count = Recorder(tap, self._engine), len(prompt)
+        first = self._start(prompt, max_new_tokens, record)
+        self.drafter.clear()
+        self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, PROMPT_BUCKET), record)
+        self.drafter.length = count - 1
+        self._record_caches(record)
+        return first
+
+    def draft(self, tap: Tap | None = None) -> np.ndarray:
+        """The emitted tokens re-fed as C committed rows and K-1 masked rows; K target ids."""
+        self._refuse_finished()
+        record, count = Recorder(tap, self._engine), len(self._emitted)
+        x = self.drafter.forward(*self._taps, self._emitted, self.k - 1, 2 * self.k, record)
+        return self.drafter.choose(x, count, self.k, record)
+
+    def verify(self, draft_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
+        """The last emitted token and the K drafts through the target; K+1 greedy ids."""
+        self._refuse_finished()
+        ids = np.concatenate([self._emitted[-1:], self._ids(draft_tokens, self.k)])
+        return self._target_pass(ids, self.k + 1, "verify", Recorder(tap, self._engine))
+
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
+        """Emit the agreeing drafts and one token more, keep their rows, clear the rejected ones."""
+        self._refuse_finished()
+        record, before = Recorder(tap, self._engine), self.target.length
+        drafts, verified = self._ids(draft_tokens, self.k), self._ids(verify_tokens, self.k + 1)
+        array = self._engine.array
+        length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
+        length = int(record.exact("accept", "length", self._engine.host(length))[0])
+        self._emitted = record.exact("accept", "emitted", verified[:length])
+        self._left -= length
+        self.target.rollback(before + length)
+        # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
+        self.drafter.rollback(before)
+        self._record_caches(record)
+        return self._emitted.copy()
+
+    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
+        """Prefill and rounds until an end token or the budget."""
+        return generate(self, prompt_ids, max_new_tokens, tap)
+
+    def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
+        """Greedy decoding by the target alone, one row a step; no stage is shown."""
+        unwatched = Recorder(None, self._engine)
+        tokens = [self._start(self._admit(prompt_ids, max_new_tokens), max_new_tokens, unwatched)]
+        while not self.finished:
+            self._emitted = self._target_pass(self._emitted[-1:], 1, "verify", unwatched)
+            self.target.length += 1
+            self._left -= 1
+            tokens.append(int(self._emitted[-1]))
+        return tokens
+
+    def _start(self, prompt: np.ndarray, budget: int, record: Recorder) -> int:
+        self.target.clear()
+        tokens = self._target_pass(prompt, round_up(len(prompt), PROMPT_BUCKET), "target", record)
+        self.target.length = len(prompt)
+        self._emitted, self._left = tokens[-1:], budget - 1
+        self._taps = (self._taps[0], len(prompt) - 1)
+        return int(tokens[-1])
+
+    def _target_pass(self, ids: np.ndarray, width: int, group: str, record: Recorder) -> np.ndarray:
+        """Rows behind the target's cache, their greedy ids; keeps their taps for the next draft."""
+        positions = self.target.length + np.arange(len(ids))
+        rows = pad_rows(ids, positions, positions, width, self.target.trash)
+        x, taps = self.target.forward(rows, self.drafter.config.taps, record)
+        self._taps = (taps, 0)
+        return self.target.choose(x, rows, group, record)
+
+    def _record_caches(self, record: Recorder) -> None:
+        self.target.record(record)
+        self.drafter.record(record)
+
+    def _admit(self, prompt_ids: Sequence[int], budget: int) -> np.ndarray:
+        """The prompt as int64 [S], once it, the budget and K rows are known to fit."""
+        rows, vocab = self.target.positions, self.target.config.vocab
+        prompt = self._ids(prompt_ids, len(prompt_ids))
+        if len(prompt) < 2:
+            raise UsageError(f"prompt_ids: {len(prompt)} tokens are too few, the drafter's prefill needs 2.")
+        if budget < 1:
+            raise UsageError(f"max_new_tokens: {budget} is not a budget, at least 1 is needed.")
+        if len(prompt) + budget + self.k > rows:
+            raise UsageError(
+                f"max_positions: {len(prompt)} prompt tokens, {budget} new tokens and K = {self.k} "
+                f"do not fit the {rows} rows of the cache."
+            )
+        if prompt.min() < 0 or prompt.max() >= vocab:
+            raise UsageError(f"prompt_ids: an id lies outside the vocabulary of {vocab}.")
+        return prompt
+
+    def _ids(self, ids: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
+        ids = np.asarray(ids)
+        if ids.shape != (count,) or (count and ids.dtype.kind not in "iu"):
+            raise UsageError(f"token ids: {count} integers are expected, not {ids.dtype} {list(ids.shape)}.")
+        return ids.astype(np.int64)
+
+    def _refuse_finished(self) -> None:
+        if not len(self._emitted):
+            raise UsageError("the device holds no sequence: prefill comes first.")
+        if self.finished:
+            raise UsageError("the sequence has ended: only a new prefill can follow.")

@@ -1,0 +1,47 @@
+"""The rows of one pass: logical rows first, then padding up to a static width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Prompts and attended cache rows come in multiples of these, so that a compiled engine meets few shapes.
+PROMPT_BUCKET, SPAN_BUCKET = 32, 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Ids, positions and slots of one pass, each int32 [1, W]; the first `count` rows are logical.
+
+    A padding row sits at position 0 and writes the trash slot: it sees one key and is never seen.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    slots: np.ndarray
+    count: int
+
+    @property
+    def width(self) -> int:
+        """W, padding included."""
+        return self.ids.shape[1]
+
+
+def pad_rows(
+    ids: Sequence[int], positions: Sequence[int], slots: Sequence[int], width: int, trash: int
+) -> Rows:
+    """Pad to `width` rows; `trash` is the slot of the padding."""
+    return Rows(_pad(ids, width, 0), _pad(positions, width, 0), _pad(slots, width, trash), len(ids))
+
+
+def round_up(count: int, bucket: int) -> int:
+    """The smallest multiple of `bucket` that is at least `count`."""
+    return -(-count // bucket) * bucket
+
+
+def _pad(values: Sequence[int], width: int, fill: int) -> np.ndarray:
+    padded = np.full((1, width), fill, np.int32)
+    padded[0, : len(values)] = values
+    return padded

@@ -1,0 +1,62 @@
+"""The target on an engine: gpt-oss over any number of rows, with its taps."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from device.config import TargetConfig
+from device.kernels.embed import embed
+from device.kernels.head import greedy
+from device.kernels.linear import linear
+from device.kernels.norm import gpt_oss_norm
+from device.kernels.target_layer import target_layer
+from device.model import Model
+from device.recorder import Recorder
+from device.rows import Rows
+from device.weights import Weights
+
+
+class Target(Model):
+    """Weights, caches and forward pass of the target."""
+
+    side = "target"
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        weights: tuple[Weights, list[Weights]],
+        positions: int,
+        engine: ModuleType,
+        dtype: np.dtype,
+    ) -> None:
+        self.config = config
+        super().__init__(weights, config.attention, config.windows, positions, engine, dtype)
+
+    def forward(self, rows: Rows, taps: tuple[int, ...], record: Recorder) -> tuple[Any, Any]:
+        """Embedding and all layers over W rows.
+
+        Args:
+            taps: in_of numbers, in the order in which they are concatenated.
+
+        Returns:
+            the last residual stream [1, W, H] and the taps [1, W, T * H].
+        """
+        step = self.step(rows)
+        x = embed(self.engine.array(rows.ids), self.outer["embed"])
+        streams = [record.bind("target", rows.count)("embed", x)]
+        for layer, weights in enumerate(self.layers):
+            tap = record.bind("target", rows.count, layer)
+            window, caches = self.windows[layer], self.caches[layer]
+            streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap))
+        return streams[-1], np.concatenate([streams[number] for number in taps], axis=-1) if taps else None
+
+    def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
+        """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""
+        normed = gpt_oss_norm(x, self.outer["norm"], self.config.eps)
+        normed = record.bind("target", rows.count)("pre_head_hidden", normed)
+        logits = record.bind(group, rows.count)("logits", linear(normed, self.outer["head"]))
+        ids = self.engine.host(greedy(logits))[0, : rows.count]
+        return record.exact(group, "tokens", ids)

@@ -1,0 +1,165 @@
+"""Checkpoint tensors to kernel weights: every matrix in x@W form, gate and up apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from device import mxfp4
+from device.checkpoint import FLOATS, INTEGERS, Checkpoint
+from device.config import Attention, TargetConfig
+from device.drafter_config import DrafterConfig
+from parity.errors import UsageError
+
+Weights = dict[str, np.ndarray]
+
+
+class Reader:
+    """Reads tensors of one checkpoint and keeps account of their names."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._read: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint has this tensor."""
+        return name in self._checkpoint.names
+
+    def take(self, name: str, *shape: int, dtypes: tuple[str, ...] = FLOATS) -> np.ndarray:
+        """The tensor, its shape and dtype checked."""
+        self._read.add(name)
+        return self._checkpoint.tensor(name, shape, dtypes)
+
+    def matrix(self, name: str, rows: int, columns: int) -> np.ndarray:
+        """A linear layer's weight, stored [out, in], as [in, out]."""
+        return np.ascontiguousarray(self.take(name, columns, rows).T)
+
+    def skip(self, name: str) -> None:
+        """Accept a tensor that nothing here needs."""
+        self._read.add(name)
+
+    def refuse(self, name: str, why: str) -> UsageError:
+        """The error to raise for this tensor."""
+        return UsageError(f"{self._checkpoint.folder}: tensor '{name}' {why}.")
+
+    def close(self) -> None:
+        """UsageError where a tensor was never read."""
+        self._checkpoint.refuse_surplus(self._read)
+
+
+def target_weights(checkpoint: Checkpoint, config: TargetConfig) -> tuple[Weights, list[Weights]]:
+    """The target's weights outside its layers, and those of its L layers."""
+    reader = Reader(checkpoint)
+    outer = {
+        "embed": reader.take("model.embed_tokens.weight", config.vocab, config.hidden),
+        "norm": reader.take("model.norm.weight", config.hidden),
+        "head": reader.matrix("lm_head.weight", config.hidden, config.vocab),
+    }
+    layers = [_target_layer(reader, f"model.layers.{layer}.", config) for layer in range(config.layers)]
+    reader.close()
+    return outer, layers
+
+
+def drafter_weights(checkpoint: Checkpoint, config: DrafterConfig, target_hidden: int) -> tuple[Weights, list[Weights]]:
+    """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0."""
+    reader = Reader(checkpoint)
+    taps = len(config.taps) * target_hidden
+    outer = {
+        "embed": reader.take("embed_tokens.weight", config.vocab, config.hidden),
+        "fc": reader.matrix("fc.weight", taps, config.hidden),
+        "mask_hidden": reader.take("mask_hidden", 1, 1, taps),
+        "norm": reader.take("norm.weight", config.hidden),
+        "head": reader.matrix("lm_head.weight", config.hidden, config.draft_vocab),
+        "d2t": _draft_to_target(reader, config),
+    }
+    layers = [_drafter_layer(reader, layer, config) for layer in range(config.layers)]
+    reader.close()
+    return outer, layers
+
+
+def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
+    hidden, heads = config.hidden, config.attention.heads
+    return {
+        "input_norm": reader.take(f"{prefix}input_layernorm.weight", hidden),
+        "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        "sinks": reader.take(f"{prefix}self_attn.sinks", heads),
+        **_attention(reader, f"{prefix}self_attn.", config.attention, hidden, hidden, biases=True),
+        "router": reader.matrix(f"{prefix}mlp.router.weight", hidden, config.experts),
+        "router_bias": reader.take(f"{prefix}mlp.router.bias", config.experts),
+        **_experts(reader, f"{prefix}mlp.experts.", config),
+    }
+
+
+def _drafter_layer(reader: Reader, layer: int, config: DrafterConfig) -> Weights:
+    prefix, hidden, wide = f"layers.{layer}." if layer else "midlayer.", config.hidden, config.intermediate
+    weights = {
+        "input_norm": reader.take(f"{prefix}input_layernorm.weight", hidden),
+        "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        **_attention(reader, f"{prefix}self_attn.", config.attention, hidden if layer else 2 * hidden, hidden),
+        "gate": reader.matrix(f"{prefix}mlp.gate_proj.weight", hidden, wide),
+        "up": reader.matrix(f"{prefix}mlp.up_proj.weight", hidden, wide),
+        "down": reader.matrix(f"{prefix}mlp.down_proj.weight", wide, hidden),
+    }
+    if not layer:
+        weights["hidden_norm"] = reader.take(f"{prefix}hidden_norm.weight", hidden)
+    return weights
+
+
+def _attention(
+    reader: Reader, prefix: str, attention: Attention, width: int, hidden: int, biases: bool = False
+) -> Weights:
+    queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
+    shapes = {"q": (width, queries), "k": (width, keys), "v": (width, keys), "o": (queries, hidden)}
+    weights = {name: reader.matrix(f"{prefix}{name}_proj.weight", *shape) for name, shape in shapes.items()}
+    if biases:
+        weights |= {f"{name}_bias": reader.take(f"{prefix}{name}_proj.bias", shapes[name][1]) for name in shapes}
+    return weights
+
+
+def _experts(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
+    experts, hidden, wide = config.experts, config.hidden, config.intermediate
+    read = _packed if reader.has(f"{prefix}gate_up_proj_blocks") else _plain
+    gate_up = read(reader, f"{prefix}gate_up_proj", experts, hidden, 2 * wide)
+    gate_up_bias = reader.take(f"{prefix}gate_up_proj_bias", experts, 2 * wide)
+    # Even outputs are the gate, odd ones the up projection.
+    return {
+        "gate": np.ascontiguousarray(gate_up[..., 0::2]),
+        "up": np.ascontiguousarray(gate_up[..., 1::2]),
+        "gate_bias": gate_up_bias[:, 0::2].copy(),
+        "up_bias": gate_up_bias[:, 1::2].copy(),
+        "down": read(reader, f"{prefix}down_proj", experts, wide, hidden),
+        "down_bias": reader.take(f"{prefix}down_proj_bias", experts, hidden),
+    }
+
+
+def _plain(reader: Reader, name: str, experts: int, rows: int, columns: int) -> np.ndarray:
+    return reader.take(name, experts, rows, columns)
+
+
+def _packed(reader: Reader, name: str, experts: int, rows: int, columns: int) -> np.ndarray:
+    if rows % mxfp4.BLOCK:
+        raise reader.refuse(f"{name}_blocks", f"has {rows} inputs, no multiple of MXFP4's block of {mxfp4.BLOCK}")
+    groups = rows // mxfp4.BLOCK
+    blocks = reader.take(f"{name}_blocks", experts, columns, groups, mxfp4.BLOCK // 2, dtypes=("uint8",))
+    return mxfp4.decode(blocks, reader.take(f"{name}_scales", experts, columns, groups, dtypes=("uint8",)))
+
+
+def _draft_to_target(reader: Reader, config: DrafterConfig) -> np.ndarray:
+    """Target id minus draft id, int32 [VD]; zeros where the checkpoint has the full vocabulary and no `d2t`."""
+    # A mask over the target vocabulary: d2t says the same and more.
+    reader.skip("t2d")
+    if not reader.has("d2t"):
+        if config.draft_vocab != config.vocab:
+            raise reader.refuse("d2t", f"is missing, but {config.draft_vocab} of {config.vocab} ids can be drafted")
+        return np.zeros(config.draft_vocab, np.int32)
+    offsets = reader.take("d2t", config.draft_vocab, dtypes=INTEGERS).astype(np.int64)
+    ids = offsets + np.arange(config.draft_vocab)
+    if ids.min() < 0 or ids.max() >= config.vocab:
+        raise reader.refuse("d2t", f"leads outside the target's vocabulary of {config.vocab}")
+    return offsets.astype(np.int32)
+
+
+def convert(weights: Weights, array: Callable[[np.ndarray], object]) -> dict[str, object]:
+    """The same names with each array moved to an engine."""
+    return {name: array(value) for name, value in weights.items()}

@@ -1,0 +1,79 @@
+"""What a golden or run folder prints as, and the same content as plain data for --json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parity.golden.store import Dump
+
+
+def console() -> Console:
+    """Standard output; wide enough for a table where it is no terminal."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=140)
+
+
+def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
+    """What a folder holds; the same as data."""
+    out, manifest = console(), dump.manifest
+    case = manifest.case
+    rounds = [length for prompt in case.prompts for length in prompt.generation.acceptance_length]
+    drafts = [count for prompt in case.prompts for count in prompt.generation.accepted_drafts]
+    data = {
+        "folder": str(dump.folder),
+        "kind": manifest.kind,
+        "producer": manifest.producer.model_dump(exclude={"modules"}),
+        "target": manifest.model.target.path,
+        "drafter": manifest.model.drafter.path,
+        "k": case.k,
+        "mode": case.mode,
+        "precision": case.precision,
+        "prompts": len(case.prompts),
+        "new_tokens": sum(len(prompt.generation.emitted) for prompt in case.prompts),
+        "rounds": len(rounds),
+        "acceptance_length": sum(rounds) / len(rounds) if rounds else 0.0,
+        "accepted_drafts": sum(drafts) / len(drafts) if drafts else 0.0,
+        "tensors": len(manifest.tensors),
+        "variants": sorted(dump.variants()),
+        "stages": list(manifest.stages),
+    }
+    out.print(f"[bold]{manifest.kind}[/] {dump.folder}", soft_wrap=True)
+    out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
+    out.print(f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True)
+    out.print(
+        f"  case      {data['prompts']} prompts, {data['new_tokens']} new tokens, {data['rounds']} verify rounds, "
+        f"acceptance length {data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
+    )
+    out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(data['variants'])}")
+    if stages:
+        out.print(_stage_table(dump))
+    return data
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _stage_table(dump: Dump) -> Table:
+    """Every declared stage with its axes, and the shape and dtype of its first tensor."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("stage", "axes", "first shape", "dtype", "tensors"):
+        table.add_column(heading, no_wrap=True)
+    first, count = {}, {}
+    main = "float32" if dump.manifest.kind == "golden" else dump.manifest.case.precision
+    for row in dump.manifest.tensors:
+        if row.variant == main:
+            stage = row.place[2]
+            first.setdefault(stage, row)
+            count[stage] = count.get(stage, 0) + 1
+    for stage in dump.manifest.stages:
+        row = first.get(stage)
+        if row is None:
+            table.add_row(stage, "", Text("none", style="red"), "", "0")
+        else:
+            table.add_row(stage, ",".join(row.axes), "x".join(map(str, row.shape)), row.dtype, str(count[stage]))
+    return table

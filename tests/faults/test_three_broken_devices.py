@@ -1,0 +1,37 @@
+"""Three defects that leave most of the text alone: `parity diff` exits 1 and names the stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.broken import WINDOW_LAYER
+
+CASES = {
+    "window_off": f"target.layers.{WINDOW_LAYER}.attn_out, prompt 0, round 0",
+    "taps_one_layer_late": "drafter.taps, prompt 0, round 0",
+    "rollback_on_head_axis": "kv.drafter.0.k, prompt 0, round 1",
+}
+FAMILY = {"window_off": "attn_out", "taps_one_layer_late": "drafter.taps", "rollback_on_head_axis": "kv.drafter"}
+
+
+@pytest.fixture
+def diff(parity, small_golden):
+    """`parity diff` of a device in a mode."""
+    return lambda mode, device: parity("diff", "--golden", small_golden.folder, "--mode", mode, "--device", device)
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("fault", CASES)
+def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
+    found = diff(mode, f"tests.faults.broken:{fault}")
+    assert found.code == 1, found
+    assert f"first divergent: {CASES[fault]}" in found.last
+    failed = [line for line in found.out.splitlines() if line.startswith("fail:")]
+    assert failed and (mode == "chained" or all(FAMILY[fault] in line for line in failed)), found.out
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+def test_the_same_diff_passes_on_the_clean_device(mode, diff):
+    found = diff(mode, "numpy")
+    assert found.code == 0, found
+    assert found.last == f"{mode} verdict: pass"

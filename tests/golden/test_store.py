@@ -1,0 +1,104 @@
+"""The golden store: whole or not at all, lossless, and refused when its bytes changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from parity.errors import UsageError
+from parity.golden.manifest import FILE, Manifest
+from parity.golden.store import Dump, DumpWriter, unchanged_rows
+from parity.stages import declared
+
+NAMES = declared(1, 1)
+SCHEMA = Path(__file__).parents[2] / "docs" / "golden.schema.json"
+
+
+def copy(golden: Dump, to: Path) -> Path:
+    shutil.copytree(golden.folder, to)
+    return to
+
+
+def test_a_killed_dump_leaves_nothing_behind(tmp_path):
+    with pytest.raises(KeyboardInterrupt), DumpWriter(tmp_path / "out") as writer:
+        writer.add(0, "float32", NAMES.values(), {(0, "target.embed"): np.ones((2, 3), np.float32)})
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path):
+    with pytest.raises(UsageError, match="exists already"):
+        DumpWriter(tmp_path)
+
+
+def test_cache_contents_come_back_bit_for_bit_from_what_changed(small_golden):
+    folder = small_golden.folder
+    rows = [small_golden.contents("float32", 0, r, "kv.drafter.1.k") for r in range(3)]
+    stored = [small_golden.stored("float32", 0, r, "kv.drafter.1.k") for r in range(3)]
+    assert len(stored[1]) < len(rows[1]), f"{folder} stores whole caches every round"
+    assert np.array_equal(rows[2][: len(rows[1])], rows[1])
+
+
+@pytest.mark.parametrize("changed", [0, 3, 6])
+def test_unchanged_rows_end_at_the_first_changed_one(changed):
+    before = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
+    now = np.concatenate([before, before])
+    if changed < 6:
+        now[changed, 1, 1] = -1
+    assert unchanged_rows(before, now) == changed
+
+
+def test_negative_zero_is_a_change():
+    before = np.zeros((2, 1), ml_dtypes.bfloat16)
+    assert unchanged_rows(before, -before) == 0
+
+
+def test_a_changed_byte_is_refused(small_golden, tmp_path):
+    folder = copy(small_golden, tmp_path / "g")
+    shard = folder / "p000.float32.safetensors"
+    with shard.open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    dump = Dump(folder)
+    with pytest.raises(UsageError, match="does not match the manifest's digest"):
+        for place in dump.rows:
+            dump.stored(*place)
+
+
+def test_a_truncated_shard_is_refused(small_golden, tmp_path):
+    folder = copy(small_golden, tmp_path / "g")
+    shard = folder / "p000.float32.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    dump = Dump(folder)
+    with pytest.raises(UsageError, match="truncated"):
+        for place in dump.rows:
+            dump.stored(*place)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "names"),
+    [("kind", "truth", "kind"), ("surprise", 1, "surprise"), ("schema_version", 2, "schema_version")],
+)
+def test_a_wrong_manifest_is_refused_by_field(field, value, names, small_golden, tmp_path):
+    raw = json.loads((small_golden.folder / FILE).read_text())
+    raw[field] = value
+    (tmp_path / FILE).write_text(json.dumps(raw))
+    with pytest.raises(UsageError, match=names):
+        Manifest.read(tmp_path)
+
+
+def test_the_published_schema_is_current():
+    assert json.loads(SCHEMA.read_text()) == Manifest.model_json_schema()
+
+
+def test_dumping_again_gives_the_same_tensors_bit_for_bit(small_golden, tmp_path, remake_small_golden):
+    again = remake_small_golden(tmp_path / "again")
+    first = {(row.variant, row.key): row.sha256 for row in small_golden.manifest.tensors}
+    assert first == {(row.variant, row.key): row.sha256 for row in again.manifest.tensors}
