@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -19,9 +19,8 @@ UNIT = {"noise": "x noise", "relative": "rel"}
 def print_report(report: Report) -> None:
     """One comparison: stage families, what fails, acceptance, and the last word."""
     out = console()
-    out.print(f"[bold]{report.device}[/] {report.precision}, {report.mode}, policy {report.policy}")
     out.print(f"[dim]golden {report.golden}\nrun    {report.run}[/]", soft_wrap=True)
-    out.print(family_table(report.stages, f"L2, worst row, max, mean and cosine in {_unit(report)}", out.width))
+    out.print(family_table(report, out.width))
     _print_failures(out, report)
     _print_acceptance(out, [report])
     _print_verdict(out, report)
@@ -32,7 +31,7 @@ def print_demo(golden: Dump, reports: Sequence[Report]) -> None:
     out = console()
     print_dump(golden)
     for report in reports:
-        out.print(family_table(report.stages, f"{report.mode}: {report.device} {report.precision}, L2, worst row, max, mean and cosine in {_unit(report)}", out.width))
+        out.print(family_table(report, out.width))
         _print_failures(out, report)
     _print_acceptance(out, reports)
     for report in reports:
@@ -44,15 +43,17 @@ WIDE = ("rel L2", "floor", "max abs", "mean abs")
 """Plain figures, shown where there is room."""
 
 
-def family_table(stages: Iterable[StageResult], title: str, width: int) -> Table:
+def family_table(report: Report, width: int) -> Table:
     """One line per stage family, in dataflow order: its verdict and its worst layer."""
+    unit = "x noise" if report.precision == "bfloat16" else "relative to the golden's RMS"
+    title = f"{report.device} {report.precision}, {report.mode}: L2, worst row, max, mean and cosine in {unit}"
     wide = WIDE if width >= 130 else ()
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in (*COLUMNS, *wide):
         table.add_column(heading, justify="left" if heading in COLUMNS[:3] else "right", no_wrap=True)
     table.add_column("choices, or top-1/5/50")
     families: dict[str, list[StageResult]] = {}
-    for stage in stages:
+    for stage in report.stages:
         families.setdefault(stage.family, []).append(stage)
     for family, members in families.items():
         verdict = join(member.verdict for member in members)
@@ -132,6 +133,3 @@ def _print_verdict(out: Console, report: Report) -> None:
         word.append(f"; reproduce: {report.reproduce}", style="default")
     out.print(word, soft_wrap=True)
 
-
-def _unit(report: Report) -> str:
-    return "x noise" if report.precision == "bfloat16" else "relative error"

@@ -48,9 +48,9 @@ def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Findi
 def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
     """The stage lists themselves, and tensors that no golden round accounts for."""
     precision = run.manifest.case.precision
-    for name in sorted(wanted - set(run.manifest.stages)):
+    for name in (name for name in golden.manifest.stages if name in wanted and name not in run.manifest.stages):
         yield Finding("missing", name, 0, _due(golden, name), f"{name} is missing: the run does not declare it")
-    for name in sorted(set(run.manifest.stages) - set(golden.manifest.stages)):
+    for name in (name for name in run.manifest.stages if name not in golden.manifest.stages):
         yield Finding("surplus", name, 0, _due(golden, name), f"{name} is surplus: the golden does not declare it")
     for variant, prompt, round_, name in run.rows:
         if name in wanted and ("float32", prompt, round_, name) not in golden.rows:

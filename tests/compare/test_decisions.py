@@ -1,0 +1,58 @@
+"""Choices: same, tie, noise or bug, by the golden's own scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, SAME, TIE, draft_columns, judge, judge_experts, ulp
+
+QUIET = np.array([1e-6])
+
+
+def verdict(scores, mine, theirs, noise=QUIET) -> str:
+    return judge(np.array([scores]), np.array([mine]), np.array([theirs]), noise).verdict[0]
+
+
+@pytest.mark.parametrize(("value", "step"), [(1.0, 2**-7), (18.0, 0.125), (0.75, 2**-8), (-3.0, 2**-6)])
+def test_one_bfloat16_ulp_follows_the_exponent(value, step):
+    assert ulp(np.array([value]))[0] == step
+
+
+def test_a_gap_of_exactly_one_ulp_of_the_larger_score_is_a_tie():
+    assert verdict([18.0, 17.875], 0, 1) == TIE
+    assert verdict([18.0, 17.87], 0, 1) == BUG
+
+
+def test_noise_explains_what_lies_within_five_sigmas_of_the_rows_own():
+    noise = np.array([0.2])
+    assert verdict([18.0, 18.0 - NOISE_SIGMAS * 0.2], 0, 1, noise) == NOISE
+    assert verdict([18.0, 18.0 - NOISE_SIGMAS * 0.2 - 0.01], 0, 1, noise) == BUG
+
+
+def test_the_same_choice_is_the_same_whatever_the_scores():
+    assert verdict([1.0, 5.0], 0, 0) == SAME
+
+
+def experts(scores, mine, theirs) -> str:
+    return judge_experts(np.array([scores]), np.array([mine]), np.array([theirs]), QUIET).verdict[0]
+
+
+def test_the_order_of_experts_carries_no_meaning():
+    assert experts([3.0, 2.0, 1.0, 0.0], [0, 1], [1, 0]) == SAME
+
+
+def test_swapping_tied_experts_is_a_tie_and_others_a_bug():
+    scores = [3.0, 2.0, 1.999, 0.0]
+    assert experts(scores, [0, 1], [0, 2]) == TIE
+    assert experts(scores, [0, 1], [0, 3]) == BUG
+
+
+@pytest.mark.parametrize("wrong", [[0, 0], [0, 4], [-1, 0]])
+def test_a_repeated_or_impossible_expert_is_a_bug(wrong):
+    assert experts([3.0, 2.0, 1.999, 0.0], [0, 1], wrong) == BUG
+
+
+def test_draft_tokens_are_mapped_back_by_the_goldens_own_rows():
+    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert draft_columns(scores, np.array([40, 7]), np.array([7, 99])).tolist() == [0, -1]

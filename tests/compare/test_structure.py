@@ -1,0 +1,116 @@
+"""Structure before values: what is missing from either side fails, whatever the values."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.cli.diff import compare_dumps
+from parity.cli.run import make_run
+from parity.compare.structure import check_structure
+from parity.errors import UsageError
+from parity.golden.store import Dump
+from parity.policy import read_policy
+from parity.stages import TABLE
+
+FAMILIES = [stage.template for stage in TABLE]
+
+
+@pytest.fixture(scope="module")
+def small_run(small_golden, tmp_path_factory) -> Dump:
+    return make_run(small_golden, "numpy", "local", out=tmp_path_factory.mktemp("run") / "local")
+
+
+def edited(dump: Dump, change) -> Dump:
+    """The same dump with another manifest; the shards stay."""
+    copy = Dump(dump.folder)
+    copy.manifest = change(copy.manifest)
+    copy.rows = {(row.variant, *row.place): row for row in copy.manifest.tensors}
+    return copy
+
+
+def without(dump: Dump, family: str, declared: bool = False, variant: str | None = None) -> Dump:
+    """Without a family's tensors, and without its declaration too where asked."""
+
+    def change(manifest):
+        gone = {name for name, named in dump.declared.items() if named.stage.template == family}
+        rows = tuple(r for r in manifest.tensors if r.place[2] not in gone or variant not in (None, r.variant))
+        stages = tuple(name for name in manifest.stages if not (declared and name in gone))
+        return manifest.model_copy(update={"tensors": rows, "stages": stages})
+
+    return edited(dump, change)
+
+
+def kinds(golden: Dump, run: Dump, family: str) -> set[str]:
+    """Kinds of findings about this family."""
+    found = check_structure(golden, run, golden.manifest.stages)
+    return {one.kind for one in found if one.stage not in golden.declared or golden.declared[one.stage].stage.template == family}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stage_missing_from_the_run_is_found(family, small_golden, small_run):
+    assert kinds(small_golden, without(small_run, family), family) == {"missing"}
+    assert kinds(small_golden, without(small_run, family, declared=True), family) == {"missing"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stage_missing_from_the_golden_is_found(family, small_golden, small_run):
+    assert "missing" in kinds(without(small_golden, family), small_run, family)
+    assert kinds(without(small_golden, family, declared=True), small_run, family) == {"surplus"}
+
+
+def test_a_floor_missing_from_the_golden_is_found(small_golden, small_run):
+    spoilt = without(small_golden, "target.logits", variant="bfloat16.local")
+    assert kinds(spoilt, small_run, "target.logits") == {"missing"}
+
+
+@pytest.mark.parametrize("family", ["target.layers.{l}.v", "accept.length", "kv.drafter.{l}.k"])
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_missing_stage_fails_the_whole_comparison_from_either_side(family, declared, small_golden, small_run):
+    assert compare_dumps(small_golden, without(small_run, family, declared)).exit_code == 1
+    assert compare_dumps(without(small_golden, family, declared), small_run).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (dict(dtype="int64"), "dtype"),
+        (dict(axes=("H", "S")), "axes"),
+        (dict(shape=(3, 96)), "shape"),
+        (dict(shape=(0, 96)), "empty"),
+    ],
+)
+def test_a_misshapen_tensor_is_found(change, kind, small_golden, small_run):
+    def spoil(manifest):
+        rows = [r.model_copy(update=change) if r.key == "p000/r0000/target.embed" else r for r in manifest.tensors]
+        return manifest.model_copy(update={"tensors": tuple(rows)})
+
+    assert kinds(small_golden, edited(small_run, spoil), "target.embed") == {kind}
+
+
+def test_a_golden_that_shares_source_with_the_device_is_refused(small_golden, small_run):
+    def share(manifest):
+        producer = manifest.producer.model_copy(update={"modules": small_run.manifest.producer.modules})
+        return manifest.model_copy(update={"producer": producer})
+
+    with pytest.raises(UsageError, match="share source"):
+        compare_dumps(edited(small_golden, share), small_run)
+
+
+def test_a_run_over_another_checkpoint_is_refused(small_golden, small_run):
+    def other(manifest):
+        target = manifest.model.target.model_copy(update={"weights_digest": "0" * 64})
+        return manifest.model_copy(update={"model": manifest.model.model_copy(update={"target": target})})
+
+    with pytest.raises(UsageError, match="another target checkpoint"):
+        compare_dumps(small_golden, edited(small_run, other))
+
+
+def test_a_golden_is_no_run_and_a_run_no_golden(parity, small_golden, small_run):
+    assert "is a golden" in parity("diff", small_golden.folder, "--golden", small_golden.folder).err
+    assert "not a golden" in parity("diff", small_run.folder, "--golden", small_run.folder).err
+
+
+def test_every_shipped_policy_has_a_row_for_every_stage(small_golden):
+    for precision in ("bfloat16", "float32"):
+        policy = read_policy(None, precision)
+        assert all(policy.row(name, mode) for name in small_golden.declared for mode in ("local", "chained"))

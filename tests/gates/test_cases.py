@@ -1,0 +1,20 @@
+"""Other cases than the default one, in float32: small and large K, MXFP4 experts, raw prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.cli.diff import compare_dumps
+from parity.cli.run import make_run
+
+
+@pytest.mark.parametrize(
+    "case",
+    [dict(k=1), dict(k=8), dict(target="target-mxfp4"), dict(prompts="prompts/raw.jsonl", max_new_tokens=4)],
+    ids=["K=1", "K=8", "mxfp4", "raw"],
+)
+def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, tmp_path):
+    paths = {key: tiny / value for key, value in case.items() if isinstance(value, str)}
+    golden = remake_small_golden(tmp_path / "golden", **case | paths)
+    report = compare_dumps(golden, make_run(golden, "numpy", "chained", "float32", out=tmp_path / "run"))
+    assert report.verdict == "pass", report.first
