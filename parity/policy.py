@@ -5,61 +5,119 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from parity.errors import UsageError
 from parity.stages import matches
 
-Judge = Literal["noise", "relative", "exact", "experts", "decision"]
+Judge = Literal["noise", "relative", "exact", "experts", "decision", "none"]
+
+STATISTICS: dict[str, str] = {
+    "l2": "",
+    "median": "",
+    "worst_row": "",
+    "largest": "",
+    "scale": "",
+    "bias": "",
+    "cosine_distance": "1 - cosine",
+    "pearson_distance": "1 - PCC",
+    "r_ratio": "R",
+    "beyond_tolerance": "x tolerance",
+    "top5_error": "relative",
+    "top50_error": "relative",
+    "top1000_error": "relative",
+    "all_error": "relative",
+    "top1_missed": "share",
+    "top5_missed": "share",
+    "top50_missed": "share",
+    "ulp_max": "ULP",
+    "ulp_beyond": "share",
+}
+"""Every statistic that a row can bound, with its unit; '' for those in the unit of the judge (docs/policies.md)."""
+
+OWN = ("l2", "median", "worst_row", "largest", "scale", "bias")
+"""The statistics measured against the noise floor."""
 
 
-class Bound(BaseModel):
-    """At most `ok` passes, at most `warn` is listed, beyond it fails."""
+class Part(BaseModel):
+    """Base of every part: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    ok: float = Field(gt=0)
-    warn: float = Field(gt=0)
 
 
-class Row(BaseModel):
-    """One row of a policy.
+class Bound(Part):
+    """At most `ok` passes, at most `warn` is listed, beyond it fails."""
+
+    ok: float = Field(ge=0)
+    warn: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Bound:
+        if self.warn < self.ok:
+            raise ValueError(f"warn ({self.warn:g}) is below ok ({self.ok:g})")
+        return self
+
+
+class Tolerance(Part):
+    """|device - golden| <= atol + rtol |golden|."""
+
+    rtol: float = Field(ge=0)
+    atol: float = Field(gt=0)
+
+
+class Row(Part):
+    """One row of a policy. In TOML a bound is a key of the row: `l2 = { ok = 1.5, warn = 3.0 }`.
 
     Args:
         stages: a stage glob.
         modes: the comparisons it speaks of.
-        judge: `noise` bounds multiples of the noise floor; `relative` bounds plain relative errors;
-            `exact` allows no difference; `experts` allows router ties; `decision` classifies tokens.
-        l2: relative L2 over all rows that are not set apart.
-        median: the median row's relative L2.
-        worst_row: the worst row's relative L2.
-        largest: the largest element's error.
+        judge: `noise` bounds multiples of the noise floor; `relative` bounds plain figures; `exact` allows
+            no difference; `experts` allows router ties; `decision` classifies tokens; `none` says that
+            this policy does not judge the stage (structure, NaN and constants still fail).
+        bounds: by statistic.
+        ulp: how far `ulp_beyond` lets an element be: 2^k - 1.
+        tolerances: of `beyond_tolerance`, by the device's dtype.
+        copies: the stage may equal the golden bit for bit, because it only moves data.
         reason: why these bounds.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     stages: str
     modes: tuple[Literal["chained", "local"], ...] = ("chained", "local")
     judge: Judge
-    l2: Bound | None = None
-    median: Bound | None = None
-    worst_row: Bound | None = None
-    largest: Bound | None = None
+    bounds: dict[str, Bound] = {}
+    ulp: int = Field(default=1, ge=0)
+    tolerances: dict[str, Tolerance] = {}
+    copies: bool = False
     reason: str = Field(min_length=10)
 
-    @property
-    def bounds(self) -> dict[str, Bound]:
-        """The bounds that this row sets, by statistic."""
-        named = {name: getattr(self, name) for name in ("l2", "median", "worst_row", "largest")}
-        return {name: bound for name, bound in named.items() if bound is not None}
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, data: Any) -> Any:
+        """Bounds are written as keys of the row."""
+        if not isinstance(data, dict):
+            return data
+        plain = {name: value for name, value in data.items() if name not in STATISTICS}
+        return plain | {"bounds": plain.get("bounds", {}) | {name: data[name] for name in STATISTICS if name in data}}
+
+    @model_validator(mode="after")
+    def _whole(self) -> Row:
+        numbers = self.judge in ("noise", "relative")
+        if numbers != bool(self.bounds):
+            raise ValueError(f"row {self.stages!r} judges by {self.judge} and sets {'no' if numbers else 'a'} bound")
+        if "ulp_beyond" in self.bounds and self.ulp & (self.ulp + 1):
+            raise ValueError(f"row {self.stages!r}: ulp = {self.ulp} is none of 0, 1, 3, 7, 15, …")
+        if ("beyond_tolerance" in self.bounds) != bool(self.tolerances):
+            raise ValueError(f"row {self.stages!r}: beyond_tolerance and tolerances go together")
+        return self
 
 
-class Policy(BaseModel):
-    """A whole policy file."""
+class Policy(Part):
+    """A whole policy file; `blind` is what it cannot see, printed beside its verdict."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
+    blind: str = ""
     rows: tuple[Row, ...] = Field(alias="row")
 
     def row(self, stage: str, mode: str) -> Row:
@@ -74,23 +132,39 @@ class Policy(BaseModel):
         raise UsageError(f"policy {self.name}: no row matches stage {stage} in {mode} mode")
 
 
-def read_policy(path: Path | None, precision: str) -> Policy:
-    """Read a policy file; the shipped one of this precision where none is named.
+def shipped() -> dict[str, Path]:
+    """The policies that ship, by name: one for each precision, and other tools' as presets."""
+    folder = Path(str(files("parity") / "policies"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def source_of(named: str | Path | None, precision: str) -> Path:
+    """The file of a policy: a path, a shipped policy's name, or the one of this precision.
 
     Raises:
-        UsageError: the file cannot be read or a field is wrong.
+        UsageError: neither a file nor a name.
     """
-    source = path or Path(str(files("parity") / "policies" / f"{precision}.toml"))
+    presets = shipped()
+    if str(named or precision) in presets:
+        return presets[str(named or precision)]
+    if not Path(str(named)).is_file():
+        raise UsageError(f"policy {named} cannot be read: it is neither a file nor one of {', '.join(presets)}")
+    return Path(str(named))
+
+
+def read_policy(named: str | Path | None, precision: str) -> Policy:
+    """Read a policy by file or name; the shipped one of this precision where none is named.
+
+    Raises:
+        UsageError: it cannot be read or a field is wrong.
+    """
+    source = source_of(named, precision)
     try:
-        policy = Policy.model_validate(tomllib.loads(source.read_text()))
-    except OSError as error:
-        raise UsageError(f"policy {source} cannot be read ({error.strerror})") from None
+        return Policy.model_validate(tomllib.loads(source.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"policy {source} cannot be read ({error})") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"policy {source} is not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"policy {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    for row in policy.rows:
-        if row.judge in ("noise", "relative") and not row.bounds:
-            raise UsageError(f"policy {source}: row {row.stages!r} judges by {row.judge} and sets no bound")
-    return policy

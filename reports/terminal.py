@@ -9,12 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
-from parity.compare.report import FAIL, PASS, Report, StageResult, join
+from parity.compare.report import FAIL, NOT_JUDGED, PASS, Report, StageResult, join
 from parity.golden.store import Dump
+from parity.policy import STATISTICS
 from reports.dumps import console, print_dump
 
-STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta"}
+STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "not judged": "dim"}
 UNIT = {"noise": "x noise", "relative": "rel"}
+DIRECTED = ("scale", "bias")
 
 
 def print_report(report: Report, per: str | None = None, slices: Mapping[str, Sequence[Slice]] | None = None) -> None:
@@ -71,9 +73,9 @@ def _numbers(stage: StageResult) -> list[str]:
     """The multiples of the noise, then the plain figures; blanks for a stage of choices."""
     if not stage.x:
         return [""] * (len(COLUMNS) - 3 + len(WIDE))
-    multiples = [stage.x[name] for name in ("l2", "worst_row", "max_abs", "mean_abs", "cosine")]
+    multiples = [stage.x.get(name) for name in ("l2", "worst_row", "max_abs", "mean_abs", "cosine")]
     plain = [stage.relative_l2, stage.floor_l2, stage.max_abs, stage.mean_abs]
-    shown = [f"{value:.2f}" if stage.judge == "noise" else _short(value) for value in multiples]
+    shown = ["" if value is None else _short(value) if stage.judge == "relative" else f"{value:.2f}" for value in multiples]
     return shown + [_short(value) for value in plain]
 
 
@@ -110,7 +112,7 @@ def _print_failures(out: Console, report: Report) -> None:
     if len(report.findings) > 12:
         out.print(f"... and {len(report.findings) - 12} more findings (--json lists all)")
     found = {finding.stage for finding in report.findings}
-    wrong = [stage for stage in report.stages if stage.verdict != PASS and stage.stage not in found]
+    wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in found]
     own = [stage for stage in wrong if "inherited" not in stage.marks]
     for stage in own[:12]:
         marks = f" ({', '.join(stage.marks)})" if stage.marks else ""
@@ -130,11 +132,18 @@ def _why(stage: StageResult) -> str:
     if not stage.x:
         return "no tensor could be compared"
     over = [
-        f"{name.replace('_', ' ')} {stage.x[name]:.3g} {UNIT[stage.judge]} (ok to {ok:g}, warn to {warn:g})"
+        f"{name.replace('_', ' ')} {stage.x[name]:.3g} {_unit(stage, name)} (ok to {ok:g}, warn to {warn:g})"
         for name, (ok, warn) in stage.bounds.items()
-        if stage.x[name] > ok
+        if stage.x.get(name, 0.0) > ok
     ]
-    return "; ".join(over) + (f", first at {stage.first}" if stage.first else "")
+    return "; ".join(over + ([stage.note] if stage.note else [])) + (f", first at {stage.first}" if stage.first else "")
+
+
+def _unit(stage: StageResult, statistic: str) -> str:
+    """What a statistic counts in."""
+    if statistic in DIRECTED and stage.judge == "noise":
+        return "standard errors beyond the floor's"
+    return STATISTICS[statistic] or UNIT[stage.judge]
 
 
 def _print_acceptance(out: Console, reports: Sequence[Report]) -> None:
@@ -149,7 +158,12 @@ def _print_acceptance(out: Console, reports: Sequence[Report]) -> None:
 
 
 def _print_verdict(out: Console, report: Report) -> None:
-    """The last line: pass, or the first divergent place and the command that shows it again."""
+    """What the policy did not look at, then the last line: pass, or the first divergent place and its command."""
+    unjudged = sorted({stage.family for stage in report.stages if stage.verdict == NOT_JUDGED})
+    if unjudged:
+        out.print(f"not judged by policy {report.policy}: {', '.join(unjudged)}", soft_wrap=True)
+    if report.blind:
+        out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
     word = Text(f"{report.mode} verdict: {report.verdict}", style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first}; reproduce: {report.reproduce}", style="default")

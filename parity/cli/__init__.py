@@ -9,6 +9,7 @@ import click
 from parity.cli.diff import diff
 from parity.cli.demo import demo
 from parity.cli.golden import dump_golden, inspect
+from parity.cli.policy import policy
 from parity.cli.run import run
 from parity.errors import ParityError
 
@@ -34,7 +35,7 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, demo, inspect):
+for command in (dump_golden, run, diff, demo, inspect, policy):
     cli.add_command(command)
 
 

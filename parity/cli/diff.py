@@ -28,7 +28,7 @@ from parity.cli.run import make_run
 @stage_option
 @mode_option
 @precision_option
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="Bounds; the shipped policy of the run's precision by default.")
+@click.option("--policy", metavar="FILE|NAME", help="Bounds: a file, or a shipped policy (`parity policy --list`); the one of the run's precision by default.")
 @click.option("--per", type=click.Choice(["position", "head", "expert"]), help="Break the shown stages down by position, head or expert.")
 @click.option("--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")

@@ -10,7 +10,7 @@ from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
-from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, join
+from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, conclude
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure
 from parity.errors import UsageError
@@ -38,6 +38,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
     _fits(policy, golden)
     names = select(globs, golden.manifest.stages)
     findings = check_structure(golden, run, names)
+    names = [name for name in names if name in golden.declared]
     flips = Flips(golden, run)
     mode = run.manifest.case.mode
     results = []
@@ -47,7 +48,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         findings += found
     results = mark(results, golden.declared, mode)
     findings += _generation(golden, run)
-    verdict = join([result.verdict for result in results] + [FAIL for _ in findings])
+    verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings])
     acceptance = _acceptance(golden, run)
     return Report(
         device=run.manifest.producer.name,
@@ -63,6 +64,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         verdict=verdict,
         reproduce=f"parity diff {run.folder} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,
+        blind=policy.blind,
     )
 
 
@@ -74,8 +76,12 @@ def _stage(golden: Dump, run: Dump, named: Named, row: Row, flips: Flips) -> tup
         return empty, []
     if row.judge == "exact":
         return judge_exact(rows, row), []
-    if row.judge in ("noise", "relative"):
+    if not named.stage.exact:
+        if row.judge not in ("noise", "relative", "none"):
+            raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; it is a number and no choice")
         return judge_numbers(rows, flips.apart(rows), row)
+    if row.judge not in ("experts", "decision"):
+        raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; it is no number but a choice")
     return judge_choices(rows, _scores(golden, run, named), flips.apart(rows), row), []
 
 

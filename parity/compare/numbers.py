@@ -6,24 +6,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.compare.floor import HALF_ULP, ratio, row_floors
+from parity.compare import peers
+from parity.compare.evidence import Lack, lack
+from parity.compare.fit import beyond, fit
+from parity.compare.floor import HALF_ULP, NOISY, ratio, row_floors
 from parity.compare.places import labels, place_of
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, StageResult, join
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place, StageResult, join
 from parity.compare.rows import StageRows
 from parity.compare.structure import Finding, check_values
 from parity.metrics import PairMetrics, measure, topk_overlap
-from parity.policy import Bound, Row
+from parity.policy import OWN, Bound, Row
 
 TOP = (1, 5, 50)
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative row errors of device and floor, [R] each, with the rows they belong to."""
+    """Relative row errors of device and floor, [R] each, with the rows they belong to.
+
+    `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical one as
+    well: all rows together are held against the first, a single row against the second. `element` is
+    the row's largest error over the largest that its floor has or can be expected to have.
+    """
 
     rows: StageRows
     device: np.ndarray
     floor: np.ndarray
+    noisy: np.ndarray
     element: np.ndarray
     weight: np.ndarray
     apart: np.ndarray
@@ -31,32 +40,43 @@ class Errors:
     @classmethod
     def of(cls, rows: StageRows, apart: np.ndarray, device: PairMetrics, floor: PairMetrics) -> Errors:
         """From the measurements of device and floor against the golden."""
-        floors = row_floors(floor.rows.rel_l2, apart)
-        weight = device.rows.golden_sq
-        columns = max(int(np.prod(rows.golden.shape[1:])), 1)
-        element = np.maximum(floor.rows.max_abs, floors * np.sqrt(weight / columns))
+        own, weight = floor.rows.rel_l2, device.rows.golden_sq
+        floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
+        size = np.sqrt(weight / max(int(np.prod(rows.golden.shape[1:])), 1))
+        element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
         safe = np.maximum(element, np.finfo(np.float32).tiny)
-        return cls(rows, device.rows.rel_l2, floors, device.rows.max_abs / safe, weight, apart)
+        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, weight, apart)
 
     def statistics(self, keep: np.ndarray, unit: str) -> dict[str, float]:
-        """The policy's statistics over these rows, in x noise or as plain relative errors."""
+        """The row statistics over these rows, in x noise or as plain relative errors."""
         device, weight = self.device[keep], self.weight[keep]
-        floor = self.floor[keep] if unit == "noise" else np.ones_like(device)
+        one = np.ones_like(device)
+        floor, noisy = (self.floor[keep], self.noisy[keep]) if unit == "noise" else (one, one)
         return {
             "l2": ratio(device, floor, weight),
             "median": float(np.median(device) / np.median(floor)),
-            "worst_row": float((device / floor).max()),
+            "worst_row": float((device / noisy).max()),
             "largest": float(self.element[keep].max()),
         }
 
 
+def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
+    """The typical row's largest error over its RMS error: about sqrt(3) for 6 columns, 4 for 1,000."""
+    noisy = rms > 0
+    return float(np.median(floor.rows.max_abs[noisy] / rms[noisy])) if noisy.any() else 1.0
+
+
 def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:
-    """Judge an approximate stage by `noise` or `relative` bounds; inconclusive if every row is set apart."""
+    """Judge an approximate stage by its bounds; inconclusive if every row is set apart or evidence is missing."""
     device, floor = (measure(rows.golden, side, rows=0) for side in (rows.device, rows.floor))
     errors = Errors.of(rows, apart, device, floor)
     keep = ~apart
-    found = errors.statistics(keep, row.judge) if keep.any() else {}
-    verdict = join(_against(found[name], bound) for name, bound in row.bounds.items()) if found else INCONCLUSIVE
+    unit = "relative" if row.judge == "relative" else "noise"
+    found = errors.statistics(keep, unit) if keep.any() else {}
+    found |= _directed(rows, keep, row) if found else {}
+    found |= {name: peers.STATISTICS[name](peers.Evidence(rows, device, floor, row)) for name in row.bounds if name not in OWN}
+    missing = lack(rows, device, floor, row)
+    verdict = _verdict(found, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}
     result = StageResult(
         **labels(rows, row),
@@ -67,12 +87,33 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
         cosine=device.cosine,
-        x=found | _plain(device, floor, row.judge) | (_missed(rows, topk) if row.judge == "noise" else {}),
+        x=found | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
         topk=topk,
         first=_first(errors, row) if verdict in (FAIL, WARN) else None,
+        note=missing.note if missing else "",
     )
-    return result, check_values(rows, device)
+    return result, check_values(rows, device, floor)
+
+
+def _verdict(found: dict[str, float], row: Row, missing: Lack | None) -> str:
+    """Every bound joined by AND; missing evidence turns a pass into inconclusive, never a failure into one."""
+    if row.judge == "none":
+        return NOT_JUDGED
+    verdicts = [_against(found[name], bound) for name, bound in row.bounds.items() if name in found]
+    verdicts += [INCONCLUSIVE] if missing or len(verdicts) < len(row.bounds) else []
+    return join(verdicts)
+
+
+def _directed(rows: StageRows, keep: np.ndarray, row: Row) -> dict[str, float]:
+    """Scale and bias: standard errors beyond the floor's own, or plain in the unit of the golden."""
+    if not {"scale", "bias"} & set(row.bounds):
+        return {}
+    golden, device, floor = (side if keep.all() else side[keep] for side in (rows.golden, rows.device, rows.floor))
+    mine = fit(golden, device)
+    if row.judge == "relative":
+        return {"scale": abs(mine.scale), "bias": abs(mine.bias)}
+    return dict(zip(("scale", "bias"), beyond(mine, fit(golden, floor)), strict=True))
 
 
 def _plain(device: PairMetrics, floor: PairMetrics, unit: str) -> dict[str, float]:
@@ -109,7 +150,7 @@ def _first(errors: Errors, row: Row) -> Place:
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)
         found = errors.statistics(inside, row.judge)
-        if any(_against(found[name], bound) == FAIL for name, bound in row.bounds.items()):
+        if any(_against(found[name], bound) == FAIL for name, bound in row.bounds.items() if name in found):
             chosen = inside
             break
     scale = errors.floor if row.judge == "noise" else 1.0

@@ -8,12 +8,19 @@ from typing import Any
 from parity.compare.structure import Finding
 
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
-_RANK = {PASS: 0, WARN: 1, INCONCLUSIVE: 2, FAIL: 3}
+NOT_JUDGED = "not judged"
+_RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, FAIL: 3}
 
 
 def join(verdicts) -> str:
-    """The worst of several verdicts: gates are joined by AND."""
+    """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
     return max(verdicts, key=_RANK.__getitem__, default=INCONCLUSIVE)
+
+
+def conclude(verdicts) -> str:
+    """`join` for a whole comparison: one in which nothing was judged is inconclusive."""
+    worst = join(verdicts)
+    return INCONCLUSIVE if worst == NOT_JUDGED else worst
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class StageResult:
 
     Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
     the unit of its bound (x noise, or plain relative error). Choices count rows by verdict. `marks` say
-    whose error it is (see `flow`).
+    whose error it is (see `flow`); `note` why a stage is inconclusive.
     """
 
     stage: str
@@ -63,6 +70,7 @@ class StageResult:
     largest_regret: float | None = None
     first: Place | None = None
     marks: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole comparison."""
+    """A whole comparison; `blind` is what its policy cannot see."""
 
     device: str
     precision: str
@@ -96,6 +104,7 @@ class Report:
     verdict: str
     reproduce: str
     strict: bool = False
+    blind: str = ""
 
     @property
     def exit_code(self) -> int:

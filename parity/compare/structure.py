@@ -11,7 +11,9 @@ from parity.golden.store import Dump
 from parity.metrics import PairMetrics
 from parity.stages import PREFILL, Named, dataflow
 
-FLOATING = ("float64", "float32", "float16", "bfloat16")
+INTEGER = ("int64", "int32", "uint8")
+DEVICE = {"bfloat16": ("bfloat16", "float32"), "float32": ("float32",)}
+"""Dtypes of approximate stages by the run's precision: a bfloat16 device may keep accumulators in float32."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Finding:
     """Something that is wrong whatever the values: always a failure.
 
     Args:
-        kind: missing, surplus, empty, shape, axes, dtype, replicas, non-finite, constant or generation.
+        kind: missing, surplus, unknown, empty, shape, axes, dtype, replicas, non-finite, constant or generation.
         stage: full stage name.
         prompt: prompt number.
         round: round number.
@@ -49,6 +51,8 @@ def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Findi
 def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
     """The stage lists themselves, and tensors that no golden round accounts for."""
     precision = run.manifest.case.precision
+    for name in (name for name in golden.manifest.stages if name not in golden.declared):
+        yield Finding("unknown", name, 0, 0, f"{name} is declared by the golden and no stage of the table: was it renamed?")
     for name in (name for name in golden.manifest.stages if name in wanted and name not in run.manifest.stages):
         yield Finding("missing", name, 0, _due(golden, name), f"{name} is missing: the run does not declare it")
     for name in (name for name in run.manifest.stages if name not in golden.manifest.stages):
@@ -81,6 +85,11 @@ def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> 
         yield finding("missing", "is declared by the golden, which lacks it")
     elif any(place(floor) not in golden.rows for floor in floors):
         yield finding("missing", f"has no noise floor in the golden ({floors[0]})")
+    elif true.dtype not in (("float32", "float64") if floors else INTEGER):
+        yield finding("dtype", f"has dtype {true.dtype} in the golden")
+    elif any(golden.rows[place(floor)].full_shape != true.full_shape for floor in floors):
+        shape = list(golden.rows[place(floors[0])].full_shape)
+        yield finding("shape", f"has a noise floor of shape {shape}, the golden's is {list(true.full_shape)}")
     elif seen is None:
         yield finding("missing", "is missing from the run")
     elif replicas_differ(run.parts[place(run.manifest.case.precision)]):
@@ -90,21 +99,29 @@ def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> 
     elif seen.full_shape != true.full_shape:
         kind = "empty" if 0 in seen.full_shape else "shape"
         yield finding(kind, f"has shape {list(seen.full_shape)}, the golden's is {list(true.full_shape)}")
-    elif (seen.dtype in FLOATING) == named.stage.exact:
-        yield finding("dtype", f"has dtype {seen.dtype}, the golden's is {true.dtype}")
+    elif seen.dtype not in (INTEGER if named.stage.exact else DEVICE[run.manifest.case.precision]):
+        wanted = "an integer" if named.stage.exact else " or ".join(DEVICE[run.manifest.case.precision])
+        yield finding("dtype", f"has dtype {seen.dtype}, it should be {wanted}")
 
 
-def check_values(rows: StageRows, pair: PairMetrics) -> list[Finding]:
-    """NaN and Inf where the golden has none; constant where the golden is not."""
+def check_values(rows: StageRows, pair: PairMetrics, floor: PairMetrics) -> list[Finding]:
+    """NaN and Inf where the golden has none, or in the golden or its floor; constant where the golden is not."""
     name, found = rows.named.name, []
-    bad = pair.nonfinite
-    if bad.mismatches:
-        row = bad.first[0]
-        where = int(rows.prompt[row]), int(rows.round[row])
-        message = f"{name} has {bad.mismatches} NaN or Inf that the golden lacks, the first at {list(bad.first[1:])}"
-        message += f" of position {rows.position[row]} (prompt {where[0]}, round {where[1]})"
-        found.append(Finding("non-finite", name, *where, message))
+    if pair.nonfinite.golden_nan:
+        place = int(rows.prompt[0]), int(rows.round[0])
+        found.append(Finding("non-finite", name, *place, f"{name} has {pair.nonfinite.golden_nan} NaN in the golden"))
+    found += [_nonfinite(rows, pair, "NaN or Inf")] if pair.nonfinite.mismatches else []
+    found += [_nonfinite(rows, floor, "NaN or Inf in the noise floor")] if floor.nonfinite.mismatches else []
     if pair.device_constant and not pair.golden_constant:
         place = int(rows.prompt[0]), int(rows.round[0])
         found.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))
     return found
+
+
+def _nonfinite(rows: StageRows, pair: PairMetrics, what: str) -> Finding:
+    """NaN or Inf on one side, and where the first of them is."""
+    name, bad = rows.named.name, pair.nonfinite
+    row = bad.first[0]
+    where = int(rows.prompt[row]), int(rows.round[row])
+    message = f"{name} has {bad.mismatches} {what} that the golden lacks, the first at {list(bad.first[1:])}"
+    return Finding("non-finite", name, *where, f"{message} of position {rows.position[row]} (prompt {where[0]}, round {where[1]})")
