@@ -20,8 +20,8 @@ def judge_exact(rows: StageRows, row: Row) -> StageResult:
 
 
 def judge_choices(rows: StageRows, scores: StageRows | None, apart: np.ndarray, row: Row) -> StageResult:
-    """Judge tokens or experts by the golden's own scores; without scores every difference is a bug."""
-    if scores is None or len(scores.golden) != len(rows.golden):
+    """Judge tokens or experts by the golden's own scores; without scores, or ids that are integers, every difference is a bug."""
+    if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
         return judge_exact(rows, row)
     noise = _noise(scores, apart)
     if row.judge == "experts":

@@ -20,7 +20,7 @@ from parity.compare.floor import HALF_ULP
 SIGMAS = 5.0
 """Where the policy draws the line; few clusters are widened so that this many keep their rarity."""
 
-LEAST = HALF_ULP / 50
+LEAST = float(HALF_ULP) / 50
 """Smallest standard error: a tenth of half a ULP at five of them. A systematic error below that is less
 than a bfloat16 device can be asked to avoid, however many elements prove it."""
 

@@ -1,0 +1,236 @@
+"""Synthetic pairs of dumps: a float32 truth, its bfloat16 floor, and a clean device that rounds on its own.
+
+One layer of a decoder and a drafter's fuse and head, small, untrained, but computed: the noise is that of
+real rounding, and the floor and the device round at different places (the device adds its sums in two
+halves and keeps the activation in float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
+from parity.golden.store import Dump, DumpWriter
+from parity.stages import Named, declared
+from parity.trace import Tensors
+
+H, N, G, D, E, X, I, K, V, VD = 64, 4, 2, 16, 8, 2, 96, 4, 1000, 600
+ACCEPTED = (2, 3, 1)
+NAMES = declared(2, 1)
+STAGES = (
+    *(f"target.layers.0.{part}" for part in ("attn_in", "q", "k", "router_logits", "experts", "ffn_out", "out")),
+    *("target.embed", "target.pre_head_hidden", "target.logits", "target.tokens", "verify.logits", "verify.tokens"),
+    *("drafter.positions", "drafter.slots", "drafter.fc_out", "drafter.logits", "drafter.draft_tokens"),
+    *("accept.length", "accept.emitted", "kv.target.0.k", "kv.target.length"),
+)
+
+Rounding = Callable[[np.ndarray], np.ndarray]
+
+
+def bfloat16(x: np.ndarray) -> np.ndarray:
+    """One rounding to bfloat16, as float32."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How one side computes: `store` rounds a stage, `inner` an activation between two, `halves` adds sums."""
+
+    store: Rounding = lambda x: x
+    inner: Rounding = lambda x: x
+    halves: bool = False
+
+    def matmul(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """x @ w, rounded."""
+        if not self.halves:
+            return self.store(x @ w)
+        middle = x.shape[1] // 2
+        return self.store(self.store(x[:, :middle] @ w[:middle]) + x[:, middle:] @ w[middle:])
+
+
+TRUTH = Arithmetic()
+FLOOR = Arithmetic(store=bfloat16, inner=bfloat16)
+DEVICE = Arithmetic(store=bfloat16, halves=True)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Prompt lengths, vocabulary and stages of a world."""
+
+    prompts: tuple[int, ...] = (150, 50)
+    vocab: int = V
+    rounds: int = len(ACCEPTED)
+    stages: tuple[str, ...] = STAGES
+
+
+SHORT, LONG = Size(), Size(prompts=(1800, 200), rounds=0, stages=("target.embed", *STAGES[:3]))
+WIDE = Size(prompts=(24,), vocab=200_000, rounds=0, stages=("target.pre_head_hidden", "target.logits", "target.tokens"))
+
+
+@dataclass
+class Pair:
+    """A golden and a run in memory, to plant one defect in; `golden[variant][prompt]`, `run[prompt]`."""
+
+    size: Size
+    golden: dict[str, list[Tensors]]
+    run: list[Tensors]
+    golden_stages: list[str]
+    run_stages: list[str]
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    after: Callable[[Path], None] | None = None
+
+
+def weights(size: Size) -> dict[str, np.ndarray]:
+    """bfloat16 weights in x @ W form."""
+    rng = np.random.default_rng(7)
+    shapes = dict(q=(H, N * D), k=(H, G * D), router=(H, E), up=(H, I), down=(I, H), head=(H, size.vocab))
+    shapes |= dict(fc=(2 * H, H), draft=(H, VD))
+    made = {name: bfloat16(rng.normal(size=shape).astype(np.float32) / np.sqrt(shape[0])) for name, shape in shapes.items()}
+    return made | {"embed": bfloat16(rng.normal(size=(5000, H)).astype(np.float32))}
+
+
+def norm(x: np.ndarray, how: Arithmetic) -> np.ndarray:
+    """RMS norm."""
+    return how.store(x / np.sqrt((x * x).mean(axis=1, keepdims=True)))
+
+
+def target(ids: np.ndarray, w, how: Arithmetic, head: int) -> dict[str, np.ndarray]:
+    """The target's stages over these tokens; logits of the last `head` rows."""
+    embed = w["embed"][ids]
+    attn_in = norm(embed, how)
+    q, k = (how.matmul(attn_in, w[name]) for name in "qk")
+    router = how.matmul(attn_in, w["router"])
+    ffn = how.matmul(how.inner(np.maximum(attn_in @ w["up"], 0)), w["down"])
+    out = how.store(embed + ffn)
+    hidden = norm(out, how)
+    layer = dict(attn_in=attn_in, q=q.reshape(-1, N, D), k=k.reshape(-1, G, D), router_logits=router, ffn_out=ffn, out=out)
+    layer["experts"] = np.sort(np.argsort(-router, axis=1)[:, :X], axis=1)
+    found = {f"target.layers.0.{name}": value for name, value in layer.items()}
+    return found | {"target.embed": embed, "target.pre_head_hidden": hidden, "logits": how.matmul(hidden[-head:], w["head"])}
+
+
+def prompt(ids: np.ndarray, w, how: Arithmetic, size: Size) -> Tensors:
+    """All rounds of one prompt."""
+    found: Tensors = {}
+    cache_rows = np.empty((0, G, D), np.float32)
+    length = len(ids)
+    for round_ in range(size.rounds + 1):
+        tokens = ids if round_ == 0 else (ids[: K + 1] * 31 + 17 * round_) % 5000
+        seen = target(tokens, w, how, head=1 if size is WIDE else K + 1)
+        logits = seen.pop("logits")
+        emitted = length if round_ == 0 else ACCEPTED[round_ - 1]
+        cache_rows = np.concatenate([cache_rows, seen["target.layers.0.k"][:emitted]])
+        side = "target" if round_ == 0 else "verify"
+        seen |= {f"{side}.logits": logits, f"{side}.tokens": logits.argmax(axis=1), "kv.target.0.k": cache_rows}
+        seen["kv.target.length"] = np.array([len(cache_rows)])
+        seen |= drafter(seen, w, how, round_, len(cache_rows))
+        found |= {(round_, name): value for name, value in seen.items() if name in size.stages}
+    return found
+
+
+def drafter(seen, w, how: Arithmetic, round_: int, length: int) -> dict[str, np.ndarray]:
+    """The drafter's and the acceptance's stages of a round."""
+    rows = np.concatenate([seen["target.embed"], seen["target.layers.0.out"]], axis=1)
+    fc_out = how.matmul(rows, w["fc"])
+    places = np.arange(len(fc_out)) + length
+    made = {"drafter.fc_out": fc_out, "drafter.positions": places, "drafter.slots": places}
+    if round_ == 0:
+        return made
+    logits = how.matmul(norm(fc_out[:K], how), w["draft"])
+    count = ACCEPTED[round_ - 1]
+    made |= {"drafter.logits": logits, "drafter.draft_tokens": logits.argmax(axis=1) + 300}
+    return made | {"accept.length": np.array([count]), "accept.emitted": np.arange(count) + 40}
+
+
+@cache
+def made(size: Size) -> tuple[dict[str, list[Tensors]], list[Tensors]]:
+    """Golden variants and the clean run; choices are forced, so both sides hold the truth's."""
+    w, rng = weights(size), np.random.default_rng(11)
+    ids = [rng.integers(0, 5000, count) for count in size.prompts]
+    truth, floor, device = ([prompt(one, w, how, size) for one in ids] for how in (TRUTH, FLOOR, DEVICE))
+    for true, *others in zip(truth, floor, device, strict=True):
+        for place in (place for place in true if NAMES[place[1]].stage.exact):
+            for other in others:
+                other[place] = true[place]
+    return {"float32": truth, "bfloat16": [_approximate(one) for one in floor]}, [_stored(one) for one in device]
+
+
+def _approximate(tensors: Tensors) -> Tensors:
+    """A floor holds approximate stages only."""
+    return _stored({place: value for place, value in tensors.items() if not NAMES[place[1]].stage.exact})
+
+
+def _stored(tensors: Tensors) -> Tensors:
+    """Floats as bfloat16."""
+    return {
+        place: value.astype(ml_dtypes.bfloat16) if value.dtype == np.float32 else value for place, value in tensors.items()
+    }
+
+
+def clean(size: Size) -> Pair:
+    """A fresh pair without a defect; tensors may be changed in place."""
+    golden, run = made(size)
+    copies = {variant: [_copy(one) for one in prompts] for variant, prompts in golden.items()}
+    return Pair(size, copies, [_copy(one) for one in run], list(size.stages), list(size.stages))
+
+
+def _copy(tensors: Tensors) -> Tensors:
+    return {place: value.copy() for place, value in tensors.items()}
+
+
+def write(pair: Pair, folder: Path) -> tuple[Dump, Dump]:
+    """Both sides on disk."""
+    variants = {"golden": pair.golden, "run": {"bfloat16": pair.run}}
+    for kind, sides in variants.items():
+        with DumpWriter(folder / kind) as writer:
+            for variant, prompts in sides.items():
+                for number, tensors in enumerate(prompts):
+                    writer.add(number, variant, _named(pair, kind, tensors), tensors)
+            stages = pair.golden_stages if kind == "golden" else pair.run_stages
+            writer.finish(kind=kind, stages=stages, created="", producer=_producer(kind), model=_model(), case=_case(kind, pair.size))
+    if pair.after:
+        pair.after(folder)
+    return Dump(folder / "golden"), Dump(folder / "run")
+
+
+def _named(pair: Pair, kind: str, tensors: Tensors) -> list[Named]:
+    """Stages by name, with the axes a defect declares; a name that no table has gets `target.embed`'s."""
+    from dataclasses import replace
+
+    found = []
+    for name in {name for _, name in tensors}:
+        stage = NAMES[name].stage if name in NAMES else NAMES["target.embed"].stage
+        axes = pair.axes.get(name, stage.axes) if kind == "run" else stage.axes
+        found.append(Named(name, replace(stage, axes=axes)))
+    return found
+
+
+def _producer(kind: str) -> Producer:
+    return Producer(name=kind, versions={}, modules=(f"synthetic.{kind}",), source_digest=kind, threads=1, platform="")
+
+
+def _model() -> Model:
+    target, drafter = (Checkpoint(path=name, config_digest=name, weights_digest=name) for name in ("target", "drafter"))
+    return Model(target=target, drafter=drafter, num_layers=2, num_drafter_layers=1)
+
+
+def _case(kind: str, size: Size) -> Case:
+    accepted = ACCEPTED[: size.rounds]
+    generation = Generation(
+        emitted=tuple(range(1 + sum(accepted))),
+        acceptance_length=accepted,
+        accepted_drafts=tuple(count - 1 for count in accepted),
+        finish="length",
+    )
+    prompts = tuple(
+        PromptCase(id=str(number), ids=tuple(range(count)), generation=generation) for number, count in enumerate(size.prompts)
+    )
+    precision, mode = ("float32", "golden") if kind == "golden" else ("bfloat16", "chained")
+    forced = ("target.layers.{l}.experts",)
+    return Case(k=K, max_new_tokens=7, precision=precision, mode=mode, forced=forced, prompts_digest="", prompts=prompts)
