@@ -85,3 +85,15 @@ def test_an_interrupted_dump_leaves_nothing(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted" in err
     assert list(tmp_path.glob("goldens/*")) == list(tmp_path.glob("goldens/.*")) == []
+
+
+def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
+    assert found.code == 3 and "round 1" in found.err and found.err.count("\n") == 1
+    assert not list(parity.home.rglob("*.safetensors"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(parity, small_golden, tmp_path):
+    (tmp_path / "file").write_text("")
+    found = parity("run", "--golden", small_golden.folder, "--out", tmp_path / "file" / "run")
+    assert found.code == 2 and found.err.count("\n") == 1 and "file" in found.err

@@ -52,3 +52,10 @@ def float32_in_disguise(**options) -> Pipeline:
     says = replace(broken.describe(), precision="bfloat16")
     broken.describe = lambda: says
     return broken
+
+
+def breaks_in_draft(**options) -> Pipeline:
+    """A device whose draft raises."""
+    broken = device.load(**options)
+    broken.draft = lambda tap: [][1]
+    return broken
