@@ -22,11 +22,12 @@ TOP = (1, 5, 50)
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative row errors of device and floor, [R] each, with the rows they belong to.
+    """Relative row errors of a device and what they are held against, [R] each, with their rows.
 
-    `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical one as
-    well: all rows together are held against the first, a single row against the second. `element` is
-    the row's largest error over the largest that its floor has or can be expected to have.
+    In x noise, `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical
+    one as well: all rows together are held against the first, a single row against the second. `element` is
+    the row's largest error over the largest that its floor has or can be expected to have. As plain
+    figures, both floors are 1 and `element` is over the row's RMS.
     """
 
     rows: StageRows
@@ -38,20 +39,20 @@ class Errors:
     apart: np.ndarray
 
     @classmethod
-    def of(cls, rows: StageRows, apart: np.ndarray, device: PairMetrics, floor: PairMetrics) -> Errors:
-        """From the measurements of device and floor against the golden."""
+    def of(cls, rows: StageRows, apart: np.ndarray, device: PairMetrics, floor: PairMetrics, unit: str) -> Errors:
+        """From the measurements of device and floor against the golden, in this unit (noise or relative)."""
         own, weight = floor.rows.rel_l2, device.rows.golden_sq
-        floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
-        size = np.sqrt(weight / max(int(np.prod(rows.golden.shape[1:])), 1))
-        element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
+        element = size = np.sqrt(weight / max(int(np.prod(rows.golden.shape[1:])), 1))
+        floors = noisy = np.ones_like(own)
+        if unit == "noise":
+            floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
+            element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
         safe = np.maximum(element, np.finfo(np.float32).tiny)
         return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, weight, apart)
 
-    def statistics(self, keep: np.ndarray, unit: str) -> dict[str, float]:
-        """The row statistics over these rows, in x noise or as plain relative errors."""
-        device, weight = self.device[keep], self.weight[keep]
-        one = np.ones_like(device)
-        floor, noisy = (self.floor[keep], self.noisy[keep]) if unit == "noise" else (one, one)
+    def statistics(self, keep: np.ndarray) -> dict[str, float]:
+        """The row statistics over these rows."""
+        device, floor, noisy, weight = (side[keep] for side in (self.device, self.floor, self.noisy, self.weight))
         return {
             "l2": ratio(device, floor, weight),
             "median": float(np.median(device) / np.median(floor)),
@@ -69,10 +70,10 @@ def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
 def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:
     """Judge an approximate stage by its bounds; inconclusive if every row is set apart or evidence is missing."""
     device, floor = (measure(rows.golden, side, rows=0) for side in (rows.device, rows.floor))
-    errors = Errors.of(rows, apart, device, floor)
-    keep = ~apart
     unit = "relative" if row.judge == "relative" else "noise"
-    found = errors.statistics(keep, unit) if keep.any() else {}
+    errors = Errors.of(rows, apart, device, floor, unit)
+    keep = ~apart
+    found = errors.statistics(keep) if keep.any() else {}
     found |= _directed(rows, keep, row) if found else {}
     found |= {name: peers.STATISTICS[name](peers.Evidence(rows, device, floor, row)) for name in row.bounds if name not in OWN}
     missing = lack(rows, device, floor, row)
@@ -83,7 +84,7 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
         verdict=verdict,
         rows_apart=int(apart.sum()),
         relative_l2=device.rel_l2,
-        floor_l2=ratio(errors.floor[keep], np.ones(keep.sum()), errors.weight[keep]),
+        floor_l2=ratio(row_floors(floor.rows.rel_l2, apart)[keep], np.ones(keep.sum()), errors.weight[keep]),
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
         cosine=device.cosine,
@@ -149,9 +150,8 @@ def _first(errors: Errors, row: Row) -> Place:
     chosen = keep
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)
-        found = errors.statistics(inside, row.judge)
+        found = errors.statistics(inside)
         if any(_against(found[name], bound) == FAIL for name, bound in row.bounds.items() if name in found):
             chosen = inside
             break
-    scale = errors.floor if row.judge == "noise" else 1.0
-    return place_of(rows, int(np.where(chosen, errors.device / scale, -1.0).argmax()))
+    return place_of(rows, int(np.where(chosen, errors.device / errors.floor, -1.0).argmax()))

@@ -1,0 +1,135 @@
+"""Policies: what ships is printed, checked and used; other tools' rules say what they cannot see."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+from parity.compare import compare
+from parity.compare.report import NOT_JUDGED
+from parity.errors import UsageError
+from parity.policy import read_policy, shipped
+from tests.meta.defects import FFN, LOGITS, OUT, Q, values
+from tests.meta.worlds import SHORT, clean, write
+
+PRESETS = ("turbomind", "nxdi", "aws-r-ratio", "torch-testing", "pcc")
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    """Judge a synthetic run, with a defect or clean, by a shipped policy."""
+
+    def judge(policy: str, plant=lambda pair: None):
+        pair = clean(SHORT)
+        plant(pair)
+        return compare(*write(pair, tmp_path / policy), read_policy(policy, "bfloat16"))
+
+    return judge
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """A policy of one row that is refused, with these words."""
+
+    def check(row: str, words: str) -> None:
+        path = tmp_path / "policy.toml"
+        path.write_text(f'name = "odd"\n[[row]]\nstages = "*"\nreason = "because it must be"\n{row}')
+        with pytest.raises(UsageError, match=words):
+            read_policy(path, "bfloat16")
+
+    return check
+
+
+def test_the_default_policy_is_printed_as_the_file_it_is(parity, tmp_path):
+    found = parity("policy")
+    assert found.code == 0 and tomllib.loads(found.out)["name"] == "bfloat16"
+    mine = tmp_path / "mine.toml"
+    mine.write_text(found.out)
+    assert read_policy(mine, "float32") == read_policy("bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_printed_and_says_what_it_cannot_see(name, parity, tmp_path):
+    file = tmp_path / "policy.json"
+    found = parity("policy", name, "--json", file)
+    assert found.code == 0 and tomllib.loads(found.out)["blind"]
+    assert json.loads(file.read_text())["name"] == name
+    assert name in parity("policy", "--list").out
+
+
+def test_every_shipped_policy_gives_its_reasons_and_reads():
+    for name in shipped():
+        policy = read_policy(name, "bfloat16")
+        assert policy.name == name and policy.blind and all(row.reason for row in policy.rows)
+
+
+def test_an_unknown_name_lists_the_known_ones(parity):
+    found = parity("policy", "torhc-testing")
+    assert found.code == 2 and "torch-testing" in found.err
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ('judge = "noise"', "sets no bound"),
+        ('judge = "exact"\nl2 = { ok = 1, warn = 1 }', "sets a bound"),
+        ('judge = "noise"\nl2 = { ok = 2, warn = 1 }', "below ok"),
+        ('judge = "noise"\nl3 = { ok = 1, warn = 1 }', "l3"),
+        ('judge = "relative"\nulp = 2\nulp_beyond = { ok = 0, warn = 0 }', "ulp = 2"),
+        ('judge = "relative"\nbeyond_tolerance = { ok = 1, warn = 1 }', "go together"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_refused(row, words, refused):
+    refused(row, words)
+
+
+@pytest.mark.parametrize("name", ["turbomind", "nxdi", "aws-r-ratio", "pcc"])
+def test_a_clean_device_passes_the_preset(name, verdict):
+    assert verdict(name).exit_code == 0
+
+
+def test_torch_testing_fails_a_clean_device_where_sums_cancel(verdict):
+    report = verdict("torch-testing")
+    assert {stage.stage for stage in report.stages if stage.verdict == "fail"} >= {Q, FFN}
+
+
+@pytest.mark.parametrize("name", ["turbomind", "pcc"])
+def test_correlation_cannot_see_a_scale(name, verdict):
+    assert verdict(name, values(lambda x: x * np.float32(1.2), FFN)).exit_code == 0
+    assert verdict("bfloat16", values(lambda x: x * np.float32(1.2), FFN)).exit_code == 1
+
+
+def test_a_stage_the_preset_does_not_name_is_listed_as_not_judged(verdict):
+    report = verdict("nxdi", values(np.negative, OUT))
+    judged = {stage.stage: stage.verdict for stage in report.stages}
+    assert report.exit_code == 0 and judged[OUT] == NOT_JUDGED and judged[LOGITS] == "pass"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_structure_and_integers_fail_under_every_preset(name, verdict):
+    broken = verdict(name, values(lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, np.nan, x), OUT))
+    assert broken.exit_code == 1 and OUT in {finding.stage for finding in broken.findings}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_shifted_positions_fail_under_every_preset(name, verdict):
+    assert verdict(name, values(lambda x: x + 1, "drafter.positions")).exit_code == 1
+
+
+def test_a_comparison_in_which_nothing_was_judged_is_inconclusive(tmp_path):
+    dumps = write(clean(SHORT), tmp_path)
+    assert compare(*dumps, read_policy("nxdi", "bfloat16"), globs=("attn_in",)).exit_code == 3
+
+
+def test_ulp_bounds_judge_by_distance(tmp_path):
+    policy = tmp_path / "ulp.toml"
+    exact = '[[row]]\nstages = "%s"\njudge = "exact"\nreason = "ids are ids"\n'
+    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\nreason = "within one ULP"\n'
+    rows = "".join(exact % glob for glob in ("*tokens", "*experts", "drafter.[ps]*s", "accept.*", "kv.*.length"))
+    dumps = write(clean(SHORT), tmp_path / "dumps")
+    for share, code in ((0.9, 0), (0.001, 1)):
+        policy.write_text('name = "ulp"\n' + rows + ulps % (share, share))
+        assert compare(*dumps, read_policy(policy, "bfloat16"), globs=("q", "*tokens")).exit_code == code

@@ -1,0 +1,98 @@
+"""Scale and bias: seen where they are, not seen where rounding only looks like them."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from parity.compare.fit import SIGMAS, beyond, fit
+from parity.compare.floor import HALF_ULP
+
+RNG = np.random.default_rng(5)
+
+
+def tensor(rows: int = 400, columns: int = 64) -> np.ndarray:
+    """A golden whose rows differ in size by a hundred."""
+    return (RNG.normal(size=(rows, columns)) * np.geomspace(0.1, 10, rows)[:, None]).astype(np.float32)
+
+
+def noisy(golden: np.ndarray, relative: float = 0.004) -> np.ndarray:
+    size = np.sqrt((golden**2).mean(axis=1, keepdims=True))
+    return golden + (relative * size * RNG.normal(size=golden.shape)).astype(np.float32)
+
+
+def seen(golden: np.ndarray, device: np.ndarray, floor: np.ndarray | None = None) -> tuple[float, float]:
+    return beyond(fit(golden, device), fit(golden, noisy(golden) if floor is None else floor))
+
+
+def test_a_clean_device_shows_neither():
+    golden = tensor()
+    assert max(max(seen(golden, noisy(golden))) for _ in range(50)) < SIGMAS
+
+
+def test_a_scale_of_1_001_shows_and_is_no_bias():
+    golden = tensor()
+    scale, bias = seen(golden, 1.001 * noisy(golden))
+    assert scale > SIGMAS > bias
+
+
+def test_a_bias_shows_and_is_no_scale():
+    golden = tensor()
+    size = np.sqrt((golden**2).mean(axis=1, keepdims=True))
+    scale, bias = seen(golden, noisy(golden) + np.float32(0.001) * size)
+    assert bias > SIGMAS > scale
+
+
+def test_the_fit_is_the_least_squares_line_of_standardised_rows():
+    golden = tensor(30, 8)
+    device = noisy(golden)
+    size = np.sqrt((golden.astype(np.float64) ** 2).mean(axis=1, keepdims=True))
+    slope, intercept = np.polyfit((golden / size).ravel(), (device / size).ravel(), 1)
+    found = fit(golden, device)
+    assert found.scale == pytest.approx(slope - 1, abs=1e-6) and found.bias == pytest.approx(intercept, abs=1e-6)
+
+
+def test_an_error_that_every_row_shares_is_no_bias():
+    golden = tensor()
+    size = np.sqrt((golden**2).mean(axis=1, keepdims=True))
+    column = RNG.normal(size=golden.shape[1]).astype(np.float32) * np.float32(0.004)
+    assert seen(golden, noisy(golden) + size * column)[1] < SIGMAS
+
+
+def test_what_the_reference_does_itself_is_no_fault():
+    golden = tensor()
+    assert seen(golden, 1.001 * noisy(golden), floor=1.001 * noisy(golden))[0] < SIGMAS
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (2, 64), (400, 1), (1, 1)])
+def test_few_rows_or_columns_convict_nobody_of_noise(shape):
+    golden = tensor(*shape)
+    for _ in range(200):
+        assert max(seen(golden, noisy(golden))) < SIGMAS
+
+
+def test_rounding_once_is_neither():
+    golden = tensor(2000)
+    rounded = golden.astype(ml_dtypes.bfloat16)
+    assert max(seen(golden, rounded, floor=golden)) < SIGMAS
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_a_constant_golden_has_no_scale(value):
+    golden = np.full((10, 8), value, np.float32)
+    found = fit(golden, golden + np.float32(0.25))
+    assert found.scale == 0.0 and np.isfinite([found.bias, found.scale_error, found.bias_error]).all()
+
+
+def test_nan_is_left_to_the_structure():
+    golden = tensor(10, 8)
+    device = golden.copy()
+    device[3, 3], device[4, 4] = np.nan, np.inf
+    assert fit(golden, device).scale == 0.0
+
+
+def test_the_smallest_standard_error_is_a_tenth_of_half_a_ulp_at_five():
+    golden = tensor(50)
+    scale, _ = seen(golden, np.float32(1 + HALF_ULP / 10) * golden, floor=golden)
+    assert scale == pytest.approx(SIGMAS, rel=0.01)
