@@ -78,10 +78,10 @@ def _stage(golden: Dump, run: Dump, named: Named, row: Row, flips: Flips) -> tup
         return judge_exact(rows, row), []
     if not named.stage.exact:
         if row.judge not in ("noise", "relative", "none"):
-            raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; it is a number and no choice")
+            raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for choices")
         return judge_numbers(rows, flips.apart(rows), row)
     if row.judge not in ("experts", "decision"):
-        raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; it is no number but a choice")
+        raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     return judge_choices(rows, _scores(golden, run, named), flips.apart(rows), row), []
 
 

@@ -20,7 +20,7 @@ def judge_exact(rows: StageRows, row: Row) -> StageResult:
 
 
 def judge_choices(rows: StageRows, scores: StageRows | None, apart: np.ndarray, row: Row) -> StageResult:
-    """Judge tokens or experts by the golden's own scores; without scores, or ids that are integers, every difference is a bug."""
+    """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids."""
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
         return judge_exact(rows, row)
     noise = _noise(scores, apart)

@@ -75,7 +75,8 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
     keep = ~apart
     found = errors.statistics(keep) if keep.any() else {}
     found |= _directed(rows, keep, row) if found else {}
-    found |= {name: peers.STATISTICS[name](peers.Evidence(rows, device, floor, row)) for name in row.bounds if name not in OWN}
+    seen = peers.Evidence(rows, device, floor, row)
+    found |= {name: peers.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
     missing = lack(rows, device, floor, row)
     verdict = _verdict(found, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}

@@ -56,7 +56,8 @@ def top_error(k: int | None) -> Callable[[Evidence], float]:
     """
 
     def statistic(seen: Evidence) -> float:
-        golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
+        golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
+        golden, device = (side.reshape(len(side), -1) for side in (golden, device))
         device = device - _shift(golden, device)
         if k is not None and k < golden.shape[1]:
             top = np.argpartition(golden, -k, axis=1)[:, -k:]

@@ -52,7 +52,7 @@ def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
     """The stage lists themselves, and tensors that no golden round accounts for."""
     precision = run.manifest.case.precision
     for name in (name for name in golden.manifest.stages if name not in golden.declared):
-        yield Finding("unknown", name, 0, 0, f"{name} is declared by the golden and no stage of the table: was it renamed?")
+        yield Finding("unknown", name, 0, 0, f"{name} is declared by the golden but is no stage of the table")
     for name in (name for name in golden.manifest.stages if name in wanted and name not in run.manifest.stages):
         yield Finding("missing", name, 0, _due(golden, name), f"{name} is missing: the run does not declare it")
     for name in (name for name in run.manifest.stages if name not in golden.manifest.stages):
@@ -124,4 +124,5 @@ def _nonfinite(rows: StageRows, pair: PairMetrics, what: str) -> Finding:
     row = bad.first[0]
     where = int(rows.prompt[row]), int(rows.round[row])
     message = f"{name} has {bad.mismatches} {what} that the golden lacks, the first at {list(bad.first[1:])}"
-    return Finding("non-finite", name, *where, f"{message} of position {rows.position[row]} (prompt {where[0]}, round {where[1]})")
+    message += f" of position {rows.position[row]} (prompt {where[0]}, round {where[1]})"
+    return Finding("non-finite", name, *where, message)

@@ -12,8 +12,9 @@ from parity.compare import compare
 from parity.compare.report import NOT_JUDGED
 from parity.errors import UsageError
 from parity.policy import read_policy, shipped
-from tests.meta.defects import FFN, LOGITS, OUT, Q, values
-from tests.meta.worlds import SHORT, clean, write
+from tests.meta.dumps import clean, write
+from tests.meta.plants import FFN, LOGITS, OUT, Q, values, with_nan
+from tests.meta.worlds import SHORT
 
 PRESETS = ("turbomind", "nxdi", "aws-r-ratio", "torch-testing", "pcc")
 
@@ -110,7 +111,7 @@ def test_a_stage_the_preset_does_not_name_is_listed_as_not_judged(verdict):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_structure_and_integers_fail_under_every_preset(name, verdict):
-    broken = verdict(name, values(lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, np.nan, x), OUT))
+    broken = verdict(name, values(with_nan, OUT))
     assert broken.exit_code == 1 and OUT in {finding.stage for finding in broken.findings}
 
 
@@ -127,7 +128,8 @@ def test_a_comparison_in_which_nothing_was_judged_is_inconclusive(tmp_path):
 def test_ulp_bounds_judge_by_distance(tmp_path):
     policy = tmp_path / "ulp.toml"
     exact = '[[row]]\nstages = "%s"\njudge = "exact"\nreason = "ids are ids"\n'
-    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\nreason = "within one ULP"\n'
+    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\n'
+    ulps += 'reason = "within one ULP"\n'
     rows = "".join(exact % glob for glob in ("*tokens", "*experts", "drafter.[ps]*s", "accept.*", "kv.*.length"))
     dumps = write(clean(SHORT), tmp_path / "dumps")
     for share, code in ((0.9, 0), (0.001, 1)):

@@ -10,7 +10,7 @@ from parity.cli.diff import compare_dumps
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Report, StageResult
 from parity.errors import UsageError
 from tests.meta.defects import DEFECTS, Defect
-from tests.meta.worlds import clean, write
+from tests.meta.dumps import clean, write
 
 HEAD = """# Conformance: what is planted, and who sees it
 
@@ -31,6 +31,11 @@ class Outcome:
     exit_code: int
     verdict: str
     named: tuple[tuple[str, str], ...]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that were named, each once."""
+        return tuple(dict(self.named))
 
 
 def judge(defect: Defect, folder: Path) -> Outcome:
@@ -54,11 +59,11 @@ def names(report: Report) -> set[tuple[str, str]]:
     explained = {stage for stage, _ in found}
     for stage in report.stages:
         if stage.verdict != PASS and stage.stage not in explained:
-            found |= {(stage.stage, kind) for kind in kinds(stage)}
+            found |= {(stage.stage, kind) for kind in reasons(stage)}
     return found
 
 
-def kinds(stage: StageResult) -> set[str]:
+def reasons(stage: StageResult) -> set[str]:
     """Why a stage does not pass."""
     if stage.choices:
         return {"choices"}
@@ -70,10 +75,11 @@ def kinds(stage: StageResult) -> set[str]:
 def table() -> str:
     """The whole page."""
     lines = []
-    for number, defect in enumerate(DEFECTS):
+    for defect in DEFECTS:
         with TemporaryDirectory() as folder:
             seen = judge(defect, Path(folder))
-        what = "; ".join(f"{stage}: {', '.join(kind for one, kind in seen.named if one == stage)}" for stage in dict(seen.named))
+        kinds = {stage: ", ".join(kind for one, kind in seen.named if one == stage) for stage in seen.stages}
+        what = "; ".join(f"{stage}: {named}" for stage, named in kinds.items())
         lines.append(f"| {defect.name} | {seen.exit_code} | {seen.verdict}: {what} | {' | '.join(defect.peers)} |")
     return HEAD + "\n".join(lines) + "\n"
 

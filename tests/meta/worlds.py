@@ -1,4 +1,4 @@
-"""Synthetic pairs of dumps: a float32 truth, its bfloat16 floor, and a clean device that rounds on its own.
+"""Synthetic tensors: a float32 truth, its bfloat16 floor, and a clean device that rounds on its own.
 
 One layer of a decoder and a drafter's fuse and head, small, untrained, but computed: the noise is that of
 real rounding, and the floor and the device round at different places (the device adds its sums in two
@@ -8,16 +8,13 @@ halves and keeps the activation in float32).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
-from parity.golden.store import Dump, DumpWriter
-from parity.stages import Named, declared
+from parity.stages import declared
 from parity.trace import Tensors
 
 H, N, G, D, E, X, I, K, V, VD = 64, 4, 2, 16, 8, 2, 96, 4, 1000, 600
@@ -73,25 +70,13 @@ SHORT, LONG = Size(), Size(prompts=(1800, 200), rounds=0, stages=("target.embed"
 WIDE = Size(prompts=(24,), vocab=200_000, rounds=0, stages=("target.pre_head_hidden", "target.logits", "target.tokens"))
 
 
-@dataclass
-class Pair:
-    """A golden and a run in memory, to plant one defect in; `golden[variant][prompt]`, `run[prompt]`."""
-
-    size: Size
-    golden: dict[str, list[Tensors]]
-    run: list[Tensors]
-    golden_stages: list[str]
-    run_stages: list[str]
-    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    after: Callable[[Path], None] | None = None
-
-
 def weights(size: Size) -> dict[str, np.ndarray]:
     """bfloat16 weights in x @ W form."""
     rng = np.random.default_rng(7)
     shapes = dict(q=(H, N * D), k=(H, G * D), router=(H, E), up=(H, I), down=(I, H), head=(H, size.vocab))
     shapes |= dict(fc=(2 * H, H), draft=(H, VD))
-    made = {name: bfloat16(rng.normal(size=shape).astype(np.float32) / np.sqrt(shape[0])) for name, shape in shapes.items()}
+    normal = {name: rng.normal(size=shape).astype(np.float32) / np.sqrt(shape[0]) for name, shape in shapes.items()}
+    made = {name: bfloat16(w) for name, w in normal.items()}
     return made | {"embed": bfloat16(rng.normal(size=(5000, H)).astype(np.float32))}
 
 
@@ -109,10 +94,11 @@ def target(ids: np.ndarray, w, how: Arithmetic, head: int) -> dict[str, np.ndarr
     ffn = how.matmul(how.inner(np.maximum(attn_in @ w["up"], 0)), w["down"])
     out = how.store(embed + ffn)
     hidden = norm(out, how)
-    layer = dict(attn_in=attn_in, q=q.reshape(-1, N, D), k=k.reshape(-1, G, D), router_logits=router, ffn_out=ffn, out=out)
-    layer["experts"] = np.sort(np.argsort(-router, axis=1)[:, :X], axis=1)
-    found = {f"target.layers.0.{name}": value for name, value in layer.items()}
-    return found | {"target.embed": embed, "target.pre_head_hidden": hidden, "logits": how.matmul(hidden[-head:], w["head"])}
+    experts = np.sort(np.argsort(-router, axis=1)[:, :X], axis=1)
+    layer = dict(attn_in=attn_in, q=q.reshape(-1, N, D), k=k.reshape(-1, G, D), router_logits=router, experts=experts)
+    found = {f"target.layers.0.{name}": value for name, value in (layer | dict(ffn_out=ffn, out=out)).items()}
+    found |= {"target.embed": embed, "target.pre_head_hidden": hidden}
+    return found | {"logits": how.matmul(hidden[-head:], w["head"])}
 
 
 def prompt(ids: np.ndarray, w, how: Arithmetic, size: Size) -> Tensors:
@@ -168,69 +154,5 @@ def _approximate(tensors: Tensors) -> Tensors:
 
 def _stored(tensors: Tensors) -> Tensors:
     """Floats as bfloat16."""
-    return {
-        place: value.astype(ml_dtypes.bfloat16) if value.dtype == np.float32 else value for place, value in tensors.items()
-    }
-
-
-def clean(size: Size) -> Pair:
-    """A fresh pair without a defect; tensors may be changed in place."""
-    golden, run = made(size)
-    copies = {variant: [_copy(one) for one in prompts] for variant, prompts in golden.items()}
-    return Pair(size, copies, [_copy(one) for one in run], list(size.stages), list(size.stages))
-
-
-def _copy(tensors: Tensors) -> Tensors:
-    return {place: value.copy() for place, value in tensors.items()}
-
-
-def write(pair: Pair, folder: Path) -> tuple[Dump, Dump]:
-    """Both sides on disk."""
-    variants = {"golden": pair.golden, "run": {"bfloat16": pair.run}}
-    for kind, sides in variants.items():
-        with DumpWriter(folder / kind) as writer:
-            for variant, prompts in sides.items():
-                for number, tensors in enumerate(prompts):
-                    writer.add(number, variant, _named(pair, kind, tensors), tensors)
-            stages = pair.golden_stages if kind == "golden" else pair.run_stages
-            writer.finish(kind=kind, stages=stages, created="", producer=_producer(kind), model=_model(), case=_case(kind, pair.size))
-    if pair.after:
-        pair.after(folder)
-    return Dump(folder / "golden"), Dump(folder / "run")
-
-
-def _named(pair: Pair, kind: str, tensors: Tensors) -> list[Named]:
-    """Stages by name, with the axes a defect declares; a name that no table has gets `target.embed`'s."""
-    from dataclasses import replace
-
-    found = []
-    for name in {name for _, name in tensors}:
-        stage = NAMES[name].stage if name in NAMES else NAMES["target.embed"].stage
-        axes = pair.axes.get(name, stage.axes) if kind == "run" else stage.axes
-        found.append(Named(name, replace(stage, axes=axes)))
-    return found
-
-
-def _producer(kind: str) -> Producer:
-    return Producer(name=kind, versions={}, modules=(f"synthetic.{kind}",), source_digest=kind, threads=1, platform="")
-
-
-def _model() -> Model:
-    target, drafter = (Checkpoint(path=name, config_digest=name, weights_digest=name) for name in ("target", "drafter"))
-    return Model(target=target, drafter=drafter, num_layers=2, num_drafter_layers=1)
-
-
-def _case(kind: str, size: Size) -> Case:
-    accepted = ACCEPTED[: size.rounds]
-    generation = Generation(
-        emitted=tuple(range(1 + sum(accepted))),
-        acceptance_length=accepted,
-        accepted_drafts=tuple(count - 1 for count in accepted),
-        finish="length",
-    )
-    prompts = tuple(
-        PromptCase(id=str(number), ids=tuple(range(count)), generation=generation) for number, count in enumerate(size.prompts)
-    )
-    precision, mode = ("float32", "golden") if kind == "golden" else ("bfloat16", "chained")
-    forced = ("target.layers.{l}.experts",)
-    return Case(k=K, max_new_tokens=7, precision=precision, mode=mode, forced=forced, prompts_digest="", prompts=prompts)
+    half = ml_dtypes.bfloat16
+    return {place: value.astype(half) if value.dtype == np.float32 else value for place, value in tensors.items()}
