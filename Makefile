@@ -17,7 +17,7 @@ demo: $(VENV)/ready
 	$(VENV)/bin/parity demo
 
 test: $(VENV)/ready
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n 2 --dist loadfile
 
 clean:
 	rm -rf $(VENV) .parity build *.egg-info

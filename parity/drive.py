@@ -36,7 +36,7 @@ def run_device(request: RunRequest) -> Path:
     """Drive the device over every prompt of the golden and write a run folder.
 
     Stage tensors are taken with the golden's tokens forced (chained) or every stage forced (local).
-    What the device emits by itself is measured in a free run of its own.
+    What the device emits by itself is measured in a free run of its own, with the chained one.
 
     Raises:
         UsageError: the device's shapes are not the golden's, or a stage glob matches nothing.
@@ -56,7 +56,8 @@ def run_device(request: RunRequest) -> Path:
             rounds = len(prompt.generation.acceptance_length)
             with _device_errors(says.name, prompt.id, trace):
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
-                generation = generate(request.device, prompt.ids, case.max_new_tokens)
+                free = request.mode == "chained"
+                generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
             writer.add(number, says.precision, stages, trace.tensors)
             prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
         request.progress(len(case.prompts), len(case.prompts), "")

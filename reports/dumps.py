@@ -21,8 +21,9 @@ def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
     """What a folder holds; the same as data."""
     out, manifest = console(), dump.manifest
     case = manifest.case
-    rounds = [length for prompt in case.prompts for length in prompt.generation.acceptance_length]
-    drafts = [count for prompt in case.prompts for count in prompt.generation.accepted_drafts]
+    free = [prompt.generation for prompt in case.prompts if prompt.generation is not None]
+    rounds = [length for generation in free for length in generation.acceptance_length]
+    drafts = [count for generation in free for count in generation.accepted_drafts]
     data = {
         "folder": str(dump.folder),
         "kind": manifest.kind,
@@ -33,7 +34,7 @@ def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
-        "new_tokens": sum(len(prompt.generation.emitted) for prompt in case.prompts),
+        "new_tokens": sum(len(generation.emitted) for generation in free),
         "rounds": len(rounds),
         "acceptance_length": sum(rounds) / len(rounds) if rounds else 0.0,
         "accepted_drafts": sum(drafts) / len(drafts) if drafts else 0.0,
@@ -44,10 +45,11 @@ def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
     out.print(f"[bold]{manifest.kind}[/] {dump.folder}", soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     out.print(f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True)
-    out.print(
-        f"  case      {data['prompts']} prompts, {data['new_tokens']} new tokens, {data['rounds']} verify rounds, "
-        f"acceptance length {data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
+    emitted = (
+        f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "
+        f"{data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
     )
+    out.print(f"  case      {data['prompts']} prompts, {emitted if free else 'nothing generated'}", soft_wrap=True)
     out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(data['variants'])}")
     if stages:
         out.print(_stage_table(dump))

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
-from parity.compare.report import FAIL, NOT_JUDGED, PASS, Report, StageResult, join
+from parity.compare.report import FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
 from parity.golden.store import Dump
 from parity.policy import STATISTICS
 from reports.dumps import console, print_dump
@@ -27,7 +27,7 @@ def print_report(report: Report, per: str | None = None, slices: Mapping[str, Se
     _print_failures(out, report)
     if slices:
         out.print(slice_table(per or "", slices))
-    _print_acceptance(out, [report])
+    _print_acceptance(out, report.acceptance)
     _print_verdict(out, report)
 
 
@@ -38,7 +38,7 @@ def print_demo(golden: Dump, reports: Sequence[Report]) -> None:
     for report in reports:
         out.print(family_table(report, out.width))
         _print_failures(out, report)
-    _print_acceptance(out, reports)
+    _print_acceptance(out, reports[-1].acceptance)
     for report in reports:
         _print_verdict(out, report)
 
@@ -146,15 +146,18 @@ def _unit(stage: StageResult, statistic: str) -> str:
     return STATISTICS[statistic] or UNIT[stage.judge]
 
 
-def _print_acceptance(out: Console, reports: Sequence[Report]) -> None:
+def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
     """Both names of it: acceptance length counts the bonus token, accepted drafts do not."""
-    one = reports[0].acceptance
-    out.print(
-        f"acceptance length  reference {one.reference:.3f}  device {one.device:.3f}   "
-        f"accepted drafts  reference {one.accepted_reference:.3f}  device {one.accepted_device:.3f}   "
-        f"rounds {one.rounds_reference} / {one.rounds_device}"
-    )
-    out.print(f"free run: {one.same_prompts} of {one.prompts} prompts emit the reference's tokens")
+    for name, counts in (("reference", acceptance.reference), ("device", acceptance.device)):
+        if counts is not None:
+            out.print(
+                f"acceptance length {counts.acceptance_length:.3f}, accepted drafts {counts.accepted_drafts:.3f}, "
+                f"{counts.rounds} rounds: {name}"
+            )
+    if acceptance.same_prompts is None:
+        out.print("device acceptance: not measured, a local run generates nothing by itself")
+    else:
+        out.print(f"free run: {acceptance.same_prompts} of {acceptance.prompts} prompts emit the reference's tokens")
 
 
 def _print_verdict(out: Console, report: Report) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
-from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, conclude
+from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure
 from parity.errors import UsageError
-from parity.golden.manifest import PromptCase
+from parity.golden.manifest import Generation
 from parity.golden.store import Dump
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
@@ -123,7 +121,7 @@ def _fits(policy: Policy, golden: Dump) -> None:
 
 def _generation(golden: Dump, run: Dump) -> list[Finding]:
     """In float32 a free run emits the reference's tokens with the reference's acceptance, exactly."""
-    if run.manifest.case.precision != "float32":
+    if run.manifest.case.precision != "float32" or run.manifest.case.mode == "local":
         return []
     pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
     return [
@@ -134,23 +132,22 @@ def _generation(golden: Dump, run: Dump) -> list[Finding]:
 
 
 def _acceptance(golden: Dump, run: Dump) -> Acceptance:
-    true, seen = golden.manifest.case.prompts, run.manifest.case.prompts
+    true = [prompt.generation for prompt in golden.manifest.case.prompts]
+    seen = [prompt.generation for prompt in run.manifest.case.prompts if prompt.generation is not None]
     return Acceptance(
-        reference=_mean(true, "acceptance_length"),
-        device=_mean(seen, "acceptance_length"),
-        accepted_reference=_mean(true, "accepted_drafts"),
-        accepted_device=_mean(seen, "accepted_drafts"),
-        rounds_reference=sum(len(prompt.generation.acceptance_length) for prompt in true),
-        rounds_device=sum(len(prompt.generation.acceptance_length) for prompt in seen),
-        same_prompts=sum(a.generation.emitted == b.generation.emitted for a, b in zip(true, seen, strict=True)),
+        reference=_counts(true),
+        device=_counts(seen) if seen else None,
+        same_prompts=sum(a.emitted == b.emitted for a, b in zip(true, seen, strict=False)) if seen else None,
         prompts=len(true),
     )
 
 
-def _mean(prompts: Sequence[PromptCase], field: str) -> float:
-    """Mean over all verify rounds of all prompts; 0 where there was no round."""
-    values = [value for prompt in prompts for value in getattr(prompt.generation, field)]
-    return float(np.mean(values)) if values else 0.0
+def _counts(generations: Sequence[Generation]) -> Counts:
+    """Means over all verify rounds of all prompts; 0 where there was no round."""
+    lengths = [length for one in generations for length in one.acceptance_length]
+    drafts = [count for one in generations for count in one.accepted_drafts]
+    rounds = max(len(lengths), 1)
+    return Counts(acceptance_length=sum(lengths) / rounds, accepted_drafts=sum(drafts) / rounds, rounds=len(lengths))
 
 
 def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:

@@ -74,16 +74,24 @@ class StageResult:
 
 
 @dataclass(frozen=True)
-class Acceptance:
-    """Mean tokens per verify round, bonus included, and how many prompts emit the golden's tokens."""
+class Counts:
+    """Means per verify round: tokens emitted (bonus included), drafts among them."""
 
-    reference: float
-    device: float
-    accepted_reference: float
-    accepted_device: float
-    rounds_reference: int
-    rounds_device: int
-    same_prompts: int
+    acceptance_length: float
+    accepted_drafts: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Reference and free-running device, and how many prompts emit the reference's tokens.
+
+    `device` and `same_prompts` are None for a local run, which generates nothing.
+    """
+
+    reference: Counts
+    device: Counts | None
+    same_prompts: int | None
     prompts: int
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.errors import UsageError
 from parity.golden.manifest import PromptCase, Variant
 from parity.golden.store import Dump
 from parity.stages import Named, dataflow
@@ -43,7 +44,13 @@ class Clock:
 
     @classmethod
     def of(cls, case: PromptCase) -> Clock:
-        """The clock of a prompt's generation."""
+        """The clock of a golden prompt's generation.
+
+        Raises:
+            UsageError: the golden does not say what the prompt emitted.
+        """
+        if case.generation is None:
+            raise UsageError(f"the golden's prompt {case.id} has no generation: nothing says where its rows sit")
         return cls(len(case.ids), (1, *case.generation.acceptance_length))
 
     @property

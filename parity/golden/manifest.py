@@ -65,11 +65,14 @@ class Generation(Record):
 
 
 class PromptCase(Record):
-    """One prompt: its id in the prompts file, its token ids, and its generation."""
+    """One prompt: its id in the prompts file, its token ids, and what it emitted by itself.
+
+    A local run generates nothing: its every stage starts from the golden's input.
+    """
 
     id: str
     ids: tuple[int, ...]
-    generation: Generation
+    generation: Generation | None
 
 
 class Case(Record):

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -18,7 +17,7 @@ CHUNK = 1 << 20
 """Elements in a tile: enough to make a task worth a thread, at most 32 MiB of float64 temporaries in NumPy."""
 
 WARM_UP = 1 << 22
-"""Elements a process measures with NumPy before it pays for loading numba."""
+"""Elements a process measures with NumPy before it pays for loading numba: about where the two cost the same."""
 
 Fold = Callable[[np.ndarray, np.ndarray, np.dtype], Partial]
 _measured = 0
@@ -36,16 +35,14 @@ def kernel(golden: np.dtype, device: np.dtype, size: int, engine: str) -> Fold:
 
     Raises:
         ValueError: another engine, or `fused` for dtypes it does not know.
-        ImportError: `fused` without numba.
+        ImportError, RuntimeError: `fused` without numba, or without a folder for its cache.
     """
     global _measured
     if engine not in ("auto", "numpy", "fused"):
         raise ValueError(f"engine {engine!r} is none of auto, numpy, fused")
     if engine == "auto":
         _measured += size
-        if _measured < WARM_UP or not find_spec_once("numba"):
-            return plain.fold
-    if engine == "numpy":
+    if engine == "numpy" or (engine == "auto" and (_measured < WARM_UP or not compiles())):
         return plain.fold
     from parity.metrics import fused
 
@@ -57,9 +54,13 @@ def kernel(golden: np.dtype, device: np.dtype, size: int, engine: str) -> Fold:
 
 
 @cache
-def find_spec_once(module: str) -> bool:
-    """Whether `module` is installed."""
-    return find_spec(module) is not None
+def compiles() -> bool:
+    """Whether numba is there, and finds a place for its cache."""
+    try:
+        import parity.metrics.fused  # noqa: F401
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 @cache

@@ -1,21 +1,271 @@
 """The pass compiled with numba, for float32 and bfloat16 in any combination.
 
 A block of `BLOCK` elements stays in first-level cache while a few loops visit it, each small enough for
-LLVM to vectorise (`kernels`); memory is read once, and the next block is prefetched meanwhile. The GIL
-is released. numba caches the machine code on disk, beside this file or in NUMBA_CACHE_DIR.
+LLVM to vectorise; memory is read once, and the next block is prefetched meanwhile. The GIL is released.
+
+numba caches the machine code on disk, beside this file or in NUMBA_CACHE_DIR, and renews it when this file
+changes, but not when another does: so everything compiled stands here, however long.
+
+Integers are cast back to their width after every operation: numba's arithmetic promotes to 64 bits,
+which costs a factor of four. Floats are compared as bits where both are non-negative: they order alike,
+and integer maxima vectorise.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from parity.metrics import kernels as k
 from parity.metrics import partial as p
 from parity.metrics.dtypes import BFLOAT16
-from parity.metrics.kernels import jit
 from parity.metrics.partial import Partial
 
+U, I, H = np.uint32, np.int32, np.uint16
+ABS, SIGN, INFINITE = U(0x7FFFFFFF), U(0x80000000), U(0x7F800000)
 BLOCK = 2048
+CHAIN = 1024
+"""float32 additions before a sum moves on to float64: 32 in each lane of four AVX2 registers, so that the
+relative error stays below 1e-6."""
+HALF = np.float32(0.5)
+LENGTHS32, LENGTHS16 = 33, 17
+"""Bit lengths of 32-bit and 16-bit distances: 0 to 32, 0 to 16."""
+CELLS = max(LENGTHS32**2, LENGTHS16**3)
+
+jit = njit(nogil=True, cache=True, error_model="numpy")
+# Sums may be reordered, which vectorises them; NaN and Inf keep their meaning.
+sum_jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+
+@intrinsic
+def bits_of(typing, value):
+    """The bits of a float32 as uint32."""
+    return types.uint32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
+
+
+@intrinsic
+def float_of(typing, bits):
+    """The float32 of which uint32 `bits` are the bits."""
+    return types.float32(types.uint32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())
+
+
+@intrinsic
+def prefetch(typing, address):
+    """Ask for the cache line at an address; any address is allowed, none faults."""
+
+    def generate(context, builder, signature, args):
+        pointer, number = cgutils.voidptr_t, ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], pointer), number(0), number(2), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@jit
+def widen(single, half, out):
+    """float32 bits of a block that is either float32 or bfloat16; the other argument is empty."""
+    for j in range(single.size):
+        out[j] = single[j]
+    for j in range(half.size):
+        out[j] = U(U(half[j]) << U(16))
+
+
+@sum_jit
+def moments(g, d, sums):
+    """Row sums in float64; EE or GG is not finite where an element is not (squares do not overflow)."""
+    g1 = e1 = ee = gg = ge = 0.0
+    for j in range(g.size):
+        a = np.float64(g[j])
+        e = np.float64(d[j]) - a
+        g1 += a
+        e1 += e
+        ee += e * e
+        gg += a * a
+        ge += a * e
+    sums[p.N] = g.size
+    sums[p.G] = g1
+    sums[p.E] = e1
+    sums[p.EE] = ee
+    sums[p.GG] = gg
+    sums[p.GE] = ge
+
+
+@sum_jit
+def absolute(g, d):
+    """Sum and largest of |d - g|, in float32 with a float64 total."""
+    total, top = 0.0, np.float32(0)
+    for start in range(0, g.size, CHAIN):
+        part, largest = np.float32(0), U(0)
+        for j in range(start, min(start + CHAIN, g.size)):
+            m = abs(d[j] - g[j])
+            part += m
+            largest = max(largest, bits_of(m))
+        total += part
+        top = max(top, float_of(largest))
+    return total, np.float64(top)
+
+
+@jit
+def absolute_wide(g, d):
+    """The same in float64, for differences beyond the range of float32."""
+    total, top = 0.0, 0.0
+    for j in range(g.size):
+        m = abs(np.float64(d[j]) - np.float64(g[j]))
+        total += m
+        top = max(top, m)
+    return total, top
+
+
+@jit
+def find(g, d, worst):
+    """Where |d - g| is `worst`, in the precision either function above found it."""
+    for j in range(g.size):
+        if abs(d[j] - g[j]) == worst or abs(np.float64(d[j]) - np.float64(g[j])) == worst:
+            return j
+    return 0
+
+
+@jit
+def compact(gf, df, g, d, gb, db, keep, counts, start):
+    """Count non-finite elements, copy the bits of finite pairs to `gb`, `db`; returns how many."""
+    n = 0
+    for j in range(gf.size):
+        a, b = gf[j], df[j]
+        if np.isfinite(a) and np.isfinite(b):
+            gb[n], db[n], keep[n] = g[j], d[j], j
+            n += 1
+            continue
+        counts[p.GOLDEN_NAN] += np.isnan(a)
+        counts[p.GOLDEN_INF] += np.isinf(a)
+        counts[p.DEVICE_NAN] += np.isnan(b)
+        counts[p.DEVICE_INF] += np.isinf(b)
+        if a != b and not (np.isnan(a) and np.isnan(b)):
+            counts[p.MISMATCHES] += 1
+            if counts[p.FIRST] < 0:
+                counts[p.FIRST] = start + j
+    return n
+
+
+
+@jit
+def narrow(bits, out):
+    """float32 bits to bfloat16 ones, nearest even."""
+    for j in range(bits.size):
+        b = bits[j]
+        out[j] = H(U(U(b + U(0x7FFF)) + U(U(b >> U(16)) & U(1))) >> U(16))
+
+
+@jit
+def zeros(g, d):
+    """Pairs of zeros of opposite sign."""
+    n = 0
+    for j in range(g.size):
+        n += U(U(U(g[j] | d[j]) ^ SIGN) | U(g[j] & d[j])) == U(0)
+    return n
+
+
+@jit
+def ulps32(g, d, out):
+    """ULP distances of float32; returns the largest, and the least magnitude on either side as bits."""
+    top, least = U(0), ABS
+    for j in range(g.size):
+        x = U(g[j] & ABS)
+        y = U(d[j] & ABS)
+        low = min(x, y)
+        high = max(x, y)
+        u = U(high + low) if I(g[j] ^ d[j]) < 0 else U(high - low)
+        top = max(top, u)
+        least = min(least, low)
+        out[j] = u
+    return top, least
+
+
+@jit
+def buckets32(distances, buckets):
+    """Bit lengths of 32-bit distances: the exponents of these as floats.
+
+    Clearing the bit below the leading one keeps the conversion from rounding up to a power of two; a half
+    on top gives zero an exponent of its own; from 2^31 on the conversion, being signed, goes negative, which
+    is bit length 32.
+    """
+    for j in range(distances.size):
+        u = distances[j]
+        exponent = U(bits_of(np.float32(I(u & ~U(u >> U(1)))) + HALF) >> U(23))
+        buckets[j] = min(U(exponent - U(126)), U(32))
+
+
+@jit
+def ulps16(g, d, out):
+    """The same for bfloat16."""
+    top, least = H(0), H(0x7FFF)
+    for j in range(g.size):
+        x = H(g[j] & H(0x7FFF))
+        y = H(d[j] & H(0x7FFF))
+        low = min(x, y)
+        high = max(x, y)
+        u = H(high + low) if np.int16(g[j] ^ d[j]) < 0 else H(high - low)
+        top = max(top, u)
+        least = min(least, low)
+        out[j] = u
+    return top, least
+
+
+@jit
+def buckets16(distances, buckets):
+    """Bit lengths of 16-bit distances, which convert exactly."""
+    for j in range(distances.size):
+        buckets[j] = U(U(bits_of(np.float32(I(distances[j])) + HALF) >> U(23)) - U(126))
+
+
+@jit
+def pack2(buckets, out):
+    """Two buckets to one cell; returns how many cells."""
+    half = buckets.size // 2
+    low, high = buckets[:half], buckets[half:]
+    for j in range(half):
+        out[j] = H(H(low[j]) + H(H(high[j]) * H(LENGTHS32)))
+    return half
+
+
+@jit
+def pack3(buckets, out):
+    """Three buckets to one cell; returns how many cells."""
+    third = buckets.size // 3
+    low, middle, high = buckets[:third], buckets[third:], buckets[2 * third :]
+    for j in range(third):
+        upper = H(H(middle[j]) + H(H(high[j]) * H(LENGTHS16)))
+        out[j] = H(H(low[j]) + H(upper * H(LENGTHS16)))
+    return third
+
+
+@jit
+def tally(cells, table, golden, device, golden_step, device_step):
+    """Count cells; prefetch the lines the next block will read, `*_step` bytes for eight cells."""
+    full = cells.size - cells.size % 8
+    for j in range(0, full, 8):
+        prefetch(golden)
+        prefetch(device)
+        golden += golden_step
+        device += device_step
+        for i in range(j, j + 8):
+            table[cells[i]] += U(1)
+    for i in range(full, cells.size):
+        table[cells[i]] += U(1)
+
+
+@jit
+def unpack(table, lengths, ulps):
+    """From cells to the histogram."""
+    digits = 3 if lengths == LENGTHS16 else 2
+    for cell in range(lengths**digits):
+        rest = cell
+        for _ in range(digits):
+            ulps[rest % lengths] += np.int64(table[cell])
+            rest //= lengths
 
 
 @jit
@@ -27,7 +277,7 @@ def _tile(g32, g16, gf32, d32, d16, df32, columns, half, addresses, steps, rows,
     apart32, apart16 = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint16)
     buckets = np.zeros(BLOCK, np.uint8)
     cells = np.empty(BLOCK, np.uint16)
-    table = np.zeros(k.CELLS, np.uint32)
+    table = np.zeros(CELLS, np.uint32)
     packed = 3 if half else 2
     keep, sums = np.empty(BLOCK, np.int32), np.zeros(p.WIDTH)
     best = -1.0
@@ -35,51 +285,51 @@ def _tile(g32, g16, gf32, d32, d16, df32, columns, half, addresses, steps, rows,
         for c in range(0, columns, BLOCK):
             n = min(BLOCK, columns - c)
             if half:
-                k.widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
-                k.widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
+                widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
+                widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
             else:
                 g, d, gx, dx = g32[r, c : c + n], d32[r, c : c + n], gf32[r, c : c + n], df32[r, c : c + n]
-            k.moments(gx, dx, sums)
+            moments(gx, dx, sums)
             kept = not np.isfinite(sums[p.EE] + sums[p.GG])
             if kept:
-                n = k.compact(gx, dx, g, d, gb, db, keep, counts, r * columns + c)
+                n = compact(gx, dx, g, d, gb, db, keep, counts, r * columns + c)
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
-                k.moments(gx, dx, sums)
-            sums[p.AE], worst = k.absolute(gx, dx)
+                moments(gx, dx, sums)
+            sums[p.AE], worst = absolute(gx, dx)
             if not np.isfinite(worst):
-                sums[p.AE], worst = k.absolute_wide(gx, dx)
+                sums[p.AE], worst = absolute_wide(gx, dx)
             for column in range(p.MAX):
                 rows[r, column] += sums[column]
             rows[r, p.MAX] = max(rows[r, p.MAX], worst)
             if n and worst > best:
                 best = worst
-                at = k.find(gx, dx, worst)
+                at = find(gx, dx, worst)
                 counts[p.WORST] = r * columns + c + (keep[at] if kept else at)
             if half:
                 gs, ds = g16[r, c : c + n], d16[r, c : c + n]
                 if kept or gs.size < n:
-                    k.narrow(g, gh)
+                    narrow(g, gh)
                     gs = gh[:n]
                 if kept or ds.size < n:
-                    k.narrow(d, dh)
+                    narrow(d, dh)
                     ds = dh[:n]
-                furthest, least = k.ulps16(gs, ds, apart16)
-                k.buckets16(apart16[:n], buckets)
-                m = k.pack3(buckets[:n], cells)
+                furthest, least = ulps16(gs, ds, apart16)
+                buckets16(apart16[:n], buckets)
+                m = pack3(buckets[:n], cells)
             else:
-                furthest, least = k.ulps32(g, d, apart32)
-                k.buckets32(apart32[:n], buckets)
-                m = k.pack2(buckets[:n], cells)
+                furthest, least = ulps32(g, d, apart32)
+                buckets32(apart32[:n], buckets)
+                m = pack2(buckets[:n], cells)
             if least == 0:
-                counts[p.ZEROS] += k.zeros(g, d)
+                counts[p.ZEROS] += zeros(g, d)
             counts[p.ULP_MAX] = max(counts[p.ULP_MAX], np.int64(furthest))
             for j in range(m * packed, n):
                 ulps[buckets[j]] += 1
             ahead = r * columns + c + BLOCK
             next_g, next_d = addresses[0] + ahead * steps[0], addresses[1] + ahead * steps[1]
-            k.tally(cells[:m], table, next_g, next_d, 8 * packed * steps[0], 8 * packed * steps[1])
-    k.unpack(table, k.LENGTHS16 if half else k.LENGTHS32, ulps)
+            tally(cells[:m], table, next_g, next_d, 8 * packed * steps[0], 8 * packed * steps[1])
+    unpack(table, LENGTHS16 if half else LENGTHS32, ulps)
 
 
 def supports(golden: np.dtype, device: np.dtype) -> bool:
@@ -98,8 +348,12 @@ def fold(golden: np.ndarray, device: np.ndarray, unit: np.dtype) -> Partial:
 
 
 def _bits(side: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As uint32, uint16 and float32, the wrong ones empty: so that one compilation serves every pair."""
+    """As uint32, uint16 and float32, the wrong ones empty, all read-only: one compilation serves every pair."""
     none = (len(side), 0)
     if side.dtype == BFLOAT16:
-        return np.empty(none, np.uint32), side.view(np.uint16), np.empty(none, np.float32)
-    return side.view(np.uint32), np.empty(none, np.uint16), side
+        views = np.empty(none, np.uint32), side.view(np.uint16), np.empty(none, np.float32)
+    else:
+        views = side.view(np.uint32), np.empty(none, np.uint16), side.view()
+    for view in views:
+        view.flags.writeable = False
+    return views
