@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
-from parity.golden.manifest import Case, Generation, Model, PromptCase
+from parity.errors import UsageError
+from parity.golden.manifest import Case, Checkpoint, Generation, Model, PromptCase
 from parity.golden.provenance import checkpoint, digest_files, loaded, now, producer
 from parity.golden.store import DumpWriter
 from parity.stages import Named, declared, select
@@ -47,6 +48,7 @@ def dump_golden(request: Request) -> Path:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
     logging.disable_progress_bar()
+    checkpoints = _checkpoints(request)
     truth = _loop(request, torch.float32)
     rounded = _loop(request, torch.bfloat16)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
@@ -68,6 +70,8 @@ def dump_golden(request: Request) -> Path:
                 writer.add(number, variant, stages, floor.tensors)
             cases.append(PromptCase(id=name, ids=tuple(ids), generation=_generation(result)))
         request.progress(len(prompts), len(prompts), "")
+        if _checkpoints(request) != checkpoints:
+            raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
         writer.finish(
             kind="golden",
             stages=[named.name for named in stages],
@@ -78,7 +82,7 @@ def dump_golden(request: Request) -> Path:
                 ("torch", "transformers", "safetensors", "numpy"),
                 torch.get_num_threads(),
             ),
-            model=_model(request, names),
+            model=_model(checkpoints, names),
             case=Case(
                 k=request.k,
                 max_new_tokens=request.max_new_tokens,
@@ -109,12 +113,12 @@ def _generation(result: Result) -> Generation:
     )
 
 
-def _model(request: Request, names: dict[str, Named]) -> Model:
+def _checkpoints(request: Request) -> dict[str, Checkpoint]:
+    """Digests of both checkpoints, taken before they are read and once more when all is done."""
+    return {"target": checkpoint(request.target), "drafter": checkpoint(request.drafter)}
+
+
+def _model(checkpoints: dict[str, Checkpoint], names: dict[str, Named]) -> Model:
     target = {named.layer for name, named in names.items() if name.startswith("target.layers.")}
     drafter = {named.layer for name, named in names.items() if name.startswith("drafter.layers.")}
-    return Model(
-        target=checkpoint(request.target),
-        drafter=checkpoint(request.drafter),
-        num_layers=len(target),
-        num_drafter_layers=len(drafter),
-    )
+    return Model(**checkpoints, num_layers=len(target), num_drafter_layers=len(drafter))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from parity.errors import UsageError
 from parity.stages import declared
 from parity.trace import Trace
 from references.capture import ignore
+from references.dump import Request, dump_golden
 from references.hf_target import HFTarget
 from references.loop import SpeculativeLoop
 from references.peagle import PEagle
@@ -63,3 +67,18 @@ def test_chat_prompts_cross_the_window_and_the_original_context(prompts, pair):
     original = config.rope_parameters["original_max_position_embeddings"]
     assert len(prompts) >= 12
     assert all(len(ids) > max(config.sliding_window, original) for _, ids in prompts)
+
+
+def test_a_checkpoint_that_changes_during_the_dump_is_refused(tiny, tmp_path):
+    drafter = Path(shutil.copytree(tiny / "drafter", tmp_path / "drafter"))
+    prompts = tmp_path / "one.jsonl"
+    prompts.write_text('{"id": "one", "ids": [5, 6, 7]}')
+
+    def meddle(done, total, name):
+        if done == total:
+            (drafter / "config.json").write_text((drafter / "config.json").read_text() + "\n")
+
+    options = dict(k=2, max_new_tokens=2, stages=(), out=tmp_path / "golden", progress=meddle)
+    with pytest.raises(UsageError, match="changed while"):
+        dump_golden(Request(target=tiny / "target", drafter=drafter, prompts=prompts, **options))
+    assert not (tmp_path / "golden").exists()
