@@ -63,15 +63,15 @@ def _variants() -> dict[str, Variant]:
         "reversed": Variant(Order(backwards)),
         "float64_sums": Variant(Order(accumulator=np.float64)),
         "unpadded": Variant(prompt_bucket=1, span_bucket=1),
+        "prompt_bucket_128": Variant(prompt_bucket=128),
+        "span_bucket_512": Variant(span_bucket=512),
         "reversed_unpadded_batch_3": Variant(Order(backwards), 3, 1, 1),
     }
-    found |= {f"split_k_{parts}": Variant(Order(parts=parts)) for parts in (2, 3, 4, 8, 16)}
-    found |= {f"prompt_bucket_{width}": Variant(prompt_bucket=width) for width in (7, 128)}
-    found |= {f"span_bucket_{width}": Variant(span_bucket=width) for width in (17, 512)}
-    found |= {f"batch_{lanes}": Variant(lanes=lanes) for lanes in (2, 3, 5)}
-    found |= {f"shuffled_{seed}": Variant(Order(partial(shuffled, seed=seed))) for seed in range(8)}
+    found |= {f"split_k_{parts}": Variant(Order(parts=parts)) for parts in (2, 4, 8)}
+    found |= {f"batch_{lanes}": Variant(lanes=lanes) for lanes in (2, 3)}
+    found |= {f"shuffled_{seed}": Variant(Order(partial(shuffled, seed=seed))) for seed in range(6)}
     found |= {
-        f"shuffled_split_k_{parts}": Variant(Order(partial(shuffled, seed=100 + parts), parts)) for parts in (2, 3, 5)
+        f"shuffled_split_k_{parts}": Variant(Order(partial(shuffled, seed=100 + parts), parts)) for parts in (3, 5)
     }
     return {name: replace(variant, name=name) for name, variant in found.items()}
 

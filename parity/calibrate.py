@@ -2,7 +2,7 @@
 
 One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds,
 one clean device, one mode; every declared stage is judged in it. Few rows make the statistics noisier than a
-whole golden does, so short cases are the harder test.
+whole golden does, so short cases are the harder test. What a device emits by itself is not asked.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def calibrate(request: Request) -> Calibration:
 def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()) -> tuple[str, Report]:
     """The digest of a device's tensors over one case, and the verdict on them."""
     with TemporaryDirectory() as folder:
-        run = Dump(run_device(RunRequest(device, case, mode, stages, Path(folder) / "run")))
+        run = Dump(run_device(RunRequest(device, case, mode, stages, Path(folder) / "run", free=False)))
         report = compare(case, run, policy, stages)
     tensors = sorted((row.key, row.sha256) for row in run.manifest.tensors)
     return sha256(repr(tensors).encode()).hexdigest(), report

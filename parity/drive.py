@@ -21,13 +21,17 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run of a device over a golden; `stages` are globs."""
+    """One run of a device over a golden.
+
+    `stages` are globs; `free` asks for a free run as well: without one, the golden's generation stands in the run.
+    """
 
     device: Device
     golden: Dump
     mode: Mode
     stages: Sequence[str]
     out: Path
+    free: bool = True
     progress: Progress = lambda done, total, name: None
 
 
@@ -55,8 +59,8 @@ def run_device(request: RunRequest) -> Path:
             rounds = len(prompt.generation.acceptance_length)
             drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
             writer.add(number, says.precision, stages, trace.tensors)
-            generation = generate(request.device, prompt.ids, case.max_new_tokens)
-            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
+            free = generate(request.device, prompt.ids, case.max_new_tokens) if request.free else prompt.generation
+            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=free))
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
             kind="run",
