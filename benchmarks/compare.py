@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,7 +38,8 @@ from parity.metrics.engine import default_threads
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 SHAPE = (2048, 4096)
 NOISE = 1e-2
-GOALS = {"of the sum rate": 0.5, "times the fastest peer": 20, "MiB peak resident": 300}
+LIMIT = 120.0
+"""Seconds a peer may take for its pairs: msprobe's worker processes are known to hang on bfloat16."""
 
 
 def write(folder: Path, pairs: int) -> None:
@@ -108,14 +111,20 @@ def gigabytes(folder: Path, dtype: str) -> float:
     return sum(2 * np.prod(SHAPE) * DTYPES[dtype].itemsize for _ in sides(folder, dtype)) / 1e9
 
 
-def worker(*arguments: str) -> dict | None:
-    """Run this file or the peers' in a process of its own; None where it failed."""
-    script, *rest = arguments
-    done = subprocess.run([sys.executable, script, *rest], capture_output=True, text=True)
-    if done.returncode:
-        sys.stderr.write(done.stderr[-2000:])
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
+def worker(*arguments: str, limit: float | None = None) -> dict:
+    """The last line a script prints, as JSON, from a process of its own; ended with its children at `limit`."""
+    command = [sys.executable, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"error": f"did not finish in {limit:.0f} s"}
+    if process.returncode:
+        return {"error": f"failed: {err.strip().splitlines()[-1] if err.strip() else process.returncode}"}
+    return json.loads(out.splitlines()[-1])
 
 
 def report_ours(folder: Path, found: dict) -> dict[str, float]:
@@ -142,7 +151,7 @@ def report_peers(folder: Path, rates: dict[str, float], pairs: int) -> None:
     fastest: dict[str, tuple[float, str]] = {}
     for peer in ("torch", "polygraphy", "msprobe", "sglang"):
         for dtype in DTYPES:
-            found = worker(script, peer, str(folder), dtype, str(pairs)) or {"error": "failed"}
+            found = worker(script, peer, str(folder), dtype, str(pairs), limit=LIMIT)
             if "error" in found:
                 print(f"{peer:11s} {dtype:9s} {found['error']}")
                 continue
@@ -168,8 +177,8 @@ def main() -> None:
         folder = Path(name)
         write(folder, options.pairs)
         found = worker(__file__, "--ours", name, "--repeats", str(options.repeats))
-        if found is None:
-            raise SystemExit(1)
+        if "error" in found:
+            raise SystemExit(found["error"])
         rates = report_ours(folder, found)
         if options.peer_pairs:
             report_peers(folder, rates, options.peer_pairs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from parity.errors import UsageError
+from parity.errors import Inconclusive, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
 from parity.golden.provenance import loaded, now, producer
 from parity.golden.store import Dump, DumpWriter
@@ -57,9 +58,10 @@ def run_device(request: RunRequest) -> Path:
             request.progress(number, len(case.prompts), prompt.id)
             trace = ForcingTrace(names, _truth(golden, number), request.mode, keep=wanted.__contains__)
             rounds = len(prompt.generation.acceptance_length)
-            drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
+            with _device_errors(says.name, prompt.id, trace):
+                drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
+                free = generate(request.device, prompt.ids, case.max_new_tokens) if request.free else prompt.generation
             writer.add(number, says.precision, stages, trace.tensors)
-            free = generate(request.device, prompt.ids, case.max_new_tokens) if request.free else prompt.generation
             prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=free))
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
@@ -79,6 +81,18 @@ def run_device(request: RunRequest) -> Path:
             ),
         )
     return request.out
+
+
+@contextmanager
+def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None]:
+    """A device that breaks down gives no evidence: inconclusive, naming where it was."""
+    try:
+        yield
+    except ParityError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise Inconclusive(f"device {name} failed on prompt {prompt}, round {trace.round}: {what}") from error
 
 
 def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -23,6 +23,8 @@ class Stage:
         forced: a choice, teacher-forced to the golden in a chained run (tokens, experts, accepted counts):
             the device's own choice is recorded and judged, then the golden's is gone on with.
         cache: rows accumulate over the rounds; stored as what changed since the round before.
+        inputs: templates of the stages it is computed from; `{p}` is the layer before, `{last}` the last
+            one, `{any}` every one.
     """
 
     template: str
@@ -31,6 +33,7 @@ class Stage:
     when: tuple[str, ...] = (PREFILL, ROUND)
     forced: bool = False
     cache: bool = False
+    inputs: tuple[str, ...] = ()
 
     @property
     def part(self) -> str:
@@ -45,39 +48,97 @@ class Stage:
 
 TABLE: tuple[Stage, ...] = (
     Stage("target.embed", ("S", "H")),
-    Stage("target.layers.{l}.attn_in", ("S", "H")),
-    Stage("target.layers.{l}.q", ("S", "N", "D")),
-    Stage("target.layers.{l}.k", ("S", "G", "D")),
-    Stage("target.layers.{l}.v", ("S", "G", "D")),
-    Stage("target.layers.{l}.attn_out", ("S", "H")),
-    Stage("target.layers.{l}.router_logits", ("S", "E")),
-    Stage("target.layers.{l}.experts", ("S", "X"), exact=True, forced=True),
-    Stage("target.layers.{l}.ffn_out", ("S", "H")),
-    Stage("target.layers.{l}.out", ("S", "H")),
-    Stage("target.pre_head_hidden", ("S", "H")),
-    Stage("target.logits", ("S", "V"), when=(PREFILL,)),
-    Stage("target.tokens", ("S",), exact=True, when=(PREFILL,), forced=True),
-    Stage("verify.logits", ("S", "V"), when=(ROUND,)),
-    Stage("verify.tokens", ("S",), exact=True, when=(ROUND,), forced=True),
-    Stage("drafter.taps", ("C", "TH")),
+    Stage("target.layers.{l}.attn_in", ("S", "H"), inputs=("target.embed", "target.layers.{p}.out")),
+    Stage("target.layers.{l}.q", ("S", "N", "D"), inputs=("target.layers.{l}.attn_in",)),
+    Stage("target.layers.{l}.k", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in",)),
+    Stage("target.layers.{l}.v", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in",)),
+    Stage(
+        "target.layers.{l}.attn_out",
+        ("S", "H"),
+        inputs=("target.layers.{l}.q", "target.layers.{l}.k", "target.layers.{l}.v", "kv.target.{l}.k", "kv.target.{l}.v"),
+    ),
+    Stage(
+        "target.layers.{l}.router_logits",
+        ("S", "E"),
+        inputs=("target.embed", "target.layers.{p}.out", "target.layers.{l}.attn_out"),
+    ),
+    Stage("target.layers.{l}.experts", ("S", "X"), exact=True, forced=True, inputs=("target.layers.{l}.router_logits",)),
+    Stage(
+        "target.layers.{l}.ffn_out",
+        ("S", "H"),
+        inputs=(
+            "target.embed",
+            "target.layers.{p}.out",
+            "target.layers.{l}.attn_out",
+            "target.layers.{l}.router_logits",
+            "target.layers.{l}.experts",
+        ),
+    ),
+    Stage(
+        "target.layers.{l}.out",
+        ("S", "H"),
+        inputs=("target.embed", "target.layers.{p}.out", "target.layers.{l}.attn_out", "target.layers.{l}.ffn_out"),
+    ),
+    Stage("target.pre_head_hidden", ("S", "H"), inputs=("target.layers.{last}.out",)),
+    Stage("target.logits", ("S", "V"), when=(PREFILL,), inputs=("target.pre_head_hidden",)),
+    Stage("target.tokens", ("S",), exact=True, when=(PREFILL,), forced=True, inputs=("target.logits",)),
+    Stage("verify.logits", ("S", "V"), when=(ROUND,), inputs=("target.pre_head_hidden",)),
+    Stage("verify.tokens", ("S",), exact=True, when=(ROUND,), forced=True, inputs=("verify.logits",)),
+    Stage("drafter.taps", ("C", "TH"), inputs=("target.embed", "target.layers.{any}.out")),
     Stage("drafter.input_ids", ("W",), exact=True),
     Stage("drafter.positions", ("W",), exact=True),
     Stage("drafter.slots", ("W",), exact=True),
-    Stage("drafter.fc_out", ("W", "H")),
-    Stage("drafter.layers.{l}.attn_out", ("W", "H")),
-    Stage("drafter.layers.{l}.ffn_out", ("W", "H")),
-    Stage("drafter.layers.{l}.out", ("W", "H")),
-    Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,)),
-    Stage("drafter.logits", ("K", "VD"), when=(ROUND,)),
-    Stage("drafter.draft_tokens", ("K",), exact=True, when=(ROUND,), forced=True),
-    Stage("accept.length", ("1",), exact=True, when=(ROUND,), forced=True),
-    Stage("accept.emitted", ("M",), exact=True, when=(ROUND,), forced=True),
-    Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True),
-    Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True),
-    Stage("kv.target.length", ("1",), exact=True),
-    Stage("kv.drafter.{l}.k", ("S", "G", "D"), cache=True),
-    Stage("kv.drafter.{l}.v", ("S", "G", "D"), cache=True),
-    Stage("kv.drafter.length", ("1",), exact=True),
+    Stage("drafter.fc_out", ("W", "H"), inputs=("drafter.taps",)),
+    Stage(
+        "drafter.layers.{l}.attn_out",
+        ("W", "H"),
+        inputs=(
+            "drafter.input_ids",
+            "drafter.positions",
+            "drafter.fc_out",
+            "drafter.layers.{p}.out",
+            "kv.drafter.{l}.k",
+            "kv.drafter.{l}.v",
+        ),
+    ),
+    Stage(
+        "drafter.layers.{l}.ffn_out",
+        ("W", "H"),
+        inputs=("drafter.fc_out", "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out"),
+    ),
+    Stage(
+        "drafter.layers.{l}.out",
+        ("W", "H"),
+        inputs=("drafter.fc_out", "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out", "drafter.layers.{l}.ffn_out"),
+    ),
+    Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,), inputs=("drafter.layers.{last}.out",)),
+    Stage("drafter.logits", ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",)),
+    Stage("drafter.draft_tokens", ("K",), exact=True, when=(ROUND,), forced=True, inputs=("drafter.logits",)),
+    Stage(
+        "accept.length",
+        ("1",),
+        exact=True,
+        when=(ROUND,),
+        forced=True,
+        inputs=("drafter.draft_tokens", "verify.tokens"),
+    ),
+    Stage("accept.emitted", ("M",), exact=True, when=(ROUND,), forced=True, inputs=("accept.length", "verify.tokens")),
+    Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.k",)),
+    Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.v",)),
+    Stage("kv.target.length", ("1",), exact=True, inputs=("accept.length",)),
+    Stage(
+        "kv.drafter.{l}.k",
+        ("S", "G", "D"),
+        cache=True,
+        inputs=("drafter.input_ids", "drafter.positions", "drafter.fc_out", "drafter.layers.{p}.out"),
+    ),
+    Stage(
+        "kv.drafter.{l}.v",
+        ("S", "G", "D"),
+        cache=True,
+        inputs=("drafter.input_ids", "drafter.positions", "drafter.fc_out", "drafter.layers.{p}.out"),
+    ),
+    Stage("kv.drafter.length", ("1",), exact=True, inputs=("accept.length",)),
 )
 
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
@@ -103,6 +164,24 @@ def declared(num_layers: int, num_drafter_layers: int) -> dict[str, Named]:
                 name = stage.template.format(l=number)
                 found[name] = Named(name, stage, number)
     return found
+
+
+def inputs(named: Named, names: Mapping[str, Named]) -> list[str]:
+    """Full names of the stages that this one is computed from, as far as the pair has them."""
+    found: list[str] = []
+    for template in named.stage.inputs:
+        layer = -1 if named.layer is None else named.layer
+        if "{any}" in template or "{last}" in template:
+            same = [name for name, one in names.items() if one.stage.template == _own(template)]
+            found += same[-1:] if "{last}" in template else same
+        elif template != "target.embed" or layer <= 0:
+            found.append(template.format(l=layer, p=layer - 1))
+    return [name for name in found if name in names]
+
+
+def _own(template: str) -> str:
+    """The template under which a table row stands."""
+    return template.replace("{any}", "{l}").replace("{last}", "{l}")
 
 
 def _blocks() -> list[list[Stage]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.compare.breakdown import Slice
 from parity.compare.report import FAIL, PASS, Report, StageResult, join
 from parity.golden.store import Dump
 from reports.dumps import console, print_dump
@@ -16,12 +17,14 @@ STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": 
 UNIT = {"noise": "x noise", "relative": "rel"}
 
 
-def print_report(report: Report) -> None:
-    """One comparison: stage families, what fails, acceptance, and the last word."""
+def print_report(report: Report, per: str | None = None, slices: Mapping[str, Sequence[Slice]] | None = None) -> None:
+    """One comparison: stage families, what fails, its breakdown, acceptance, and the last word."""
     out = console()
     out.print(f"[dim]golden {report.golden}\nrun    {report.run}[/]", soft_wrap=True)
     out.print(family_table(report, out.width))
     _print_failures(out, report)
+    if slices:
+        out.print(slice_table(per or "", slices))
     _print_acceptance(out, [report])
     _print_verdict(out, report)
 
@@ -88,6 +91,18 @@ def _choices(members: list[StageResult]) -> str:
     return ", ".join(shown)
 
 
+def slice_table(per: str, slices: Mapping[str, Sequence[Slice]]) -> Table:
+    """The worst positions, heads or experts of each stage."""
+    table = Table(title=f"worst by {per}", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in ("stage", per, "rows", "x noise", "rel L2", "floor"):
+        table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
+    for stage, found in slices.items():
+        for one in found:
+            figures = (f"{one.x:.2f}", _short(one.relative_l2), _short(one.floor_l2))
+            table.add_row(stage, str(one.label), str(one.rows), *figures)
+    return table
+
+
 def _print_failures(out: Console, report: Report) -> None:
     """The findings, and every stage that is no pass, first places included."""
     for finding in report.findings[:12]:
@@ -95,8 +110,17 @@ def _print_failures(out: Console, report: Report) -> None:
     if len(report.findings) > 12:
         out.print(f"... and {len(report.findings) - 12} more findings (--json lists all)")
     found = {finding.stage for finding in report.findings}
-    for stage in [stage for stage in report.stages if stage.verdict != PASS and stage.stage not in found][:12]:
-        out.print(Text(f"{stage.verdict}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)
+    wrong = [stage for stage in report.stages if stage.verdict != PASS and stage.stage not in found]
+    own = [stage for stage in wrong if "inherited" not in stage.marks]
+    for stage in own[:12]:
+        marks = f" ({', '.join(stage.marks)})" if stage.marks else ""
+        out.print(Text(f"{stage.verdict}{marks}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)
+    if len(own) > 12:
+        out.print(f"... and {len(own) - 12} more stages (--json lists all)")
+    if len(wrong) > len(own):
+        out.print(f"{len(wrong) - len(own)} stages behind inherit it and add none of their own")
+    for stage in [stage for stage in report.stages if "over-precise" in stage.marks][:3]:
+        out.print(Text(f"over-precise: {stage.stage}: {stage.x['l2']:.2f} x noise; is this bfloat16?", style=STYLE["warn"]))
 
 
 def _why(stage: StageResult) -> str:

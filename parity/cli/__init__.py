@@ -40,23 +40,25 @@ for command in (dump_golden, run, diff, demo, inspect, calibrate):
 
 
 def main() -> None:
-    """Entry point: one sentence for every error a user can mend, and the design's exit codes."""
-    debug = "--debug" in sys.argv[1:]
+    """Entry point: one sentence for every error, and the design's exit codes."""
     try:
         sys.exit(cli.main(standalone_mode=False))
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted; nothing was left half-written", 130)
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
     except ParityError as error:
-        if debug:
-            raise
-        _end(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _end("interrupted; nothing was left half-written", 130)
+        _end(str(error), error.exit_code, error)
+    except OSError as error:
+        _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2, error)
+    except Exception as error:
+        _end(f"internal error: {type(error).__name__}: {error} (`parity --debug …` shows where)", 2, error)
 
 
-def _end(sentence: str, code: int) -> None:
+def _end(sentence: str, code: int, error: Exception | None = None) -> None:
+    """Say it and leave; with --debug the error itself comes up instead."""
+    if error is not None and "--debug" in sys.argv[1:]:
+        raise error
     click.echo(f"parity: {sentence}", err=True)
     sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -28,9 +29,11 @@ from parity.cli.run import make_run
 @mode_option
 @precision_option
 @click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="Bounds; the shipped policy of the run's precision by default.")
+@click.option("--per", type=click.Choice(["position", "head", "expert"]), help="Break the shown stages down by position, head or expert.")
+@click.option("--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @json_option
-def diff(run, golden, device_name, stages, mode, precision, policy, strict, json_file) -> None:
+def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, strict, json_file) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now."""
     from parity.golden.store import Dump
     from reports.terminal import print_report
@@ -38,9 +41,20 @@ def diff(run, golden, device_name, stages, mode, precision, policy, strict, json
     golden = open_golden(golden)
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     report = compare_dumps(golden, made, stages, policy, strict)
-    write_json(json_file, report.to_dict())
-    print_report(report)
+    slices = break_down(golden, made, report, per, worst) if per else {}
+    plain = {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
+    write_json(json_file, report.to_dict() | {"per": per, "slices": plain})
+    print_report(report, per, slices)
     sys.exit(report.exit_code)
+
+
+def break_down(golden, run, report, per, worst):
+    """The worst slices of the stages that are no pass, or of all selected ones where all pass."""
+    from parity.compare.breakdown import breakdown
+
+    numbers = [stage for stage in report.stages if stage.x]
+    wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
+    return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)
 
 
 def compare_dumps(golden, run, stages=(), policy=None, strict=False):

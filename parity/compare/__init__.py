@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
 from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Place, Report, StageResult, join
 from parity.compare.rows import StageRows, order, stage_rows
@@ -44,6 +45,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
         results.append(result)
         findings += found
+    results = mark(results, golden.declared, mode)
     findings += _generation(golden, run)
     verdict = join([result.verdict for result in results] + [FAIL for _ in findings])
     acceptance = _acceptance(golden, run)

@@ -39,7 +39,8 @@ class StageResult:
     """One stage over all prompts and rounds.
 
     Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
-    the unit of its bound (x noise, or plain relative error). Choices count rows by verdict.
+    the unit of its bound (x noise, or plain relative error). Choices count rows by verdict. `marks` say
+    whose error it is (see `flow`).
     """
 
     stage: str
@@ -61,6 +62,7 @@ class StageResult:
     choices: dict[str, int] = field(default_factory=dict)
     largest_regret: float | None = None
     first: Place | None = None
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

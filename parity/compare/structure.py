@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from parity.compare.rows import FLOOR, Clock, StageRows
+from parity.golden.ranks import replicas_differ
 from parity.golden.store import Dump
 from parity.metrics import PairMetrics
 from parity.stages import PREFILL, Named, dataflow
@@ -18,7 +19,7 @@ class Finding:
     """Something that is wrong whatever the values: always a failure.
 
     Args:
-        kind: missing, surplus, empty, shape, axes, dtype, non-finite, constant or generation.
+        kind: missing, surplus, empty, shape, axes, dtype, replicas, non-finite, constant or generation.
         stage: full stage name.
         prompt: prompt number.
         round: round number.
@@ -71,15 +72,19 @@ def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> 
     def finding(kind: str, message: str) -> Finding:
         return Finding(kind, named.name, prompt, round_, f"{named.name} {message} (prompt {prompt}, round {round_})")
 
-    true = golden.rows.get(("float32", prompt, round_, named.name))
-    seen = run.rows.get((run.manifest.case.precision, prompt, round_, named.name))
+    def place(variant: str) -> tuple[str, int, int, str]:
+        return variant, prompt, round_, named.name
+
+    true, seen = golden.rows.get(place("float32")), run.rows.get(place(run.manifest.case.precision))
     floors = [] if named.stage.exact else [FLOOR[run.manifest.case.mode]]
     if true is None:
         yield finding("missing", "is declared by the golden, which lacks it")
-    elif any((floor, prompt, round_, named.name) not in golden.rows for floor in floors):
+    elif any(place(floor) not in golden.rows for floor in floors):
         yield finding("missing", f"has no noise floor in the golden ({floors[0]})")
     elif seen is None:
         yield finding("missing", "is missing from the run")
+    elif replicas_differ(run.parts[place(run.manifest.case.precision)]):
+        yield finding("replicas", "differs between ranks that should hold the same")
     elif true.axes != seen.axes:
         yield finding("axes", f"has axes {list(seen.axes)}, the golden's are {list(true.axes)}")
     elif seen.full_shape != true.full_shape:

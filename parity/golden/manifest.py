@@ -92,7 +92,9 @@ class Case(Record):
 class TensorRow(Record):
     """One stored tensor.
 
-    `start` is 0 except for cache stages, where rows below it are those of the round before.
+    `start` is 0 except for cache stages, where rows below it are those of the round before. A tensor of a
+    tensor-parallel run has one row per `rank`; `sharding` tells how they merge: an axis letter
+    (concatenated along it in rank order), `sum` (partial sums), or `replicated` (all alike).
     """
 
     key: str
@@ -103,6 +105,8 @@ class TensorRow(Record):
     start: int
     shard: str
     sha256: str
+    rank: int = 0
+    sharding: str = "replicated"
 
     @property
     def full_shape(self) -> tuple[int, ...]:

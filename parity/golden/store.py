@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.manifest import FILE, Case, Manifest, Model, Producer, TensorRow, Variant, key
+from parity.golden.ranks import REPLICATED, merge, merged_row
 from parity.stages import Named, declared
 from parity.trace import Tensors
 
@@ -34,10 +35,23 @@ class DumpWriter:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.partial, ignore_errors=True)
 
-    def add(self, prompt: int, variant: Variant, stages: Iterable[Named], tensors: Tensors) -> None:
-        """Write one prompt's tensors of one variant as a shard; cache stages as what changed."""
+    def add(
+        self,
+        prompt: int,
+        variant: Variant,
+        stages: Iterable[Named],
+        tensors: Tensors,
+        rank: int = 0,
+        sharding: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
+
+        Args:
+            rank: of a tensor-parallel run; each rank is added by itself.
+            sharding: full stage name to how its ranks merge (see `TensorRow`); replicated where absent.
+        """
         by_name = {named.name: named for named in stages}
-        shard = f"p{prompt:03d}.{variant}.safetensors"
+        shard = f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
         held: dict[str, np.ndarray] = {}
         previous: dict[str, np.ndarray] = {}
         for (round_, stage), value in tensors.items():
@@ -57,6 +71,8 @@ class DumpWriter:
                     start=start,
                     shard=shard,
                     sha256=shards.digest(held[name]),
+                    rank=rank,
+                    sharding=(sharding or {}).get(stage, REPLICATED),
                 )
             )
         shards.write(self.partial / shard, held)
@@ -96,10 +112,17 @@ class Dump:
     def __init__(self, folder: Path):
         self.folder = folder
         self.manifest = Manifest.read(folder)
-        self.rows = {(row.variant, *row.place): row for row in self.manifest.tensors}
+        self.index()
         self.declared = declared(self.manifest.model.num_layers, self.manifest.model.num_drafter_layers)
         self._shard = lru_cache(maxsize=None)(lambda name: shards.read(folder / name))
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
+
+    def index(self) -> None:
+        """Group the manifest's rows by place: `parts` by rank, `rows` as the whole tensors they merge to."""
+        self.parts: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}
+        for row in sorted(self.manifest.tensors, key=lambda row: row.rank):
+            self.parts.setdefault((row.variant, *row.place), []).append(row)
+        self.rows = {place: merged_row(parts) for place, parts in self.parts.items()}
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The stored rows of a tensor (cache stages: from `start` on), or None where there is none.
@@ -108,17 +131,20 @@ class Dump:
             UsageError: the shard lacks it, or its bytes do not match the manifest's digest.
         """
         place = (variant, prompt, round_, stage)
-        if place in self._verified:
-            return self._verified[place]
-        row = self.rows.get(place)
-        if row is None:
-            return None
+        if place not in self._verified:
+            if place not in self.rows:
+                return None
+            parts = self.parts[place]
+            self._verified[place] = merge(parts, [self._read(row) for row in parts])
+        return self._verified[place]
+
+    def _read(self, row: TensorRow) -> np.ndarray:
+        """One rank's tensor, checked against its row."""
         array = self._shard(row.shard).get(row.key)
         if array is None:
             raise UsageError(f"{self.folder / row.shard} lacks tensor {row.key}, which the manifest lists")
         if array.shape != row.shape or array.dtype.name != row.dtype or shards.digest(array) != row.sha256:
             raise UsageError(f"{self.folder / row.shard}: tensor {row.key} does not match the manifest's digest")
-        self._verified[place] = array
         return array
 
     def contents(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:

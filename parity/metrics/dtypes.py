@@ -45,11 +45,14 @@ def unit_of(golden: np.dtype, device: np.dtype) -> np.dtype:
 
 def ordinals(values: np.ndarray, unit: np.dtype) -> np.ndarray:
     """int64 of the shape of `values`, rounded to nearest even in `unit` first (float64 by way of float32)."""
-    with np.errstate(over="ignore"):
-        rounded = np.ascontiguousarray(values.astype(unit, copy=False))
+    rounded = np.ascontiguousarray(values)
+    if values.dtype != unit:
+        with np.errstate(over="ignore"):
+            rounded = rounded.astype(unit)
     bits = rounded.view(_SIGNED[unit.itemsize]).astype(np.int64)
     lowest = np.int64(np.iinfo(_SIGNED[unit.itemsize]).min)
-    return np.where(bits < 0, lowest - bits, bits)
+    np.subtract(lowest, bits, out=bits, where=bits < 0)
+    return bits
 
 
 def distance(golden: np.ndarray, device: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from parity.metrics.tiles import Tile
 CHUNK = 1 << 20
 """Elements in a tile: enough to make a task worth a thread, at most 32 MiB of float64 temporaries in NumPy."""
 
-WARM_UP = 1 << 20
+WARM_UP = 1 << 22
 """Elements a process measures with NumPy before it pays for loading numba."""
 
 Fold = Callable[[np.ndarray, np.ndarray, np.dtype], Partial]

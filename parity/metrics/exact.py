@@ -49,7 +49,7 @@ def _stream(golden: np.ndarray, device: np.ndarray, chunk: int) -> ExactMetrics:
 
 def _position(index: tuple[slice, ...], differs: np.ndarray) -> tuple[int, ...]:
     local = np.unravel_index(differs.argmax(), differs.shape)
-    return tuple(part.start + int(at) for part, at in zip(index, local)) if index else ()
+    return tuple((part.start or 0) + int(at) for part, at in zip(index, local))
 
 
 def _largest(g: np.ndarray, d: np.ndarray) -> int:

@@ -22,6 +22,7 @@ class Moments:
         golden_mean, error_mean: means of golden and e.
         golden_sq, device_sq, error_sq: sums of squares.
         cross: sum of golden * e.
+        dot: sum of golden * device.
         variance: sum of (golden - mean)^2; exactly 0 for a constant golden.
         covariance: sum of (golden - mean) * e.
         golden_constant, device_constant: all elements of that side are equal.
@@ -34,6 +35,7 @@ class Moments:
     device_sq: float
     error_sq: float
     cross: float
+    dot: float
     variance: float
     covariance: float
     golden_constant: bool = False
@@ -45,13 +47,14 @@ class Moments:
         n, g, e, _, ee, gg, ge, _ = (float(x) for x in sums)
         m = max(n, 1.0)
         dd = max(gg + 2 * ge + ee, 0.0)
-        return cls(int(n), g / m, e / m, gg, dd, ee, ge, max(gg - g * g / m, 0.0), ge - g * e / m)
+        return cls(int(n), g / m, e / m, gg, dd, ee, ge, gg + ge, max(gg - g * g / m, 0.0), ge - g * e / m)
 
     @property
     def doubtful(self) -> bool:
         """Whether a subtraction cancelled, so that the pair must be read again: a nearly constant side,
         or a device much smaller than its golden."""
-        spread = self.device_sq - self.n * (self.golden_mean + self.error_mean) ** 2
+        mean = self.golden_mean + self.error_mean
+        spread = self.device_sq - self.n * mean * mean
         return (
             self.variance <= CANCELLED * self.golden_sq
             or self.device_sq <= CANCELLED * self.golden_sq
@@ -87,17 +90,18 @@ def cosine_distance(m: Moments) -> float:
     """1 - cos(golden, device).
 
     With e = d - g, |g|^2 |d|^2 - (g.d)^2 = |g|^2 |e|^2 - (g.e)^2, hence
-    1 - cos = (|g|^2 |e|^2 - (g.e)^2) / (|g||d| (|g||d| + g.d)): no cancellation while g.d is positive.
+    1 - cos = (|g|^2 |e|^2 - (g.e)^2) / (|g||d| (|g||d| + g.d)): no cancellation while |e| <= |g| / 2.
+    A larger e leaves nothing tiny to be exact about; 1 - cos as it stands is then right to 1e-12.
     """
     gg, dd, ee, ge = m.golden_sq, m.device_sq, m.error_sq, m.cross
     if gg == 0 or dd == 0:
         return 0.0 if gg == dd else 1.0
-    norms, dot = sqrt(gg) * sqrt(dd), gg + ge
-    if not dot > 0:
-        return defined(min(max(1.0 - dot / norms, 1.0), 2.0), 1.0)
+    cosine = min(max(m.dot / (sqrt(gg) * sqrt(dd)), -1.0), 1.0)
+    if not 4 * ee <= gg:
+        return defined(1.0 - cosine, 1.0)
     # Divided step by step: the products overflow float64 before the quotient does.
     sine_sq = (ee / dd) * max(0.0, 1.0 - (ge / gg) * (ge / ee)) if ee else 0.0
-    return defined(sine_sq / (1.0 + min(dot / norms, 1.0)), 1.0)
+    return defined(sine_sq / (1.0 + cosine), 1.0)
 
 
 def fit(m: Moments) -> tuple[float, float]:

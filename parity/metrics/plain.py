@@ -25,8 +25,10 @@ def fold(golden: np.ndarray, device: np.ndarray, unit: np.dtype) -> Partial:
         return part
     g, d = golden.astype(np.float64), device.astype(np.float64)
     finite = np.isfinite(g) & np.isfinite(d)
-    _ulps(part, golden, device, finite, unit)
-    if not finite.all():
+    if finite.all():
+        _ulps(part, golden, device, unit)
+    else:
+        _ulps(part, golden[finite], device[finite], unit)
         _count(part, g, d)
         g, d = np.where(finite, g, 0.0), np.where(finite, d, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -46,10 +48,12 @@ def _sums(part: Partial, g: np.ndarray, d: np.ndarray, finite: np.ndarray) -> No
         counts[p.WORST] = np.where(finite, absolute, -1.0).argmax()
 
 
-def _ulps(part: Partial, g: np.ndarray, d: np.ndarray, finite: np.ndarray, unit: np.dtype) -> None:
-    opposite = (g == 0) & (d == 0) & (np.signbit(g) != np.signbit(d))
-    part.counts[p.ZEROS] = np.count_nonzero(opposite)
-    apart = distance(ordinals(g[finite], unit), ordinals(d[finite], unit))
+def _ulps(part: Partial, g: np.ndarray, d: np.ndarray, unit: np.dtype) -> None:
+    """Histogram and signed zeros of pairs that are all finite."""
+    zero = (g == 0) & (d == 0)
+    if zero.any():
+        part.counts[p.ZEROS] = np.count_nonzero(zero & (np.signbit(g) != np.signbit(d)))
+    apart = distance(ordinals(g, unit), ordinals(d, unit)).ravel()
     if apart.size:
         part.ulps += np.bincount(np.searchsorted(_BOUNDS, apart), minlength=BUCKETS)
         part.counts[p.ULP_MAX] = min(int(apart.max()), np.iinfo(np.int64).max)

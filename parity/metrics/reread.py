@@ -17,7 +17,7 @@ def centred(moments: Moments, tiles: Iterable[tuple[np.ndarray, np.ndarray]]) ->
         moments: of the first pass.
         tiles: golden and device, piece by piece, any shape.
     """
-    sums = np.zeros(4)
+    sums = np.zeros(5)
     ends = np.array([[np.inf, np.inf], [-np.inf, -np.inf]])
     for golden, device in tiles:
         g, d = golden.astype(np.float64), device.astype(np.float64)
@@ -33,15 +33,16 @@ def centred(moments: Moments, tiles: Iterable[tuple[np.ndarray, np.ndarray]]) ->
 def _sums(g: np.ndarray, d: np.ndarray, mean: float) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         h, e = g - mean, d - g
-        return np.array([h.sum(), (h * h).sum(), (h * e).sum(), (d * d).sum()])
+        return np.array([h.sum(), (h * h).sum(), (h * e).sum(), (d * d).sum(), (g * d).sum()])
 
 
 def _replaced(moments: Moments, sums: np.ndarray, constant: np.ndarray) -> Moments:
-    first, second, cross, device_sq = (float(x) for x in sums)
+    first, second, cross, device_sq, dot = (float(x) for x in sums)
     several = moments.n > 1
     return replace(
         moments,
         device_sq=device_sq,
+        dot=dot,
         variance=0.0 if constant[0] else max(second - first * first / max(moments.n, 1), 0.0),
         covariance=cross - first * moments.error_mean,
         golden_constant=bool(several and constant[0]),

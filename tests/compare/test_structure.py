@@ -24,7 +24,7 @@ def edited(dump: Dump, change) -> Dump:
     """The same dump with another manifest; the shards stay."""
     copy = Dump(dump.folder)
     copy.manifest = change(copy.manifest)
-    copy.rows = {(row.variant, *row.place): row for row in copy.manifest.tensors}
+    copy.index()
     return copy
 
 

@@ -44,3 +44,18 @@ def rollback_on_head_axis(**options) -> Pipeline:
 
     drafter.rollback = rollback
     return broken
+
+
+def float32_in_disguise(**options) -> Pipeline:
+    """A device that computes in float32 and says bfloat16."""
+    broken = device.load(**options | {"precision": "float32"})
+    says = replace(broken.describe(), precision="bfloat16")
+    broken.describe = lambda: says
+    return broken
+
+
+def breaks_in_draft(**options) -> Pipeline:
+    """A device whose draft raises."""
+    broken = device.load(**options)
+    broken.draft = lambda tap: [][1]
+    return broken

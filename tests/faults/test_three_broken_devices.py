@@ -26,7 +26,7 @@ def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
     found = diff(mode, f"tests.faults.broken:{fault}")
     assert found.code == 1, found
     assert f"first divergent: {CASES[fault]}" in found.last
-    failed = [line for line in found.out.splitlines() if line.startswith("fail:")]
+    failed = [line for line in found.out.splitlines() if line.startswith("fail")]
     assert failed and (mode == "chained" or all(FAMILY[fault] in line for line in failed)), found.out
 
 

@@ -1,0 +1,57 @@
+"""Whose error it is: a stage's own only if it grows from its inputs to its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from parity.compare.report import FAIL, WARN, StageResult
+from parity.stages import Named, inputs
+
+GROWTH = 1.5
+"""A stage whose excess over its bound is at most this multiple of its inputs' excess inherits it: one
+stage's own rounding moves the ratio by less (the bound that separates pass from warn, in x noise)."""
+
+OVER_PRECISE = 0.25
+"""Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
+another precision than it says, or it was handed the answer."""
+
+
+def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
+    """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
+
+    A step persists in a stage that is computed from this one, a spike does not. In a local comparison
+    nothing is inherited.
+    """
+    by_name = {result.stage: result for result in results}
+    consumers: dict[str, list[str]] = {}
+    for name in by_name:
+        for source in inputs(names[name], names):
+            consumers.setdefault(source, []).append(name)
+    return [replace(result, marks=_marks(result, names, by_name, consumers, mode)) for result in results]
+
+
+def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
+    if result.verdict not in (WARN, FAIL):
+        return ("over-precise",) if _over_precise(result) else ()
+    if mode == "local":
+        return ("own",)
+    sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
+    inherited = max((excess(source) for source in sources), default=0.0)
+    if inherited > 1.0 and excess(result) <= GROWTH * inherited:
+        return ("inherited",)
+    persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
+    return ("own", "step" if persists else "spike")
+
+
+def excess(result: StageResult) -> float:
+    """The largest statistic as a multiple of its bound; choices count as beyond every bound once one is a bug."""
+    if result.choices:
+        return float("inf") if result.choices.get("bug") else 0.0
+    return max((result.x[name] / ok for name, (ok, _) in result.bounds.items() if name in result.x), default=0.0)
+
+
+def _over_precise(result: StageResult) -> bool:
+    """Far below a floor that is more than one lucky rounding."""
+    exact = result.relative_l2 == 0.0 or result.judge != "noise"
+    return not exact and result.x.get("l2", 1.0) < OVER_PRECISE

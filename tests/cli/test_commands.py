@@ -1,0 +1,99 @@
+"""The commands as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parity.cli.run import make_run
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("dump-golden", "run", "diff", "demo", "inspect")
+
+
+@pytest.fixture(scope="module")
+def small_run(small_golden, tmp_path_factory):
+    return make_run(small_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
+
+
+def python(code: str, *arguments: object, **options) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, parity):
+    found = parity(command, "--help")
+    assert found.code == 0 and "--json FILE" in found.out
+
+
+def test_help_lists_the_commands_in_the_order_of_use(parity):
+    listed = parity("--help").out
+    places = [listed.index(f"  {command} ") for command in COMMANDS]
+    assert places == sorted(places)
+
+
+def test_inspect_shows_every_stage(parity, small_golden):
+    shown = parity("inspect", small_golden.folder).out
+    assert all(f"{name} " in shown for name in small_golden.manifest.stages)
+
+
+def test_diff_of_one_stage_is_a_valid_command(parity, small_golden, tmp_path):
+    file = tmp_path / "diff.json"
+    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--json", file)
+    assert found.code == 0, found
+    result = json.loads(file.read_text())
+    assert [stage["stage"] for stage in result["stages"]] == ["target.logits", "verify.logits", "drafter.logits"]
+    assert result["verdict"] == "pass" and result["exit_code"] == 0
+    assert found.err == "", "progress is for terminals"
+
+
+def test_a_verdict_is_the_last_line(parity, small_golden, small_run):
+    assert parity("diff", small_run.folder, "--golden", small_golden.folder).last == "chained verdict: pass"
+
+
+def test_help_and_diff_work_without_torch(small_golden, small_run, tmp_path):
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        "from parity.cli import main; sys.argv[0] = 'parity'; main()"
+    )
+    for arguments in (["--help"], ["diff", small_run.folder, "--golden", small_golden.folder]):
+        out, err = (process := python(code, *arguments)).communicate()
+        assert process.returncode == 0, out + err
+
+
+def test_dumping_without_torch_says_what_to_install(tmp_path):
+    code = "import sys; sys.modules['torch'] = None\nfrom parity.cli import main; sys.argv[0] = 'parity'; main()"
+    process = python(code, "dump-golden", "--out", tmp_path / "golden")
+    out, err = process.communicate()
+    assert process.returncode == 2 and "references need torch" in err and err.count("\n") == 1
+
+
+def test_an_interrupted_dump_leaves_nothing(tmp_path):
+    process = python("from parity.cli import main; main()", "dump-golden", env=os.environ | {"PARITY_HOME": str(tmp_path)})
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("goldens/.*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in err
+    assert list(tmp_path.glob("goldens/*")) == list(tmp_path.glob("goldens/.*")) == []
+
+
+def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
+    assert found.code == 3 and "round 1" in found.err and found.err.count("\n") == 1
+    assert not list(parity.home.rglob("*.safetensors"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(parity, small_golden, tmp_path):
+    (tmp_path / "file").write_text("")
+    found = parity("run", "--golden", small_golden.folder, "--out", tmp_path / "file" / "run")
+    assert found.code == 2 and found.err.count("\n") == 1 and "file" in found.err

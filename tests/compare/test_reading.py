@@ -1,0 +1,66 @@
+"""Reading a comparison: whose error it is, and where inside a stage it sits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parity.stages import declared, inputs
+
+FAULT = "tests.faults.broken:window_off"
+
+
+def test_every_input_of_the_table_is_a_stage_of_the_table():
+    names = declared(3, 2)
+    for named in names.values():
+        missing = [one for one in named.stage.inputs if not inputs(named, names)]
+        assert not missing or named.layer == 0, f"{named.name} is computed from {missing}, which nobody makes"
+
+
+@pytest.fixture
+def marks(parity, small_golden, tmp_path):
+    """Marks by stage of a chained comparison."""
+
+    def run(device: str) -> dict[str, tuple[str, ...]]:
+        file = tmp_path / "diff.json"
+        parity("diff", "--golden", small_golden.folder, "--device", device, "--json", file)
+        return {stage["stage"]: tuple(stage["marks"]) for stage in json.loads(file.read_text())["stages"]}
+
+    return run
+
+
+def test_only_the_guilty_stage_has_an_error_of_its_own_before_the_next_layer(marks):
+    found = marks(FAULT)
+    assert found["target.layers.4.attn_out"] == ("own", "step")
+    assert found["target.layers.4.q"] == ()
+    assert found["target.layers.5.attn_in"] == ("inherited",)
+
+
+def test_a_clean_device_is_neither_guilty_nor_over_precise(marks):
+    assert set(marks("numpy").values()) == {()}
+
+
+def test_a_device_that_hands_back_float32_is_over_precise(marks):
+    assert "over-precise" in marks("tests.faults.broken:float32_in_disguise")["target.layers.2.ffn_out"]
+
+
+@pytest.mark.parametrize("per", ["position", "head", "expert"])
+def test_a_stage_breaks_down_by_label(per, parity, small_golden):
+    stage = {"position": "target.logits", "head": "target.layers.1.q", "expert": "target.layers.1.ffn_out"}[per]
+    found = parity("diff", "--golden", small_golden.folder, "--stage", stage, "--per", per, "--worst", 3)
+    assert found.code == 0, found
+    assert f"worst by {per}" in found.out and found.out.count(f"\n{stage} ") == 3
+
+
+def test_the_broken_window_shows_past_the_window_only(parity, small_golden, tmp_path):
+    file = tmp_path / "diff.json"
+    options = ("--device", FAULT, "--mode", "local", "--per", "position", "--worst", 1000, "--json", file)
+    parity("diff", "--golden", small_golden.folder, *options)
+    slices = json.loads(file.read_text())["slices"]["target.layers.4.attn_out"]
+    assert all((one["x"] > 3) == (one["label"] >= 32) for one in slices if not 32 <= one["label"] < 36)
+
+
+def test_a_stage_without_heads_says_so(parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--stage", "target.logits", "--per", "head")
+    assert found.code == 2 and "--per head" in found.err

@@ -1,0 +1,157 @@
+"""Degenerate inputs have the results the docstrings promise; wrong ones raise."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from parity.metrics import measure, plain
+from parity.metrics import engine as engines
+from tests.metrics.oracle import BFLOAT16
+
+ENGINES = pytest.mark.parametrize("engine", ("numpy", "fused"))
+ONES = np.ones((2, 3), np.float32)
+
+
+@ENGINES
+def test_equal_tensors_have_no_error(engine):
+    metrics = measure(ONES * 3, ONES * 3, engine=engine)
+    assert (metrics.rel_l2, metrics.cosine_distance, metrics.sqnr_db) == (0.0, 0.0, inf)
+    assert metrics.ulp_histogram[0] == 6 and metrics.ulp_max == 0
+
+
+@ENGINES
+def test_a_zero_golden_with_an_error_is_infinitely_wrong(engine):
+    metrics = measure(ONES * 0, ONES, engine=engine)
+    assert (metrics.rel_l2, metrics.cosine_distance, metrics.sqnr_db) == (inf, 1.0, -inf)
+    assert metrics.worst_row.rel_l2 == inf
+
+
+@ENGINES
+def test_two_zero_tensors_agree(engine):
+    metrics = measure(ONES * 0, ONES * 0, engine=engine)
+    assert (metrics.rel_l2, metrics.cosine_distance, metrics.sqnr_db) == (0.0, 0.0, inf)
+
+
+@ENGINES
+def test_a_zero_device_is_wrong_by_all_of_the_golden(engine):
+    metrics = measure(ONES * 7, ONES * 0, engine=engine)
+    assert (metrics.rel_l2, metrics.cosine_distance) == (1.0, 1.0)
+    assert metrics.device_constant
+
+
+@ENGINES
+def test_a_constant_golden_has_no_slope_and_its_mean_error_as_bias(engine):
+    metrics = measure(ONES * 0.1, ONES * np.float32(0.1) + np.arange(3, dtype=np.float32), engine=engine)
+    assert metrics.golden_constant and not metrics.device_constant
+    assert (metrics.scale, metrics.bias) == (1.0, pytest.approx(1.0))
+
+
+@ENGINES
+def test_a_large_mean_leaves_the_slope_exact(engine):
+    golden = (1000 + np.arange(4096) / 4096).astype(np.float32)
+    metrics = measure(golden, (golden * np.float64(1.001)).astype(np.float64).astype(np.float32), engine=engine)
+    oracle = np.polyfit(golden.astype(np.float64) - 1000, (golden * np.float64(1.001)).astype(np.float32), 1)[0]
+    assert metrics.scale == pytest.approx(oracle, rel=1e-6)
+
+
+@ENGINES
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+def test_an_empty_tensor_gives_no_evidence(engine, shape):
+    metrics = measure(np.empty(shape, np.float32), np.empty(shape, np.float32), engine=engine)
+    assert (metrics.count, metrics.rel_l2, metrics.worst_element, metrics.worst_row) == (0, 0.0, None, None)
+
+
+@ENGINES
+def test_a_tensor_of_nans_gives_no_evidence_and_says_so(engine):
+    metrics = measure(ONES * np.nan, ONES, engine=engine)
+    assert (metrics.count, metrics.worst_element) == (0, None)
+    assert (metrics.nonfinite.golden_nan, metrics.nonfinite.mismatches) == (6, 6)
+    assert metrics.nonfinite.first == (0, 0)
+
+
+@ENGINES
+def test_the_same_infinity_on_both_sides_is_no_mismatch(engine):
+    golden = np.array([np.inf, -np.inf, np.nan, 1.0], np.float32)
+    assert measure(golden, golden, engine=engine).nonfinite.mismatches == 0
+    assert measure(golden, -golden, engine=engine).nonfinite.mismatches == 2
+
+
+@ENGINES
+def test_differences_beyond_float32_are_measured(engine):
+    top = np.finfo(np.float32).max
+    metrics = measure(np.full(5, top), np.full(5, -top), engine=engine)
+    assert metrics.max_abs == pytest.approx(2.0 * float(top))
+    assert metrics.mean_abs == pytest.approx(2.0 * float(top))
+
+
+def test_float64_beyond_its_squares_is_out_of_bounds_and_not_nan():
+    metrics = measure(np.array([1e200, 2e200]), np.array([-1e200, 1e308]))
+    assert (metrics.rel_l2, metrics.rmse) == (inf, inf)
+    assert metrics.cosine_distance >= 0 and metrics.scale == inf
+
+
+@ENGINES
+def test_a_scalar_is_one_row(engine):
+    metrics = measure(np.float32(2), np.float32(1), engine=engine)
+    assert (metrics.rel_l2, metrics.worst_element.index, metrics.worst_row.index) == (0.5, (), ())
+
+
+@ENGINES
+def test_ulps_count_in_the_coarser_dtype(engine):
+    golden = np.array([1.0 + 2**-9], np.float32)
+    device = np.array([1.0], BFLOAT16)
+    metrics = measure(golden, device, engine=engine)
+    assert (metrics.ulp_unit, metrics.ulp_max) == ("bfloat16", 0)
+    assert metrics.max_abs == 2**-9
+
+
+@ENGINES
+def test_opposite_signs_are_far_apart_in_ulps(engine):
+    metrics = measure(np.array([2.0], np.float32), np.array([-2.0], np.float32), engine=engine)
+    assert metrics.ulp_max == 2**31 and metrics.ulp_histogram[32] == 1
+
+
+def test_ulp_share_reads_the_histogram_at_its_bounds():
+    metrics = measure(np.ones(4, np.float32), np.nextafter(np.ones(4, np.float32), np.float32(2)))
+    assert (metrics.ulp_share(0), metrics.ulp_share(1), metrics.ulp_share(3)) == (0.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="no bucket bound"):
+        metrics.ulp_share(2)
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ValueError, match="golden has shape"):
+        measure(np.ones(3), np.ones(4))
+
+
+@pytest.mark.parametrize("rows", [2, (0, 0), (-3,)])
+def test_row_axes_must_fit(rows):
+    with pytest.raises(ValueError, match="row axes"):
+        measure(ONES, ONES, rows=rows)
+
+
+def test_integers_are_sent_to_the_exact_metrics():
+    with pytest.raises(TypeError, match="golden has dtype int64"):
+        measure(np.arange(3), np.arange(3))
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ValueError, match="engine"):
+        measure(ONES, ONES, engine="gpu")
+    with pytest.raises(ValueError, match="fused"):
+        measure(ONES.astype(np.float16), ONES, engine="fused")
+
+
+def test_a_memory_mapped_pair_is_measured_without_reading_it_whole(tmp_path):
+    pair = [np.memmap(tmp_path / side, np.float32, "w+", shape=(64, 128)) for side in "gd"]
+    pair[1][:] = 1
+    assert measure(*pair, chunk=512).rmse == 1.0
+
+
+def test_numba_is_left_alone_until_there_is_enough_to_measure(monkeypatch):
+    monkeypatch.setattr(engines, "_measured", 0)
+    small = np.dtype(np.float32)
+    assert engines.kernel(small, small, engines.WARM_UP - 1, "auto") is plain.fold
+    assert engines.kernel(small, small, 1, "auto") is not plain.fold
