@@ -26,21 +26,21 @@ def print_calibration(found: Calibration, strict: bool) -> None:
 
 
 def margin_table(found: Calibration) -> Table:
-    """One line per stage family: verdicts, alarms, warnings, and the clean maximum of each bounded statistic."""
+    """One line per stage family: verdicts, alarms, warnings, and each statistic's clean maximum in % of its bound."""
     names = list(dict.fromkeys(name for family in found.families.values() for name in family.margins))
-    title = f"policy {found.policy}: clean maximum of each statistic / its bound, cases of {found.rounds} rounds"
+    title = f"policy {found.policy}, cases of {found.rounds} rounds; clean maximum of each statistic in % of its bound"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("stage family", no_wrap=True)
-    for heading in ("verdicts", "alarms", "warned", *(f"{SHORT.get(n, n)} {mode}" for mode in MODES for n in names)):
+    for heading in ("verdicts", "alarms", "warned", *(f"{mode}\n{SHORT.get(n, n)}" for mode in MODES for n in names)):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in dict.fromkeys(name for name, _ in found.families):
         both = [found.families.get((name, mode), Family()) for mode in MODES]
         counts = [sum(getattr(one, count) for one in both) for count in ("judged", "alarms", "warned")]
-        cells = [_cell(one, statistic) for one in both for statistic in names]
-        table.add_row(name, *map(str, counts), *cells, style=None if not counts[1] else STYLE["fail"])
+        cells = [_share(one, statistic) for one in both for statistic in names]
+        table.add_row(name, *map(str, counts), *cells, style=STYLE["fail"] if counts[1] else None)
     return table
 
 
-def _cell(family: Family, statistic: str) -> str:
+def _share(family: Family, statistic: str) -> str:
     margin = family.margins.get(statistic)
-    return "" if margin is None else f"{margin.largest:.3g} / {margin.ok:g}"
+    return "" if margin is None else f"{100 * margin.largest / margin.ok:.0f}"
