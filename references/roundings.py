@@ -67,27 +67,23 @@ def pooled(truth: Tensors, passes: Iterable[Tensors]) -> Tensors:
 
     The truth plus the root mean square error of the passes, element by element, with the first pass's signs;
     float32, because it stands for an error and not for a value. Integers are the first pass's, and so is
-    everything where there is only one pass.
+    every stage in which all passes agree bit for bit.
     """
     passes = iter(passes)
     first = next(passes)
     squares = {place: _error(truth, first, place) ** 2 for place in first if first[place].dtype.kind not in "iub"}
-    count = 1
+    count, differ = 1, set()
     for other in passes:
         count += 1
         for place in squares:
             squares[place] += _error(truth, other, place) ** 2
-    if count == 1:
-        return first
-    return {place: _spread(truth, first, place, squares, count) for place in first}
+        differ |= {place[1] for place in squares if not np.array_equal(first[place], other[place])}
+    found = dict(first)
+    for place in (place for place in squares if place[1] in differ):
+        error = np.copysign(np.sqrt(squares[place] / count), _error(truth, first, place))
+        found[place] = truth[place].astype(np.float32) + error
+    return found
 
 
 def _error(truth: Tensors, other: Tensors, place: tuple[int, str]) -> np.ndarray:
     return other[place].astype(np.float32) - truth[place].astype(np.float32)
-
-
-def _spread(truth: Tensors, first: Tensors, place: tuple[int, str], squares: Tensors, count: int) -> np.ndarray:
-    if place not in squares:
-        return first[place]
-    error = np.sqrt(squares[place] / count)
-    return truth[place].astype(np.float32) + np.copysign(error, _error(truth, first, place))

@@ -38,7 +38,12 @@ def test_in_bfloat16_they_differ_and_the_first_comes_back(tiny):
 
 def test_one_pass_is_the_floor_itself():
     only = {PLACE: np.ones((2, 3), ml_dtypes.bfloat16)}
-    assert pooled({PLACE: np.ones((2, 3), np.float32)}, [only]) is only
+    assert pooled({PLACE: np.ones((2, 3), np.float32)}, [only])[PLACE] is only[PLACE]
+
+
+def test_a_stage_in_which_all_passes_agree_stays_the_first_pass():
+    passes = [{PLACE: np.full((2, 3), 1.5, ml_dtypes.bfloat16)} for _ in range(2)]
+    assert pooled({PLACE: np.ones((2, 3), np.float32)}, passes)[PLACE] is passes[0][PLACE]
 
 
 def test_several_passes_pool_to_their_rms_error_with_the_first_ones_signs():
