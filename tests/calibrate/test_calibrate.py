@@ -43,7 +43,8 @@ def test_clean_variants_round_differently(clean):
 def test_every_bounded_statistic_has_its_margin(clean):
     family = clean.families["drafter.layers.{l}.ffn_out", "chained"]
     assert family.judged == (1 + len(DIFFERENT)) * 4
-    assert all(0 < one.largest <= one.warn and one.stage and one.device for one in family.margins.values())
+    assert all(one.largest <= one.warn for one in family.margins.values())
+    assert 0 < family.margins["l2"].largest and "ffn_out" in family.margins["l2"].stage
 
 
 def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
