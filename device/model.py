@@ -28,6 +28,7 @@ class Model:
     """
 
     side = ""
+    span_bucket = SPAN_BUCKET
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Model:
 
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
-        span = min(self.positions, round_up(int(rows.positions.max()) + 1, SPAN_BUCKET))
+        span = min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket))
         self._refuse_outside(rows)
         array = self.engine.array
         return make_step(array(rows.positions), array(rows.slots), self._tables, span, self.windows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
@@ -28,6 +29,8 @@ class Pipeline:
         k: K, drafts per round; the drafter pass is 2K rows wide, K+1 committed at the most.
     """
 
+    prompt_bucket = PROMPT_BUCKET
+
     def __init__(self, target: Target, drafter: Drafter, k: int, engine: ModuleType, precision: str) -> None:
         self.target, self.drafter, self.k = target, drafter, k
         self._engine, self._precision = engine, precision
@@ -38,7 +41,7 @@ class Pipeline:
 
     def describe(self) -> Description:
         """What this device is."""
-        modules = (info.name for info in pkgutil.walk_packages(device.__path__, "device."))
+        modules = (one.name for one in pkgutil.walk_packages(device.__path__, "device.") if one.name in sys.modules)
         return Description(
             name=self._engine.NAME,
             precision=self._precision,
@@ -62,7 +65,7 @@ class Pipeline:
         record, count = Recorder(tap, self._engine), len(prompt)
         first = self._start(prompt, max_new_tokens, record)
         self.drafter.clear()
-        self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, PROMPT_BUCKET), record)
+        self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, self.prompt_bucket), record)
         self.drafter.length = count - 1
         self._record_caches(record)
         return first
@@ -113,7 +116,7 @@ class Pipeline:
 
     def _start(self, prompt: np.ndarray, budget: int, record: Recorder) -> int:
         self.target.clear()
-        tokens = self._target_pass(prompt, round_up(len(prompt), PROMPT_BUCKET), "target", record)
+        tokens = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
         self.target.length = len(prompt)
         self._emitted, self._left = tokens[-1:], budget - 1
         self._taps = (self._taps[0], len(prompt) - 1)

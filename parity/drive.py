@@ -22,13 +22,17 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run of a device over a golden; `stages` are globs."""
+    """One run of a device over a golden.
+
+    `stages` are globs; `free` asks for a free run as well (chained only): without one the run says nothing of it.
+    """
 
     device: Device
     golden: Dump
     mode: Mode
     stages: Sequence[str]
     out: Path
+    free: bool = True
     progress: Progress = lambda done, total, name: None
 
 
@@ -56,7 +60,7 @@ def run_device(request: RunRequest) -> Path:
             rounds = len(prompt.generation.acceptance_length)
             with _device_errors(says.name, prompt.id, trace):
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
-                free = request.mode == "chained"
+                free = request.free and request.mode == "chained"
                 generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
             writer.add(number, says.precision, stages, trace.tensors)
             prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))

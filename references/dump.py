@@ -1,12 +1,13 @@
 """The golden's producer: the references in float32, then twice in bfloat16 on the same tokens.
 
 The float32 run is the truth. The bfloat16 run that follows its tokens is the chained noise floor; the
-one whose every stage starts from the float32 run's input is the local noise floor.
+one whose every stage starts from the float32 run's input is the local noise floor. Several roundings of
+each are pooled where the request asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +24,17 @@ from references.hf_target import HFTarget
 from references.loop import Result, SpeculativeLoop
 from references.peagle import PEagle
 from references.prompts import read_prompts
+from references.roundings import Roundings, pooled
 
 FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to dump; `stages` are globs, `progress` is told (done, total, prompt id)."""
+    """What to dump; `stages` are globs, `progress` is told (done, total, prompt id).
+
+    `roundings` is the number of bfloat16 runs behind each floor.
+    """
 
     target: Path
     drafter: Path
@@ -38,6 +43,7 @@ class Request:
     max_new_tokens: int
     stages: Sequence[str]
     out: Path
+    roundings: int = 1
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
 
 
@@ -51,12 +57,21 @@ def dump_golden(request: Request) -> Path:
     checkpoints = _checkpoints(request)
     truth = _loop(request, torch.float32)
     rounded = _loop(request, torch.bfloat16)
+    roundings = Roundings(rounded.target.model, rounded.drafter)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
     names = declared(truth.target.config.num_hidden_layers, truth.drafter.config.num_layers)
     wanted = set(select(request.stages, names)) | {n.name for n in names.values() if n.stage.forced}
     stages = [named for name, named in names.items() if name in wanted]
+
+    def passes(ids: Sequence[int], record: Trace, mode: str) -> Iterator[Tensors]:
+        for rounding in range(request.roundings):
+            roundings.choose(rounding)
+            floor = ForcingTrace(names, lambda r, s: record.tensors.get((r, s)), mode, keep=wanted.__contains__)
+            rounded.run(ids, request.max_new_tokens, floor)
+            yield floor.tensors
+
     with DumpWriter(request.out) as writer:
         cases = []
         for number, (name, ids) in enumerate(prompts):
@@ -65,9 +80,7 @@ def dump_golden(request: Request) -> Path:
             result = truth.run(ids, request.max_new_tokens, record)
             writer.add(number, "float32", stages, _kept(record.tensors, wanted))
             for variant, mode in FLOORS.items():
-                floor = ForcingTrace(names, lambda r, s: record.tensors.get((r, s)), mode, keep=wanted.__contains__)
-                rounded.run(ids, request.max_new_tokens, floor)
-                writer.add(number, variant, stages, floor.tensors)
+                writer.add(number, variant, stages, pooled(record.tensors, passes(ids, record, mode)))
             cases.append(PromptCase(id=name, ids=tuple(ids), generation=_generation(result)))
         request.progress(len(prompts), len(prompts), "")
         if _checkpoints(request) != checkpoints:
@@ -89,6 +102,7 @@ def dump_golden(request: Request) -> Path:
                 precision="float32",
                 mode="golden",
                 forced=(),
+                roundings=request.roundings,
                 prompts_digest=digest_files([request.prompts]),
                 prompts=tuple(cases),
             ),

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from parity.cli.calibrate import calibrate
 from parity.cli.diff import diff
 from parity.cli.demo import demo
 from parity.cli.golden import dump_golden, inspect
@@ -35,7 +36,7 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, demo, inspect, policy):
+for command in (dump_golden, run, diff, demo, inspect, policy, calibrate):
     cli.add_command(command)
 
 

@@ -19,17 +19,18 @@ folder = click.Path(path_type=Path)
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
+@click.option("--roundings", type=click.IntRange(min=1), default=1, show_default=True, help="bfloat16 runs behind each noise floor, each with its sums in another order.")
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
-def dump_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, json_file) -> None:
+def dump_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, roundings, out, json_file) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
-    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out)
+    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, roundings)
     from reports.dumps import print_dump
 
     write_json(json_file, print_dump(made))
 
 
-def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None):
+def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, roundings=1):
     """Run the references; the opened golden."""
     from parity.cli.wiring import references
     from parity.golden.store import Dump
@@ -45,6 +46,7 @@ def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=
                 max_new_tokens=max_new_tokens,
                 stages=stages,
                 out=out or fresh("goldens", (target or tiny("target")).name),
+                roundings=roundings,
                 progress=bar,
             )
         )

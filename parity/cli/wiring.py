@@ -51,6 +51,11 @@ def device(name: str, golden: Dump, precision: str) -> Device:
     return build(target=target, drafter=drafter, k=golden.manifest.case.k, precision=precision, **options)
 
 
+def clean_devices() -> tuple[str, ...]:
+    """Names of the devices that ship to be clean: every engine, and every variant of `device.variants`."""
+    return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+
+
 def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
     """The golden's checkpoints, still what they were when it was dumped."""
     from parity.golden.provenance import checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, Choices, draft_columns, judge, judge_experts
-from parity.compare.floor import row_floors
+from parity.compare.floor import NOISY, row_floors
 from parity.compare.places import labels, place_of
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
@@ -59,8 +59,11 @@ def _choices(rows: StageRows, choices: Choices, row: Row) -> StageResult:
 
 
 def _noise(scores: StageRows, apart: np.ndarray) -> np.ndarray:
-    """RMS noise of each row's scores [R]; behind an explained router tie the row's own error."""
+    """RMS noise of each row's scores [R]; behind an explained router tie the row's own error.
+
+    One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
+    """
     columns = scores.golden.shape[1]
     device, floor = measure(scores.golden, scores.device), measure(scores.golden, scores.floor)
-    expected = row_floors(floor.rows.rel_l2, apart) * np.sqrt(floor.rows.golden_sq / columns)
+    expected = row_floors(floor.rows.rel_l2, apart, NOISY) * np.sqrt(floor.rows.golden_sq / columns)
     return np.where(apart, np.maximum(expected, np.sqrt(device.rows.error_sq / columns)), expected)

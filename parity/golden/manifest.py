@@ -78,7 +78,8 @@ class PromptCase(Record):
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
-    `forced` are the stage templates whose tensors were replaced by the golden's while running.
+    `forced` are the stage templates whose tensors were replaced by the golden's while running; `roundings`
+    is the number of bfloat16 runs behind each floor of a golden.
     """
 
     k: int
@@ -86,6 +87,7 @@ class Case(Record):
     precision: Literal["float32", "bfloat16"]
     mode: Mode
     forced: tuple[str, ...]
+    roundings: int = 1
     prompts_digest: str
     prompts: tuple[PromptCase, ...]
 

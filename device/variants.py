@@ -1,0 +1,85 @@
+"""Clean variants of the device: they differ in what rounding does, and in nothing that a user could call wrong.
+
+`CLEAN` names them; each is a factory for `--device device.variants:NAME`. Summation order and accumulator,
+padding widths, and a batch. There is one engine (`numpy`) and one formulation of the experts, so these do
+not vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from device.assembly import assemble
+from device.engines.reordered import Order, engine
+from device.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the same kernels.
+
+    Args:
+        order: of every sum.
+        lanes: sequences in the batch.
+        prompt_bucket: prompts are padded to a multiple of it; the device's own where None.
+        span_bucket: attended cache rows likewise.
+        name: what the device calls itself.
+    """
+
+    order: Order = Order()
+    lanes: int = 1
+    prompt_bucket: int | None = None
+    span_bucket: int | None = None
+    name: str = ""
+
+    def __call__(self, target: Path, drafter: Path, k: int, precision: str = "bfloat16") -> Pipeline:
+        """Load a pair of checkpoints, as `device.load`."""
+        machine = engine(f"numpy, {self.name}", self.order, self.lanes)
+        pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None)
+        pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
+        for model in (pipeline.target, pipeline.drafter):
+            model.span_bucket = self.span_bucket or model.span_bucket
+        return pipeline
+
+
+def backwards(count: int) -> np.ndarray:
+    """The last term first."""
+    return np.arange(count)[::-1]
+
+
+def shuffled(count: int, seed: int) -> np.ndarray:
+    """A random order, the same for the same seed and count."""
+    return np.random.default_rng([seed, count]).permutation(count)
+
+
+def _variants() -> dict[str, Variant]:
+    found = {
+        "plain": Variant(),
+        "reversed": Variant(Order(backwards)),
+        "float64_sums": Variant(Order(accumulator=np.float64)),
+        "unpadded": Variant(prompt_bucket=1, span_bucket=1),
+        "prompt_bucket_128": Variant(prompt_bucket=128),
+        "span_bucket_512": Variant(span_bucket=512),
+        "reversed_unpadded_batch_3": Variant(Order(backwards), 3, 1, 1),
+    }
+    found |= {f"split_k_{parts}": Variant(Order(parts=parts)) for parts in (2, 4, 8)}
+    found |= {f"batch_{lanes}": Variant(lanes=lanes) for lanes in (2, 3)}
+    found |= {f"shuffled_{seed}": Variant(Order(partial(shuffled, seed=seed))) for seed in range(6)}
+    found |= {
+        f"shuffled_split_k_{parts}": Variant(Order(partial(shuffled, seed=100 + parts), parts)) for parts in (3, 5)
+    }
+    return {name: replace(variant, name=name) for name, variant in found.items()}
+
+
+CLEAN: dict[str, Callable[..., Pipeline]] = _variants()
+
+
+def __getattr__(name: str) -> Callable[..., Pipeline]:
+    if name not in CLEAN:
+        raise AttributeError(f"no clean variant {name}; there is {', '.join(CLEAN)}")
+    return CLEAN[name]

@@ -1,0 +1,160 @@
+"""False alarms: clean devices, which differ in nothing but rounding, held against a golden one case at a time.
+
+One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds,
+one clean device, one mode; every declared stage is judged in it. Few rows make the statistics noisier than a
+whole golden does, so short cases are the harder test. What a device emits by itself is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from parity.compare import compare
+from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
+from parity.drive import RunRequest, run_device
+from parity.golden.slices import OnePrompt
+from parity.golden.store import Dump
+from parity.policy import Policy
+from parity.seam import Device
+
+MODES = ("local", "chained")
+ALARM = (FAIL, INCONCLUSIVE)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons."""
+
+    golden: Dump
+    device: Callable[[str], Device]
+    names: Sequence[str]
+    policy: Policy
+    runs: int
+    rounds: int
+    progress: Callable[[int, int, str], None] = lambda done, total, name: None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One verdict over one case; `digest` is that of the run's tensors, `first` where it failed."""
+
+    device: str
+    mode: str
+    prompt: str
+    verdict: str
+    digest: str
+    first: str | None
+
+
+@dataclass
+class Margin:
+    """The clean maximum of a statistic in the unit of its bounds `ok` and `warn`, and where it was met."""
+
+    ok: float
+    warn: float
+    largest: float = 0.0
+    device: str = ""
+    prompt: str = ""
+    stage: str = ""
+
+
+@dataclass
+class Family:
+    """A stage family in one mode: stage verdicts given, those that warned or failed, and the margins."""
+
+    judged: int = 0
+    warned: int = 0
+    alarms: int = 0
+    margins: dict[str, Margin] = field(default_factory=dict)
+
+    def count(self, stage: StageResult, device: str, prompt: str) -> None:
+        """Enter one stage's verdict."""
+        self.judged += 1
+        self.warned += stage.verdict == WARN
+        self.alarms += stage.verdict in ALARM
+        for name, (ok, warn) in stage.bounds.items():
+            margin = self.margins.setdefault(name, Margin(ok, warn))
+            if name in stage.x and stage.x[name] > margin.largest:
+                margin.largest, margin.device, margin.prompt, margin.stage = stage.x[name], device, prompt, stage.stage
+
+
+@dataclass
+class Calibration:
+    """What clean comparisons found; `families` by (family, mode) in dataflow order."""
+
+    golden: str
+    policy: str
+    rounds: int
+    comparisons: list[Comparison] = field(default_factory=list)
+    families: dict[tuple[str, str], Family] = field(default_factory=dict)
+
+    @property
+    def alarms(self) -> list[Comparison]:
+        """Clean comparisons that did not pass."""
+        return [one for one in self.comparisons if one.verdict in ALARM]
+
+    @property
+    def warned(self) -> list[Comparison]:
+        """Clean comparisons that passed with a warning; alarms under --strict."""
+        return [one for one in self.comparisons if one.verdict == WARN]
+
+    @property
+    def distinct(self) -> int:
+        """Different runs among them: two devices that round alike, bit for bit, are one witness."""
+        return len({(one.mode, one.prompt, one.digest) for one in self.comparisons})
+
+    def exit_code(self, strict: bool = False) -> int:
+        """1 with any false alarm, 3 where nothing was compared."""
+        if not self.comparisons:
+            return 3
+        return int(bool(self.alarms or (strict and self.warned)))
+
+    def enter(self, name: str, mode: str, prompt: str, digest: str, report: Report) -> None:
+        """Enter one comparison."""
+        first = None if report.first is None else str(report.first)
+        self.comparisons.append(Comparison(name, mode, prompt, report.verdict, digest, first))
+        for stage in report.stages:
+            self.families.setdefault((stage.family, mode), Family()).count(stage, name, prompt)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        families = [{"family": name, "mode": mode, **asdict(found)} for (name, mode), found in self.families.items()]
+        counts = {"alarms": len(self.alarms), "warned": len(self.warned), "distinct": self.distinct}
+        return {**asdict(self), **counts, "families": families}
+
+
+def calibrate(request: Request) -> Calibration:
+    """Run and judge clean devices; all devices and modes on one prompt before the next."""
+    golden = request.golden
+    found = Calibration(str(golden.folder), request.policy.name, request.rounds)
+    devices = {name: request.device(name) for name in request.names}
+    total = min(request.runs, len(golden.manifest.case.prompts) * len(devices) * len(MODES))
+    for number, (case, name, mode) in enumerate(islice(_cases(request), request.runs)):
+        prompt = case.manifest.case.prompts[0].id
+        request.progress(number, total, f"{prompt} {name} {mode}")
+        found.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy))
+    request.progress(total, total, "")
+    return found
+
+
+def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()) -> tuple[str, Report]:
+    """The digest of a device's tensors over one case, and the verdict on them."""
+    with TemporaryDirectory() as folder:
+        run = Dump(run_device(RunRequest(device, case, mode, stages, Path(folder) / "run", free=False)))
+        report = compare(case, run, policy, stages)
+    tensors = sorted((row.key, row.sha256) for row in run.manifest.tensors)
+    return sha256(repr(tensors).encode()).hexdigest(), report
+
+
+def _cases(request: Request) -> Iterator[tuple[OnePrompt, str, str]]:
+    for number in range(len(request.golden.manifest.case.prompts)):
+        case = OnePrompt(request.golden, number, request.rounds)
+        for name in request.names:
+            for mode in MODES:
+                yield case, name, mode

@@ -1,0 +1,51 @@
+"""One prompt of a golden, cut to its first rounds, as a golden of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.golden.manifest import Generation, PromptCase, Variant
+from parity.golden.store import Dump
+
+
+class OnePrompt(Dump):
+    """A view: nothing is copied, and the prompt is number 0.
+
+    Its token budget is what the kept rounds emitted, so that a device that is given this budget ends where
+    the view ends.
+
+    Args:
+        golden: the golden to cut.
+        prompt: the prompt's number in it.
+        rounds: verify rounds to keep; fewer where the prompt ended before.
+    """
+
+    def __init__(self, golden: Dump, prompt: int, rounds: int):
+        self.whole, self.prompt = golden, prompt
+        self.folder, self.declared = golden.folder, golden.declared
+        self.rows = {
+            (variant, 0, round_, stage): row
+            for (variant, number, round_, stage), row in golden.rows.items()
+            if number == prompt and round_ <= rounds
+        }
+        case = golden.manifest.case
+        cut = _cut(case.prompts[prompt], rounds)
+        case = case.model_copy(update={"prompts": (cut,), "max_new_tokens": len(cut.generation.emitted)})
+        self.manifest = golden.manifest.model_copy(update={"case": case, "tensors": tuple(self.rows.values())})
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The whole golden's tensor, by this view's prompt number."""
+        found = (variant, prompt, round_, stage) in self.rows
+        return self.whole.stored(variant, self.prompt, round_, stage) if found else None
+
+
+def _cut(prompt: PromptCase, rounds: int) -> PromptCase:
+    whole = prompt.generation
+    lengths = whole.acceptance_length[:rounds]
+    cut = Generation(
+        emitted=whole.emitted[: 1 + sum(lengths)],
+        acceptance_length=lengths,
+        accepted_drafts=whole.accepted_drafts[:rounds],
+        finish=whole.finish if lengths == whole.acceptance_length else "length",
+    )
+    return prompt.model_copy(update={"generation": cut})

@@ -1,0 +1,99 @@
+"""Calibration: clean variants round differently and pass, a device that rounds too often is a false alarm."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from device.variants import CLEAN
+from parity.calibrate import MODES, Comparison, Calibration, Request, calibrate
+from parity.cli.wiring import clean_devices, device
+from parity.golden.slices import OnePrompt
+from parity.policy import read_policy
+
+DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
+
+
+@pytest.fixture(scope="module")
+def clean(small_golden) -> Calibration:
+    """One round of one prompt by variants of every kind."""
+    names = ["numpy", *(f"device.variants:{name}" for name in DIFFERENT)]
+    return calibrate(
+        Request(
+            golden=small_golden,
+            device=lambda name: device(name, small_golden, "bfloat16"),
+            names=names,
+            policy=read_policy(None, "bfloat16"),
+            runs=len(names) * len(MODES),
+            rounds=1,
+        )
+    )
+
+
+def test_clean_variants_are_no_false_alarms(clean):
+    assert clean.alarms == [] and clean.exit_code() == 0
+
+
+def test_clean_variants_round_differently(clean):
+    chained = {one.device: one.digest for one in clean.comparisons if one.mode == "chained"}
+    assert len(set(chained.values())) == len(DIFFERENT) + 1, chained
+
+
+def test_every_bounded_statistic_has_its_margin(clean):
+    family = clean.families["drafter.layers.{l}.ffn_out", "chained"]
+    assert family.judged == (1 + len(DIFFERENT)) * 4
+    assert all(one.largest <= one.warn for one in family.margins.values())
+    assert 0 < family.margins["l2"].largest and "ffn_out" in family.margins["l2"].stage
+
+
+def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
+    case = OnePrompt(small_golden, 1, 2).manifest.case
+    whole = small_golden.manifest.case.prompts[1].generation
+    assert case.prompts[0].generation.acceptance_length == whole.acceptance_length[:2]
+    assert case.max_new_tokens == 1 + sum(whole.acceptance_length[:2])
+    assert case.prompts[0].generation.emitted == whole.emitted[: case.max_new_tokens]
+
+
+def test_a_cut_prompt_holds_the_tensors_of_its_own_number(small_golden):
+    case = OnePrompt(small_golden, 1, 2)
+    ours, theirs = (one.contents("float32", n, 2, "kv.target.3.k") for one, n in ((case, 0), (small_golden, 1)))
+    assert (ours == theirs).all()
+    assert case.stored("float32", 0, 3, "target.embed") is None
+
+
+@pytest.mark.parametrize("rough", ["narrow_accumulator", "six_bit_taps"])
+def test_a_device_that_rounds_too_often_is_an_alarm(rough, parity, small_golden, tmp_path):
+    name, out = f"tests.calibrate.rough:{rough}", tmp_path / "found.json"
+    options = ("--device", name, "--runs", 1, "--rounds", 1, "--strict", "--json", out)
+    found = parity("calibrate", "--golden", small_golden.folder, *options)
+    assert found.code == 1, found
+    seen = json.loads(out.read_text())
+    assert seen["alarms"] + seen["warned"] == 1 and f"{name}, local" in found.out, found.out
+
+
+def test_a_clean_device_ends_with_0(parity, small_golden):
+    found = parity("calibrate", "--golden", small_golden.folder, "--device", "numpy", "--runs", 1, "--rounds", 1)
+    assert found.code == 0 and "0 false alarms and 0 warnings in 1 clean comparisons" in found.last, found
+
+
+@pytest.mark.parametrize(
+    ("verdict", "strict", "code"),
+    [("pass", True, 0), ("warn", False, 0), ("warn", True, 1), ("inconclusive", False, 1)],
+)
+def test_what_counts_as_a_false_alarm(verdict, strict, code):
+    found = Calibration("", "", 1, [Comparison("numpy", "local", "a", verdict, "", None)])
+    assert found.exit_code(strict) == code
+
+
+def test_nothing_compared_is_inconclusive():
+    assert Calibration("", "", 1).exit_code() == 3
+
+
+def test_the_default_devices_are_numpy_and_every_variant():
+    assert clean_devices() == ("numpy", *(f"device.variants:{name}" for name in CLEAN))
+
+
+def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
+    found = parity("calibrate", "--golden", small_golden.folder, "--device", "device.variants:upside_down")
+    assert found.code == 2 and "no clean variant upside_down" in found.err
