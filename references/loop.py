@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import torch
 
 from parity.errors import UsageError
-from references.capture import TorchTap, torch_tap
+from references.capture import torch_tap
 from references.hf_target import HFTarget
 from references.peagle import KVCache, PEagle
 

@@ -28,6 +28,7 @@ def print_report(report: Report, per: str | None = None, slices: Mapping[str, Se
     if slices:
         out.print(slice_table(per or "", slices))
     _print_acceptance(out, report.acceptance)
+    _print_blind(out, report)
     _print_verdict(out, report)
 
 
@@ -39,6 +40,7 @@ def print_demo(golden: Dump, reports: Sequence[Report]) -> None:
         out.print(family_table(report, out.width))
         _print_failures(out, report)
     _print_acceptance(out, reports[-1].acceptance)
+    _print_blind(out, reports[-1])
     for report in reports:
         _print_verdict(out, report)
 
@@ -160,13 +162,17 @@ def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
         out.print(f"free run: {acceptance.same_prompts} of {acceptance.prompts} prompts emit the reference's tokens")
 
 
+def _print_blind(out: Console, report: Report) -> None:
+    """What the policy's pass says nothing about."""
+    if report.blind:
+        out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
+
+
 def _print_verdict(out: Console, report: Report) -> None:
     """What the policy did not look at, then the last line: pass, or the first divergent place and its command."""
     unjudged = sorted({stage.family for stage in report.stages if stage.verdict == NOT_JUDGED})
     if unjudged:
         out.print(f"not judged by policy {report.policy}: {', '.join(unjudged)}", soft_wrap=True)
-    if report.blind:
-        out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
     word = Text(f"{report.mode} verdict: {report.verdict}", style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first}; reproduce: {report.reproduce}", style="default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, prod, sqrt
+from math import prod, sqrt
 
 import numpy as np
 
