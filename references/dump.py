@@ -18,7 +18,7 @@ from parity.errors import UsageError
 from parity.golden.manifest import Case, Checkpoint, Generation, Model, PromptCase
 from parity.golden.provenance import checkpoint, digest_files, loaded, now, producer
 from parity.golden.store import DumpWriter
-from parity.stages import Named, declared, select
+from parity.stages import Named, declared, inputs, select
 from parity.trace import ForcingTrace, Tensors, Trace
 from references.hf_target import HFTarget
 from references.loop import Result, SpeculativeLoop
@@ -62,7 +62,7 @@ def dump_golden(request: Request) -> Path:
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
     names = declared(truth.target.config.num_hidden_layers, truth.drafter.config.num_layers)
-    wanted = set(select(request.stages, names)) | {n.name for n in names.values() if n.stage.forced}
+    wanted = set(select(request.stages, names)) | _choices(names)
     stages = [named for name, named in names.items() if name in wanted]
 
     def passes(ids: Sequence[int], record: Trace, mode: str) -> Iterator[Tensors]:
@@ -125,6 +125,12 @@ def _generation(result: Result) -> Generation:
         accepted_drafts=result.accepted_drafts,
         finish=result.finish,
     )
+
+
+def _choices(names: dict[str, Named]) -> set[str]:
+    """The choices, which every chained run is forced to, and the scores that they are judged by."""
+    forced = [named for named in names.values() if named.stage.forced]
+    return {named.name for named in forced} | {source for named in forced for source in inputs(named, names)}
 
 
 def _checkpoints(request: Request) -> dict[str, Checkpoint]:

@@ -97,3 +97,13 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(parity, small_golden, t
     (tmp_path / "file").write_text("")
     found = parity("run", "--golden", small_golden.folder, "--out", tmp_path / "file" / "run")
     assert found.code == 2 and found.err.count("\n") == 1 and "file" in found.err
+
+
+def test_a_golden_of_one_stage_keeps_the_choices_and_what_they_are_judged_by(parity, remake_small_golden, tmp_path):
+    golden = remake_small_golden(tmp_path / "golden", stages=("pre_head_hidden",))
+    kept = {name.rsplit(".", 1)[-1] for name in golden.manifest.stages}
+    assert kept == {
+        *("pre_head_hidden", "tokens", "logits", "draft_tokens", "experts", "router_logits", "length", "emitted"),
+    }
+    assert parity("diff", "--golden", golden.folder).code == 0
+    assert "dump it without --stage" in parity("diff", "--golden", golden.folder, "--mode", "local").err
