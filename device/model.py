@@ -66,6 +66,11 @@ class Model:
         self.caches = [tuple(cache.rollback(one, lengths) for one in pair) for pair in self.caches]
         self.length = length
 
+    def poison(self, value: float) -> None:
+        """Put `value` into every cache row at or behind the length, the trash slot included."""
+        for one in (one for pair in self.caches for one in pair):
+            one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
+
     def record(self, record: Recorder) -> None:
         """Show every cache's rows [0, length) and the length; go on with what comes back."""
         group = f"kv.{self.side}"

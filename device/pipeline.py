@@ -38,6 +38,7 @@ class Pipeline:
         self._emitted = np.empty(0, np.int64)  # by the last round: the committed rows of the next draft
         self._taps: tuple[Any, int] = (None, 0)  # of the last target pass, and the row of the first committed one
         self._left = 0
+        self._drafted = False  # in this round
 
     def describe(self) -> Description:
         """What this device is."""
@@ -74,30 +75,42 @@ class Pipeline:
         """The emitted tokens re-fed as C committed rows and K-1 masked rows; K target ids."""
         self._refuse_finished()
         record, count = Recorder(tap, self._engine), len(self._emitted)
+        if self.drafter.length + count != self.target.length:
+            raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow.")
         x = self.drafter.forward(*self._taps, self._emitted, self.k - 1, 2 * self.k, record)
-        return self.drafter.choose(x, count, self.k, record)
+        tokens = self.drafter.choose(x, count, self.k, record)
+        self._drafted = True
+        return tokens
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
-        """The last emitted token and the K drafts through the target; K+1 greedy ids."""
+        """The last emitted token and up to K drafts through the target; one greedy id a row."""
         self._refuse_finished()
-        ids = np.concatenate([self._emitted[-1:], self._ids(draft_tokens, self.k)])
-        return self._target_pass(ids, self.k + 1, "verify", Recorder(tap, self._engine))
+        ids = np.concatenate([self._emitted[-1:], self._drafts(draft_tokens)])
+        return self._target_pass(ids, len(ids), "verify", Recorder(tap, self._engine))
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
         """Emit the agreeing drafts and one token more, keep their rows, clear the rejected ones."""
         self._refuse_finished()
         record, before = Recorder(tap, self._engine), self.target.length
-        drafts, verified = self._ids(draft_tokens, self.k), self._ids(verify_tokens, self.k + 1)
+        drafts = self._drafts(draft_tokens)
+        verified = self._ids(verify_tokens, len(drafts) + 1)
         array = self._engine.array
         length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
         length = int(record.exact("accept", "length", self._engine.host(length))[0])
         self._emitted = record.exact("accept", "emitted", verified[:length])
         self._left -= length
         self.target.rollback(before + length)
-        # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
-        self.drafter.rollback(before)
+        if self._drafted:
+            # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
+            self.drafter.rollback(before)
+        self._drafted = False
         self._record_caches(record)
         return self._emitted.copy()
+
+    def poison(self, value: float) -> None:
+        """Overwrite every cache row that holds no committed row."""
+        self.target.poison(value)
+        self.drafter.poison(value)
 
     def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> Generation:
         """Prefill and rounds until an end token or the budget."""
@@ -118,7 +131,7 @@ class Pipeline:
         self.target.clear()
         tokens = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
         self.target.length = len(prompt)
-        self._emitted, self._left = tokens[-1:], budget - 1
+        self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, False
         self._taps = (self._taps[0], len(prompt) - 1)
         return int(tokens[-1])
 
@@ -150,6 +163,11 @@ class Pipeline:
         if prompt.min() < 0 or prompt.max() >= vocab:
             raise UsageError(f"prompt_ids: an id lies outside the vocabulary of {vocab}.")
         return prompt
+
+    def _drafts(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        if len(ids) > self.k:
+            raise UsageError(f"token ids: {len(ids)} drafts are more than K = {self.k}.")
+        return self._ids(ids, len(ids))
 
     def _ids(self, ids: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
         ids = np.asarray(ids)

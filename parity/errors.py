@@ -17,3 +17,7 @@ class Inconclusive(ParityError):
     """The evidence a verdict needs is missing."""
 
     exit_code = 3
+
+
+class NotOffered(Inconclusive):
+    """The device does not offer what a check needs: the check was not made."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class Device(Protocol):
     Lengths: after `prefill` of S prompt tokens the target cache holds S rows and the drafter
     cache S-1 (row p pairs token p+1 with the taps at p). A round that emits m tokens adds m rows
     to the target cache; the next `draft` re-feeds those m tokens as committed rows.
+
+    A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given.
     """
 
     def describe(self) -> Description:
@@ -79,9 +81,22 @@ class Device(Protocol):
         ...
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
-        """Verify: the last emitted token and the K drafts as K+1 target rows; K+1 greedy ids."""
+        """Verify: the last emitted token and n <= K drafts as n+1 target rows; n+1 greedy ids.
+
+        Parity chooses the drafts when it explores accepts and rejects. With none this is plain greedy
+        decoding; a sequence that skipped `draft` goes on without the drafter until the next `prefill`.
+        """
         ...
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """Accept, commit and roll back; the ids emitted (cut by EOS and by the token budget)."""
+        ...
+
+
+@runtime_checkable
+class Poisonable(Protocol):
+    """A device whose dead cache rows can be overwritten, which shows whether anything reads them."""
+
+    def poison(self, value: float) -> None:
+        """Put `value` into every row of every cache that holds no committed row: behind the lengths, padding."""
         ...

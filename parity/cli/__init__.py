@@ -9,6 +9,7 @@ import click
 from parity.cli.calibrate import calibrate
 from parity.cli.diff import diff
 from parity.cli.demo import demo
+from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
 from parity.cli.run import run
@@ -36,7 +37,7 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, demo, inspect, policy, calibrate):
+for command in (dump_golden, run, diff, gate, demo, inspect, policy, calibrate):
     cli.add_command(command)
 
 

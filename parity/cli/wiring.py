@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 
-from parity.errors import UsageError
+from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.seam import Device
@@ -30,9 +32,19 @@ def references(threads: int) -> ModuleType:
 
 
 def device(name: str, golden: Dump, precision: str) -> Device:
-    """Build the device for a golden's case: `numpy`, or `package.module:factory`.
+    """Build the device for a golden's case; see `builder`."""
+    return builder(name, golden)(precision=precision)
 
-    A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`.
+
+def builder(name: str, golden: Dump) -> Callable[..., Device]:
+    """How to build a device on a golden's checkpoints: `numpy`, or `package.module:factory`.
+
+    A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
+    `batch` are options it may take as well.
+
+    Returns:
+        `build(precision=..., k=the golden's, **options)`; it raises `NotOffered` for an option the factory
+        does not take.
 
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
@@ -42,13 +54,26 @@ def device(name: str, golden: Dump, precision: str) -> Device:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
     try:
-        build = getattr(import_module(module), factory)
+        make = getattr(import_module(module), factory)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
-    model = golden.manifest.model
-    options = {"engine": name} if name in ENGINES else {}
-    target, drafter = _same_checkpoints(golden, model)
-    return build(target=target, drafter=drafter, k=golden.manifest.case.k, precision=precision, **options)
+    target, drafter = _same_checkpoints(golden, golden.manifest.model)
+    fixed = {"target": target, "drafter": drafter} | ({"engine": name} if name in ENGINES else {})
+
+    def build(precision: str, **options: int) -> Device:
+        options = {"k": golden.manifest.case.k, **options}
+        for option in options:
+            if not _takes(make, option):
+                raise NotOffered(f"--device {name}: its factory takes no {option}")
+        return make(**fixed, precision=precision, **options)
+
+    return build
+
+
+def _takes(make: Callable[..., Device], option: str) -> bool:
+    """Whether a factory has this parameter, by name or among its keywords."""
+    parameters = signature(make).parameters
+    return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
 
 def clean_devices() -> tuple[str, ...]:

@@ -167,13 +167,13 @@ def test_a_prompt_that_does_not_fit_is_refused(load, prompt, budget, message):
         load().prefill(prompt, budget)
 
 
-def test_a_round_before_prefill_and_tokens_of_another_k_are_refused(load, prompts):
+def test_a_round_before_prefill_and_more_drafts_than_k_are_refused(load, prompts):
     device = load(4)
     with pytest.raises(UsageError, match="prefill comes first"):
         device.draft()
     device.prefill(prompts[0], 9)
-    with pytest.raises(UsageError, match="4 integers are expected"):
-        device.verify(np.array([1, 2, 3]))
+    with pytest.raises(UsageError, match="5 drafts are more than K = 4"):
+        device.verify(np.arange(5))
 
 
 def test_a_full_draft_vocabulary_needs_no_d2t(checkpoints, prompts):

@@ -1,0 +1,53 @@
+"""`parity gate`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, write_json
+
+
+@click.command()
+@golden_option
+@device_option
+@precision_option
+@click.option("--only", multiple=True, metavar="GATE", help="Only these gates; may be repeated.")
+@click.option("--run", "run", type=click.Path(path_type=Path), metavar="DIR", help="Judge this run instead of making one of its mode.")
+@click.option("--histories", type=click.IntRange(min=1), default=500, show_default=True, help="Accept/reject histories of the rollback gate.")
+@click.option("--bound", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Relative loss of acceptance length that still passes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
+@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs the gates made in this new folder.")
+@json_option
+def gate(golden, device_name, precision, only, run, histories, bound, seed, keep, json_file) -> None:
+    """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
+
+    Which gates there are: `parity gate --only help`.
+    """
+    from parity.cli.wiring import builder
+    from parity.errors import UsageError
+    from parity.gates import GATES, run_gates
+    from parity.gates.bench import Bench
+    from parity.golden.store import Dump
+    from reports.gates import print_gates, print_names, print_result
+
+    if "help" in only:
+        print_names(GATES)
+        return
+    golden = open_golden(golden)
+    with ExitStack() as stack:
+        if keep and keep.exists():
+            raise UsageError(f"{keep} exists already; choose another --keep or remove it")
+        folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="parity-gate-")))
+        bar = stack.enter_context(progress("gate"))
+        bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
+        if run:
+            bench.give(Dump(run))
+        found = run_gates(bench, only, done=print_result)
+    write_json(json_file, found.to_dict())
+    print_gates(found)
+    sys.exit(found.exit_code)

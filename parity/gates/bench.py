@@ -1,0 +1,76 @@
+"""What gates judge: a golden, a device that can be built anew, and the runs they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parity.drive import Progress, RunRequest, run_device
+from parity.golden.manifest import Mode
+from parity.golden.store import Dump
+from parity.seam import Device
+
+
+def quiet(done: int, total: int, name: str) -> None:
+    """No progress."""
+
+
+@dataclass
+class Bench:
+    """A golden and the device under test.
+
+    Args:
+        golden: the truth.
+        device_name: as given to `--device`.
+        build: makes a fresh device: `build(precision=..., **options)`; options are `k`, `max_positions` and
+            `batch`. Raises `NotOffered` for one that the factory does not take.
+        precision: what the runs are made in.
+        folder: where run folders go.
+        histories: accept / reject histories the rollback gate explores.
+        seed: of everything random.
+        bound: relative loss of acceptance length that still passes.
+        progress: told (done, total, what) while a run is made.
+    """
+
+    golden: Dump
+    device_name: str
+    build: Callable[..., Device]
+    precision: str
+    folder: Path
+    histories: int = 500
+    seed: int = 0
+    bound: float = 0.05
+    progress: Progress = quiet
+    _devices: dict[tuple, Device] = field(default_factory=dict)
+    _runs: dict[str, Dump] = field(default_factory=dict)
+
+    def device(self, precision: str | None = None, **options: int) -> Device:
+        """The device in this precision (the bench's own by default), built once for each set of options.
+
+        Raises:
+            NotOffered: the factory does not take an option.
+        """
+        options = {"k": self.golden.manifest.case.k, **options}
+        wanted = (precision or self.precision, *sorted(options.items()))
+        if wanted not in self._devices:
+            self._devices[wanted] = self.build(precision=wanted[0], **options)
+        return self._devices[wanted]
+
+    def run(self, mode: Mode) -> Dump:
+        """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""
+        if mode not in self._runs:
+            request = RunRequest(
+                device=self.device(),
+                golden=self.golden,
+                mode=mode,
+                stages=(),
+                out=self.folder / mode,
+                progress=self.progress,
+            )
+            self._runs[mode] = Dump(run_device(request))
+        return self._runs[mode]
+
+    def give(self, run: Dump) -> None:
+        """Judge this run instead of making one of its mode."""
+        self._runs[run.manifest.case.mode] = run

@@ -1,0 +1,40 @@
+"""Every stage against its golden: from the golden's own input, and with errors travelling downstream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.compare import compare
+from parity.compare.report import NOT_JUDGED, PASS, Report
+from parity.gates.bench import Bench
+from parity.gates.evidence import Check
+from parity.golden.manifest import Mode
+from parity.policy import read_policy
+
+
+def checks(bench: Bench) -> Iterator[Check]:
+    """Both comparisons under the default policy of the bench's precision."""
+    yield judged(bench, "local")
+    yield judged(bench, "chained")
+
+
+def judged(bench: Bench, mode: Mode) -> Check:
+    """All stages of the bench's run in this mode, under the default policy of its precision."""
+    report = compare(bench.golden, bench.run(mode), read_policy(None, bench.precision))
+    figures = {"stages": {stage.stage: {"verdict": stage.verdict, **stage.x} for stage in report.stages}}
+    return Check(f"{mode}, {len(report.stages)} stages", report.verdict, _line(report), figures, report.first)
+
+
+def _line(report: Report) -> str:
+    """The worst stage, or what failed and where it first shows."""
+    numbers = [stage for stage in report.stages if stage.x.get("l2") is not None]
+    worst = max(numbers, key=lambda stage: stage.x["l2"], default=None)
+    wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
+    if wrong or report.findings:
+        found = f"; {len(report.findings)} structural findings" if report.findings else ""
+        return f"{len(wrong)} stages are no pass{found}; first at {report.first or report.findings[0].message}"
+    return "nothing to compare" if worst is None else f"worst relative L2 {worst.x['l2']:.3g} {_unit(report)}, {worst.stage}"
+
+
+def _unit(report: Report) -> str:
+    return "x noise" if report.precision == "bfloat16" else "of the golden's RMS"

@@ -1,0 +1,48 @@
+"""Gates on one screen: a line per check with its evidence, then the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from parity.compare.report import NOT_JUDGED, PASS
+from parity.gates.evidence import Check, GateResult, Gates
+from reports.dumps import console
+from reports.terminal import STYLE
+
+
+def print_names(gates: Mapping[str, str]) -> None:
+    """Every gate and what it asks."""
+    for name, what in gates.items():
+        console().print(f"{name:<12}{what}", soft_wrap=True)
+
+
+def print_result(result: GateResult) -> None:
+    """The checks of one gate, as soon as it ends."""
+    out = console()
+    for number, check in enumerate(result.checks):
+        out.print(line(check, "" if number else result.gate), soft_wrap=not out.is_terminal)
+
+
+def line(check: Check, gate: str) -> Text:
+    """Verdict, gate, check, evidence; the place where a failure first shows."""
+    text = Text(f"{check.verdict:<13}", style=STYLE[check.verdict])
+    text.append(f"{gate:<12}", style="bold default")
+    text.append(f"{check.name}: ", style="default")
+    text.append(check.evidence, style="default")
+    if check.place is not None and check.verdict != PASS and str(check.place) not in check.evidence:
+        text.append(f"; first at {check.place}", style="default")
+    return text
+
+
+def print_gates(gates: Gates) -> None:
+    """The last line: the verdict, and the first gate that is no pass with its reproducing command."""
+    word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])
+    for result in gates.results:
+        if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):
+            check = result.first
+            place = f" at {check.place}" if check and check.place else ""
+            word.append(f"; {result.gate}: {check.name if check else ''}{place}; reproduce: {result.reproduce}", style="default")
+            break
+    console().print(word, soft_wrap=True)
