@@ -8,6 +8,7 @@ import sys
 import click
 
 from parity.cli.calibrate import calibrate
+from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
 from parity.cli.gate import gate
@@ -38,7 +39,7 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, gate, demo, inspect, policy, calibrate):
+for command in (dump_golden, run, diff, gate, diagnose, demo, inspect, policy, calibrate):
     cli.add_command(command)
 
 
