@@ -124,7 +124,7 @@ class SpeculativeLoop:
         """C committed rows, re-fed with their true taps, and K-1 placeholders: K ids [K]."""
         committed = torch.tensor(self.emitted[-len(self.pending_taps) :])
         rows = self._drafter_rows(committed, self.pending_taps, masked=self.k - 1)
-        self.draft_length = self.length
+        self.draft_length += len(committed)
         hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self._predicting(rows, len(committed))))
         logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
         return self.tap("drafter.draft_tokens", self.drafter.to_target(self._greedy(logits)))
