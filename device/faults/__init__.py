@@ -1,0 +1,40 @@
+"""Planted faults: every one a defect that a real implementation had, put into a loaded pipeline from outside the kernels.
+
+`CATALOGUE` names them; `--device device.faults:ID` (hyphens as underscores) is the device with that defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, norms, rope, taps
+from device.faults.planting import Fault
+from device.pipeline import Pipeline
+
+_FAMILIES = (
+    loading.fault,
+    rope.fault,
+    rope.drafter,
+    attention.fault,
+    attention.drafter,
+    experts.fault,
+    norms.fault,
+    taps.fault,
+    inputs.fault,
+    drafting.fault,
+    drafting.d2t,
+    accepting.verify,
+    accepting.accept,
+    accepting.report,
+    caches.fault,
+    caches.commit,
+    caches.boundary,
+)
+CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
+
+
+def __getattr__(name: str) -> Callable[..., Pipeline]:
+    found = CATALOGUE.get(name.replace("_", "-"))
+    if found is None:
+        raise AttributeError(f"no planted fault {name}; `parity faults list` names them")
+    return found.factory
