@@ -119,7 +119,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
     return [
         Cause(
             hypothesis=hypothesis.id,
-            says=hypothesis.says.format(value=value),
+            says=hypothesis.describe(value),
             value=value,
             stage=first.stage,
             place=first.place,
@@ -136,7 +136,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
 
 
 def _says(trial: Trial) -> str:
-    return " and ".join(hypothesis.says.format(value=value) for hypothesis, value in trial.assumed)
+    return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)
 
 
 def _mode(trials: Trials) -> str:

@@ -80,10 +80,12 @@ class Search:
     def values(self, hypothesis: Any) -> list[Any]:
         """The values to enumerate; the layer of the red stage is one of a layered hypothesis."""
         values = list(hypothesis.values)
-        if getattr(hypothesis, "layered", False) and self.first.place is not None:
-            layer = self.first.place.layer
-            values += [layer] if layer is not None and layer not in values else []
-        return values if hypothesis.fit is None else [value for value in values if value is not None]
+        if hypothesis.layered and self.first.place is not None and self.first.place.layer is not None:
+            values.append(self.first.place.layer)
+        if hypothesis.infer is not None:
+            values.append(self.trials.infer(hypothesis, self.known, self.round))
+        alone = hypothesis.fit is None and hypothesis.infer is None
+        return list(dict.fromkeys(value for value in values if alone or value is not None))
 
     def _fitted(self) -> Iterator[list[Trial]]:
         """Continuous parameters: a scan, then golden section."""
@@ -92,7 +94,7 @@ class Search:
 
     def _fit(self, hypothesis: Any) -> list[Trial]:
         fit, made = hypothesis.fit, {}
-        to, back = (log, exp) if fit.log else (float, float)
+        to, back = (log, exp) if fit.log else (float, round if fit.whole else float)
 
         def error(x: float) -> float:
             value = back(x)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from parity.diagnose.explain import Residual, residuals
 from parity.diagnose.imagined import Imagined
 from parity.errors import ParityError
+from parity.golden.manifest import Variant
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
@@ -22,9 +25,15 @@ Assumption = tuple[Any, Any]
 class Reference(Protocol):
     """The references under any set of hypotheses; `references.counterfactual` is the one that ships."""
 
-    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any) -> Any:
-        """One prompt through the references; raises an error with `skip = True` where a hypothesis cannot apply."""
+    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int) -> Any:
+        """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
+
+
+class _Overflow(Exception):
+    """A counterfactual that is no number: it explains nothing that is one."""
+
+    skip = True
 
 
 class _Enough(Exception):
@@ -93,6 +102,13 @@ class Trials:
         view = Imagined(golden, self._tensors(golden, assumed, mode, last, stages), mode) if assumed else golden
         return residuals(view, run, self.policy, stages)
 
+    def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
+        """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
+        golden, run = self.cut(rounds)
+        if known:
+            golden = Imagined(golden, self._tensors(golden, known, run.manifest.case.mode, None, ()), run.manifest.case.mode)
+        return hypothesis.infer(*(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32"))))
+
     def _tensors(self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages) -> Tensors:
         self.count += 1
         case = golden.manifest.case
@@ -106,10 +122,18 @@ class Trials:
             last=(rounds, last) if last else None,
         )
         try:
-            self.reference.run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder)
+            self.reference.run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
         except _Enough:
             pass
-        return {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+        found = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+        if not all(np.isfinite(value).all() for value in found.values()):
+            raise _Overflow
+        return found
+
+
+def _contents(dump: Dump, variant: Variant) -> Tensors:
+    places = [(round_, stage) for one, _, round_, stage in dump.rows if one == variant]
+    return {place: dump.contents(variant, 0, *place) for place in places}
 
 
 def _choices(golden: Dump) -> Iterator[str]:
