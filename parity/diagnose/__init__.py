@@ -70,7 +70,7 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
     causes: list[Cause] = []
     left = trials.residuals((), rounds)
     while len(causes) < CAUSES:
-        red = [residual for residual in left.values() if residual.red]
+        red = [residual for residual in left.values() if residual.red and not (known and residual.settled)]
         if not red:
             return Diagnosis(_mode(trials), trials.prompt, first, tuple(causes), trials=trials.count)
         search = Search(trials, hypotheses, known, red[0])
@@ -104,18 +104,18 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
 
 def _better(after: dict[str, Residual], before: dict[str, Residual], first: Residual) -> bool:
     """The first red stage is green again, and no stage that was within its bounds has become red."""
-    if not after or after[first.stage].red:
+    if not after or not after[first.stage].settled:
         return False
-    return all(before[name].worst > 1.0 for name, residual in after.items() if residual.red and name in before)
+    return all(before[name].worst > 1.0 for name, residual in after.items() if not residual.settled and name in before)
 
 
 def _rank(trial: Trial, after: dict[str, Residual]) -> tuple:
     """Fewest stages left red; then the fewest assumptions, the least residual."""
-    return sum(residual.red for residual in after.values()), len(trial.assumed), trial.after.error
+    return sum(not residual.settled for residual in after.values()), len(trial.assumed), trial.after.error
 
 
 def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial]) -> list[Cause]:
-    equal = [_says(one) for one in made if one is not found and not one.after.red and len(one.assumed) == 1]
+    equal = [_says(one) for one in made if one is not found and one.after.settled and len(one.assumed) == 1]
     return [
         Cause(
             hypothesis=hypothesis.id,
@@ -126,7 +126,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
             explained=found.explained,
             before=first,
             after=left[first.stage],
-            remaining=sum(residual.red for residual in left.values()),
+            remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),
             others=tuple(equal[:3]),

@@ -66,7 +66,7 @@ class Search:
         for tier in (self._enumerated(), self._fitted(), self._pairs(made)):
             for trials in tier:
                 made += trials
-                found = confirm(ranked(trial for trial in made if not trial.after.red))
+                found = confirm(ranked(trial for trial in made if trial.after.settled))
                 if found:
                     return found, ranked(made)
         return None, ranked(made)
@@ -92,14 +92,15 @@ class Search:
         fits = [one for one in self.hypotheses if one.fit is not None]
         yield [trial for one in fits for trial in self._fit(one)]
 
-    def _fit(self, hypothesis: Any) -> list[Trial]:
+    def _fit(self, hypothesis: Any, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
+        """The best value of one parameter, `beside` what else is assumed."""
         fit, made = hypothesis.fit, {}
         to, back = (log, exp) if fit.log else (float, round if fit.whole else float)
 
         def error(x: float) -> float:
             value = back(x)
             if value not in made:
-                made[value] = next(iter(self._tried([((hypothesis, value),)])), None)
+                made[value] = self._try((*beside, (hypothesis, value)))
             return made[value].after.error if made[value] else inf
 
         low, high = to(fit.low), to(fit.high)
@@ -112,8 +113,9 @@ class Search:
     def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
         """Two at a time, of those that explain part of it alone."""
         parts = [trial for trial in ranked(made) if len(trial.assumed) == 1 and trial.explained > SHARE][:PAIRED]
-        both = ((a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0])
+        both = [(a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0]]
         yield self._tried(both)
+        yield [trial for a, b in both for kept, (moved, _) in ((a, b), (b, a)) if moved.fit for trial in self._fit(moved, (kept,))]
 
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
         found = (self._try(assumed) for assumed in many)
