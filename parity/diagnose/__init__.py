@@ -79,7 +79,7 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
         def confirm(satisfying: Sequence[Trial]) -> Trial | None:
             for trial in satisfying[:CONFIRMED]:
                 if id(trial) not in confirmed:
-                    confirmed[id(trial)] = attempt(lambda: trials.residuals((*known, *trial.assumed), rounds)) or {}
+                    confirmed[id(trial)] = attempt(lambda: trials.residuals((*known, *trial.assumed), rounds, own_floor=True)) or {}
             good = [trial for trial in satisfying if _better(confirmed.get(id(trial), {}), left, red[0])]
             return min(good, key=lambda trial: _rank(trial, confirmed[id(trial)]), default=None)
 

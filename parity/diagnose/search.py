@@ -18,6 +18,9 @@ AHEAD = 3
 SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""
 
+CLOSE = 0.9
+"""From this share on a hypothesis that does not settle the stage is judged once more, by a floor of its own."""
+
 PAIRED = 6
 """Candidates that pairs are made of: 15 pairs."""
 
@@ -123,8 +126,15 @@ class Search:
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
         stage = self.first.stage
-        left = attempt(lambda: self.trials.residuals((*self.known, *assumed), self.round, [stage], last=stage))
-        return None if left is None else Trial(assumed, self.first, left[stage])
+        everything = (*self.known, *assumed)
+        left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage))
+        if left is None:
+            return None
+        trial = Trial(assumed, self.first, left[stage])
+        if trial.after.settled or trial.explained < CLOSE:
+            return trial
+        again = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))
+        return trial if again is None else Trial(assumed, self.first, again[stage])
 
 
 def consistent(hypothesis: Any, stage: str) -> bool:

@@ -63,15 +63,16 @@ class Trials:
         run: the device's run over it, local or chained.
         prompt: which prompt to look at.
         policy: the bounds that say when a residual is noise.
-        reference: runs the counterfactuals.
+        reference: makes what runs the counterfactuals, in a precision; made once for each.
     """
 
     golden: Dump
     run: Dump
     prompt: int
     policy: Policy
-    reference: Reference
+    reference: Callable[[str], Reference]
     count: int = 0
+    _references: dict[str, Reference] = field(default_factory=dict)
     _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
 
     def cut(self, rounds: int) -> tuple[OnePrompt, OnePrompt]:
@@ -88,7 +89,12 @@ class Trials:
         return len(self.golden.manifest.case.prompts[self.prompt].generation.acceptance_length)
 
     def residuals(
-        self, assumed: Sequence[Assumption], rounds: int, stages: Sequence[str] = (), last: str | None = None
+        self,
+        assumed: Sequence[Assumption],
+        rounds: int,
+        stages: Sequence[str] = (),
+        last: str | None = None,
+        own_floor: bool = False,
     ) -> dict[str, Residual]:
         """What is left of the device's error under these hypotheses, by stage in the order in which it shows.
 
@@ -96,21 +102,33 @@ class Trials:
             rounds: how many of the prompt's rounds to look at.
             stages: judge these only.
             last: stop each counterfactual once the last round has handed this stage over.
+            own_floor: run the counterfactual in bfloat16 as well, for what rounding costs under it.
         """
         golden, run = self.cut(rounds)
-        mode = run.manifest.case.mode
-        view = Imagined(golden, self._tensors(golden, assumed, mode, last, stages), mode) if assumed else golden
+        view = self._imagined(golden, assumed, last, stages, own_floor) if assumed else golden
         return residuals(view, run, self.policy, stages)
 
     def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
         """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
         golden, run = self.cut(rounds)
         if known:
-            golden = Imagined(golden, self._tensors(golden, known, run.manifest.case.mode, None, ()), run.manifest.case.mode)
+            golden = self._imagined(golden, known)
         return hypothesis.infer(*(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32"))))
 
-    def _tensors(self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages) -> Tensors:
+    def _imagined(self, golden: Dump, assumed, last=None, stages=(), own_floor: bool = False) -> Imagined:
+        mode = self.run.manifest.case.mode
+        tensors = self._tensors(golden, assumed, mode, last, stages)
+        own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
+        rough = self._tensors(golden, assumed, mode, last, stages, "bfloat16") if own_floor else {}
+        same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
+        return Imagined(golden, tensors, mode, rough if own_floor and same else None)
+
+    def _tensors(
+        self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages, precision: str = "float32"
+    ) -> Tensors:
         self.count += 1
+        if precision not in self._references:
+            self._references[precision] = self.reference(precision)
         case = golden.manifest.case
         rounds = len(case.prompts[0].generation.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
@@ -122,11 +140,11 @@ class Trials:
             last=(rounds, last) if last else None,
         )
         try:
-            self.reference.run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
+            self._references[precision].run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
         except _Enough:
             pass
         found = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
-        if not all(np.isfinite(value).all() for value in found.values()):
+        if not all(np.isfinite(value.astype(np.float32)).all() for value in found.values()):
             raise _Overflow
         return found
 
