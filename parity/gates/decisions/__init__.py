@@ -12,6 +12,7 @@ from parity.gates.decisions.consistency import consistent
 from parity.gates.decisions.judged import Judged, judged
 from parity.gates.decisions.planted import planted
 from parity.gates.evidence import Check
+from parity.golden.trust import refuse_shared
 from parity.gates.decisions.vocabulary import draft_vocabulary
 
 GROUPS = {"target": "target.tokens", "verify": "verify.tokens", "drafter": "drafter.draft_tokens"}
@@ -21,6 +22,7 @@ FORCED = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.leng
 def checks(bench: Bench) -> Iterator[Check]:
     """The three groups of logits of the chained run, its own consistency, and the tie rule on the device itself."""
     golden, run = bench.golden, bench.run("chained")
+    refuse_shared(golden.manifest.producer, run.manifest.producer)
     vocabulary = draft_vocabulary(golden)
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
     for name, stage in GROUPS.items():
