@@ -19,7 +19,7 @@ def print_verified(found: Verified) -> None:
     else:
         parts = [f"{found.differing} of {found.tensors} tensors differ"] if found.differing else []
         parts += [f"first {found.first}"] if found.first else []
-        text.append("; " + "; ".join([found.golden, *parts, *(f"another {what}" for what in found.case)]), style="default")
+        text.append("; " + "; ".join([found.golden, *parts, *(f"{what} differs" for what in found.case)]), style="default")
         text.append(f"; reproduce: parity verify-golden {found.golden}", style="default")
     for note in notes:
         out.print(f"since the dump: {note}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import Parameter, signature
@@ -56,6 +57,8 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
     try:
         make = getattr(import_module(module), factory)
     except (ImportError, AttributeError) as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.compare import compare
-from parity.compare.report import Place
+from parity.compare.report import FAIL, Place
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
@@ -28,6 +28,10 @@ class Red:
     prompt: int
     first: Place
 
+    def first_in(self, whole: Dump) -> Place:
+        """`first` in the prompt numbers of the whole golden."""
+        return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
+
 
 def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | None:
     """The first failing place of a run that was made already."""
@@ -44,12 +48,11 @@ def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progr
     for number, (mode, prompt, rounds) in enumerate(looks):
         progress(number, len(looks), f"{mode}, {golden.manifest.case.prompts[prompt].id}")
         view = OnePrompt(golden, prompt, rounds)
-        request = RunRequest(device=device, golden=view, mode=mode, stages=(), out=folder / str(number), free=False)
+        request = RunRequest(device=device, golden=view, mode=mode, stages=(), out=folder / str(number))
         run = Dump(run_device(request))
         report = compare(view, run, policy)
-        places = [stage.first for stage in report.stages if stage.first and stage.verdict == "fail"]
-        if places or [finding for finding in report.findings if finding.kind != "generation"]:
-            return Red(view, run, prompt, report.first or places[0])
+        if report.verdict == FAIL and report.first is not None:
+            return Red(view, run, prompt, report.first)
     return None
 
 

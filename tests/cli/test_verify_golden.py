@@ -72,7 +72,7 @@ def test_the_first_tensor_that_differs_is_named_with_round_and_stage(parity, gol
 def test_what_the_prompt_emitted_is_part_of_the_case(parity, golden):
     rewrite(golden, lambda raw: raw["case"]["prompts"][0]["generation"].update(finish="eos"))
     found = parity("verify-golden", golden)
-    assert found.code == 1 and "another prompts of the case" in found.last
+    assert found.code == 1 and "prompts of the case differs" in found.last
 
 
 def test_damaged_bytes_are_unreadable_input(parity, golden):

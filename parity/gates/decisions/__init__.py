@@ -11,9 +11,9 @@ from parity.gates.bench import Bench
 from parity.gates.decisions.consistency import consistent
 from parity.gates.decisions.judged import Judged, judged
 from parity.gates.decisions.planted import planted
+from parity.gates.decisions.vocabulary import draft_vocabulary
 from parity.gates.evidence import Check
 from parity.golden.trust import refuse_shared
-from parity.gates.decisions.vocabulary import draft_vocabulary
 
 GROUPS = {"target": "target.tokens", "verify": "verify.tokens", "drafter": "drafter.draft_tokens"}
 FORCED = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.length", "accept.emitted")
