@@ -19,7 +19,8 @@ def print_verified(found: Verified) -> None:
     else:
         parts = [f"{found.differing} of {found.tensors} tensors differ"] if found.differing else []
         parts += [f"first {found.first}"] if found.first else []
-        text.append("; " + "; ".join([found.golden, *parts, *(f"{what} differs" for what in found.case)]), style="default")
+        parts += [f"{what} differs" for what in found.case]
+        text.append("; " + "; ".join([found.golden, *parts]), style="default")
         text.append(f"; reproduce: parity verify-golden {found.golden}", style="default")
     for note in notes:
         out.print(f"since the dump: {note}", soft_wrap=True)

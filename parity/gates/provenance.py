@@ -23,7 +23,7 @@ def unchanged(bench: Bench) -> Check:
     figures = {"checkpoints": found.checkpoints, "sources": found.sources, "unknown": found.unknown}
     verdict, said = PASS, f"both checkpoints, tokenizer, chat template and {len(manifest.producer.sources)} source files"
     if found.all:
-        verdict, said = FAIL, f"since the dump of {manifest.created} changed: {enumerated(found.all)}; `parity dump-golden`"
+        verdict, said = FAIL, f"{enumerated(found.all)} changed since {manifest.created}; `parity dump-golden` makes a new one"
     elif found.unknown:
         verdict, said = INCONCLUSIVE, "; ".join(found.unknown)
     return Check("golden unchanged", verdict, said, figures)
@@ -37,7 +37,8 @@ def independent(bench: Bench) -> Check:
     seen = producer(says.name, device_modules(device, says.modules, bench.device_name, golden), (), 0)
     figures = {"golden": golden.modules, "device": seen.modules}
     if common := shared(golden, seen):
-        return Check(name, FAIL, f"{enumerated(common)}: such a golden cannot judge this device", figures | {"shared": common})
+        said = f"{enumerated(common)}: such a golden cannot judge this device"
+        return Check(name, FAIL, said, figures | {"shared": common})
     if not golden.modules or not seen.sources:
         who = "device" if golden.modules else "golden"
         return Check(name, INCONCLUSIVE, f"the {who} does not say which source it is made of", figures)

@@ -58,12 +58,13 @@ def located(module: str) -> Path | None:
 
 def digests(modules: Iterable[str]) -> dict[str, str]:
     """Module name to the sha256 of its source; modules that say nothing (an empty `__init__`) are left out."""
-    found = {}
-    for name in sorted(modules):
-        path = located(name)
-        if path is not None and (digest := _digest(path)):
-            found[name] = digest
-    return found
+    found = ((name, located(name)) for name in sorted(modules))
+    return {name: digest(path) for name, path in found if path is not None and _says(path)}
+
+
+def digest(path: Path) -> str:
+    """sha256 of a source file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _files(place: Path) -> tuple[Path, Path]:
@@ -82,11 +83,10 @@ def _own(name: str, path: Path, roots: Collection[str]) -> bool:
     return root in roots or not any(path.is_relative_to(place) for place in INSTALLED)
 
 
-def _digest(path: Path) -> str:
-    data = path.read_bytes()
+def _says(path: Path) -> bool:
+    """Whether a file holds more than words: two empty ones are alike and share nothing."""
     body = _parsed(path, path.stat().st_mtime_ns).body
-    says = [one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
-    return hashlib.sha256(data).hexdigest() if says else ""
+    return any(not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in body)
 
 
 @lru_cache(maxsize=512)

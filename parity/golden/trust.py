@@ -11,7 +11,7 @@ from typing import Any
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer
 from parity.golden.provenance import checkpoint
-from parity.golden.sources import INSTRUMENT, digests, located, reached
+from parity.golden.sources import INSTRUMENT, digest, located, reached
 from parity.golden.store import Dump
 
 DIGESTS = {
@@ -44,7 +44,7 @@ def changes(golden: Dump) -> Changes:
         if (Path(part.path) / "config.json").is_file():
             changed += [f"the {side}'s {what}" for what in _changed(part)]
         else:
-            absent.append(f"{part.path} is no checkpoint here: nobody can tell whether the {side} is still the golden's")
+            absent.append(f"{part.path} is no checkpoint here: nobody can tell whether the {side} changed")
     sources, unknown = _sources(manifest.producer)
     return Changes(tuple(changed), tuple(sources), (*absent, *unknown))
 
@@ -82,11 +82,11 @@ def refuse_shared(golden: Producer, device: Producer) -> None:
 def shared(golden: Producer, device: Producer) -> list[str]:
     """Modules of both, and files of both under two names."""
     names = sorted(set(golden.modules) & set(device.modules))
-    theirs = {digest: name for name, digest in golden.sources.items()}
+    theirs = {source: name for name, source in golden.sources.items()}
     return names + [
-        f"{name} is {theirs[digest]} under another name"
-        for name, digest in device.sources.items()
-        if digest in theirs and name not in golden.modules
+        f"{name} is {theirs[source]} under another name"
+        for name, source in device.sources.items()
+        if source in theirs and name not in golden.modules
     ]
 
 
@@ -113,8 +113,12 @@ def _sources(producer: Producer) -> tuple[list[str], list[str]]:
     """Modules whose source is another one by now, and a sentence where that cannot be told."""
     if not producer.sources:
         return [], ["the golden does not say which source files it was made by"]
-    now = digests(producer.sources)
-    absent = [name for name in producer.sources if located(name.split(".")[0]) is None]
-    changed = [name for name in producer.sources if name not in absent and now.get(name) != producer.sources[name]]
-    unknown = [f"{absent[0]} is not installed here: nobody can tell whether the references' source changed"] if absent else []
-    return [f"the source of {name}" for name in changed], unknown
+    paths = {name: located(name) for name in producer.sources}
+    absent = [name for name, path in paths.items() if path is None and located(name.split(".")[0]) is None]
+    changed = [
+        f"the source of {name}"
+        for name, path in paths.items()
+        if name not in absent and (path is None or digest(path) != producer.sources[name])
+    ]
+    note = "is not installed here: nobody can tell whether the references' source changed"
+    return changed, [f"{absent[0]} {note}"] if absent else []

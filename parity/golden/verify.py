@@ -65,8 +65,9 @@ def write_prompts(golden: Dump, path: Path) -> Path:
 
 def verified(golden: Dump, again: Dump) -> Verified:
     """Hold the second dump against the first: tensors by digest, and what each prompt emitted."""
-    pairs = [(_rows(dump)) for dump in (golden, again)]
-    differing = [place for place in sorted(pairs[0].keys() | pairs[1].keys()) if pairs[0].get(place) != pairs[1].get(place)]
+    pairs = [_rows(dump) for dump in (golden, again)]
+    places = sorted(pairs[0].keys() | pairs[1].keys())
+    differing = [place for place in places if pairs[0].get(place) != pairs[1].get(place)]
     order = {place: number for number, place in enumerate(_order(golden))}
     first = min(differing, key=lambda place: order.get(place[:4], len(order)), default=None)
     found = changes(golden)

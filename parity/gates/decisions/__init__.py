@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.compare.decisions import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.gates.bench import Bench
 from parity.gates.decisions.consistency import consistent
@@ -36,13 +37,14 @@ def _group(name: str, found: Judged, precision: str, free: list[str]) -> Check:
     figures = found.figures()
     if name == "drafter":
         figures["slots"] = {_slot(slot): found.of(found.slot == slot).figures() for slot in np.unique(found.slot)}
-    bad = found.bugs | (found.verdict != "same" if precision == "float32" else False) | ~found.finite
+    bad = found.bugs | ~found.finite | (precision == "float32") & (found.verdict != SAME)
     said, place = _line(figures), None
     if bad.any():
         first = min(np.flatnonzero(bad), key=lambda row: (found.round[row], found.prompt[row], found.position[row]))
         place = Place(found.stage, None, *(int(x[first]) for x in (found.prompt, found.round, found.position)))
     verdict = FAIL if bad.any() else PASS
-    if lack := found.lack or (f"{free[0]} was not forced: rows behind a difference have another context" if free else ""):
+    unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
+    if lack := found.lack or unforced:
         verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
     return Check(_title(name, figures), verdict, said, figures, place)
 
@@ -65,6 +67,7 @@ def _line(f: dict) -> str:
     counts = f"{f['same']} same, {f['tie']} tie ({f['tie_at_two_ulp']} at two ULP), {f['noise']} noise, {f['bug']} bug"
     overlap = "/".join(f"{100 * share:.1f}" for share in f["overlap"].values())
     return (
-        f"{counts}; regret 0 in {f['regret_zero']}, mean {f['regret_mean']:.2g}, max {f['regret_max']:.2g}; KL mean "
-        f"{f['kl_mean']:.2g}, max {f['kl_max']:.2g} nats; top-1/5/50 {overlap} %; logits within {100 * f['largest_relative']:.2g} %"
+        f"{counts}; regret 0 in {f['regret_zero']}, mean {f['regret_mean']:.2g}, max {f['regret_max']:.2g}; "
+        f"KL mean {f['kl_mean']:.2g}, max {f['kl_max']:.2g} nats; top-1/5/50 {overlap} %; "
+        f"logits within {100 * f['largest_relative']:.2g} %"
     )

@@ -126,9 +126,13 @@ def _check(ties: Ties) -> Check:
     figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
     if ties.wrong:
         first = min(ties.wrong, key=lambda one: one.round)
-        what = "one of them" if first.token in first.tied else "none of them: it does not go on with what the tap returns"
+        deaf = "none of them: it does not go on with what the tap returns"
+        what = "one of them" if first.token in first.tied else deaf
         said = f"{len(ties.wrong)} of {total} tied rows: {first.tied} tie and {first.token} is chosen, {what}"
         return Check(name, FAIL, said, figures, Place(first.stage, None, 0, first.round))
     missing = [stage for stage in TOKENS.values() if not ties.rows.get(stage)]
-    said = ", ".join(f"{count} rows of {stage}" for stage, count in ties.rows.items()) + " tied in three columns: the lowest id won"
-    return Check(name, INCONCLUSIVE if missing else PASS, f"not tied: {', '.join(missing)}; {said}" if missing else said, figures)
+    said = ", ".join(f"{count} rows of {stage}" for stage, count in ties.rows.items())
+    said += " tied in three columns: the lowest id won"
+    if missing:
+        return Check(name, INCONCLUSIVE, f"not tied: {', '.join(missing)}; {said}", figures)
+    return Check(name, PASS, said, figures)

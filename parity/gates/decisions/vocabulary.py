@@ -44,11 +44,13 @@ def draft_vocabulary(golden: Dump) -> Vocabulary:
     names = golden.declared
     if not {"drafter.logits", "drafter.draft_tokens"} <= set(golden.manifest.stages):
         raise Inconclusive(f"{golden.folder} lacks drafter.logits or drafter.draft_tokens: nothing maps draft columns")
-    rows = [stage_rows(golden, golden, names[name], device="float32", mode="chained") for name in ("drafter.logits", "drafter.draft_tokens")]
-    if any(one is None for one in rows):
+    scores, chosen = (
+        stage_rows(golden, golden, names[name], device="float32", mode="chained")
+        for name in ("drafter.logits", "drafter.draft_tokens")
+    )
+    if scores is None or chosen is None:
         raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
-    columns, tokens = rows[0].golden.argmax(axis=1), rows[1].golden
-    width = rows[0].golden.shape[1]
+    columns, tokens, width = scores.golden.argmax(axis=1), chosen.golden, scores.golden.shape[1]
     found = _from_checkpoint(Path(golden.manifest.model.drafter.path), width) or _from_rows(columns, tokens, width)
     wrong = np.flatnonzero(found.tokens[columns] != tokens)
     if len(wrong):
@@ -71,7 +73,7 @@ def _from_checkpoint(folder: Path, width: int) -> Vocabulary | None:
                 if OFFSETS in file.keys():
                     offsets = file.get_tensor(OFFSETS).astype(np.int64)
                     if offsets.shape != (width,):
-                        raise Inconclusive(f"{shard}: {OFFSETS} has shape {list(offsets.shape)}, the draft logits {width} columns")
+                        raise Inconclusive(f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns")
                     return Vocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
         except (SafetensorError, OSError) as error:
             raise Inconclusive(f"{shard} cannot be read ({error})") from None

@@ -11,7 +11,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import Inconclusive
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
-from parity.gates.taps.pairs import Pairing, pairings
+from parity.gates.taps.pairs import pairings
 from parity.gates.taps.streams import Feed, explain, feeds, numbers, tapped
 from parity.golden.store import Dump
 
@@ -57,8 +57,10 @@ def paired(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     figures = {"rows": rows, "rounds": len(found), "wrong_rounds": len(wrong), "first_rows": len(heads)}
     if wrong or late:
         first = min((*wrong, *late), key=lambda one: (one.round, one.prompt))
-        said = first.wrong if isinstance(first, Pairing) else f"row 0 is not paired with its hidden: {explain(run, first, streams)}"
-        where = Place(IDS if isinstance(first, Pairing) else TAPS, None, first.prompt, first.round, first.position)
+        stage, said = IDS, first.wrong
+        if isinstance(first, Feed):
+            stage, said = TAPS, f"row 0 is not paired with its hidden: {explain(run, first, streams)}"
+        where = Place(stage, None, first.prompt, first.round, first.position)
         return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(found)} rounds: {said}", figures, where)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
     said += f"{rows} rows carry the token behind their position"

@@ -16,7 +16,7 @@ IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
 
 @dataclass(frozen=True)
 class Pairing:
-    """The rows of one round: how many, what is wrong with them ('' where nothing is), the first wrong row's position."""
+    """The rows of one round: how many, what is wrong ('' where nothing is), and the first wrong row's position."""
 
     prompt: int
     round: int

@@ -84,8 +84,10 @@ def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | N
             committed = clock.prompt - 1 if round_ == 0 else clock.emitted[round_ - 1]
             if taps is None or len(taps) != committed:
                 count = "no" if taps is None else len(taps)
-                raise Inconclusive(f"{dump.folder} has {count} rows of {TAPS} in round {round_} of prompt {prompt}, not {committed}")
-            feed = Feed(prompt, round_, source, start - clock.first(EMBED, source, 0), start, taps, np.ones((0, 0), bool))
+                where = f"round {round_} of prompt {prompt}"
+                raise Inconclusive(f"{dump.folder} has {count} rows of {TAPS} in {where}, not {committed}")
+            first = start - clock.first(EMBED, source, 0)
+            feed = Feed(prompt, round_, source, first, start, taps, np.ones((0, 0), bool))
             held = [_rows(dump, variant, feed, name) for name in streams]
             yield _judged(feed, held) if held else feed
 
