@@ -16,6 +16,7 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
+from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
 
 
@@ -40,7 +41,7 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, gate, diagnose, reduce, demo, inspect, policy, calibrate):
+for command in (dump_golden, verify_golden, run, diff, gate, diagnose, reduce, demo, inspect, policy, calibrate):
     cli.add_command(command)
 
 

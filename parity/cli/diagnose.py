@@ -43,7 +43,7 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
 
 def diagnose_device(golden, run, device_name, precision, policy, threads, folder):
     """The diagnosis of a run, or of a device run now; None where nothing is red."""
-    from parity.cli.wiring import counterfactuals, device
+    from parity.cli.wiring import counterfactuals, device, judging
     from parity.diagnose import diagnose
     from parity.diagnose.evidence import red_device, red_run
     from parity.diagnose.trials import Trials
@@ -51,6 +51,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
 
     bounds = read_policy(policy, run.manifest.case.precision if run else precision)
     if run is not None:
+        judging(golden)
         red = red_run(golden, run, bounds)
     else:
         with progress(f"diagnose {device_name}") as bar:

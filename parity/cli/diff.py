@@ -35,10 +35,13 @@ from parity.cli.run import make_run
 @json_option
 def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, strict, json_file) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now."""
+    from parity.cli.wiring import judging
     from parity.golden.store import Dump
     from reports.terminal import print_report
 
     golden = open_golden(golden)
+    if run:
+        judging(golden)
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     report = compare_dumps(golden, made, stages, policy, strict)
     slices = break_down(golden, made, report, per, worst) if per else {}

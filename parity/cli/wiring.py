@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
+
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
@@ -95,13 +97,22 @@ def clean_devices() -> tuple[str, ...]:
 
 
 def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
-    """The golden's checkpoints, still what they were when it was dumped."""
-    from parity.golden.provenance import checkpoint
+    """The golden's checkpoints, once nothing behind it is found to have changed."""
+    judging(golden)
+    paths = Path(model.target.path), Path(model.drafter.path)
+    for path in paths:
+        if not (path / "config.json").is_file():
+            raise UsageError(f"{path} is no checkpoint: it has no config.json")
+    return paths
 
-    for part in (model.target, model.drafter):
-        now = checkpoint(Path(part.path))
-        for field in ("config_digest", "weights_digest"):
-            if getattr(now, field) != getattr(part, field):
-                what = field.removesuffix("_digest")
-                raise UsageError(f"{part.path}: its {what} changed since {golden.folder} was dumped; dump it again")
-    return Path(model.target.path), Path(model.drafter.path)
+
+def judging(golden: Dump) -> None:
+    """Every command that judges by a golden comes through here; what cannot be told is said on standard error.
+
+    Raises:
+        UsageError: the golden is stale.
+    """
+    from parity.golden.trust import refuse_stale
+
+    for note in refuse_stale(golden):
+        click.echo(f"parity: {note}", err=True)

@@ -15,6 +15,7 @@ from parity.compare.structure import Finding, check_structure
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
+from parity.golden.trust import refuse_shared
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
 
@@ -108,9 +109,7 @@ def _comparable(golden: Dump, run: Dump) -> None:
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
             raise UsageError(f"{run.folder} ran another {part} checkpoint than {golden.folder} was dumped from")
-    shared = set(true.producer.modules) & set(seen.producer.modules)
-    if shared:
-        raise UsageError(f"golden and device share source ({sorted(shared)[0]}): such a golden cannot judge it")
+    refuse_shared(true.producer, seen.producer)
 
 
 def _fits(policy: Policy, golden: Dump) -> None:

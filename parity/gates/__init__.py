@@ -11,7 +11,10 @@ from parity.gates.bench import Bench
 from parity.gates.evidence import Check, GateResult, Gates
 
 GATES = {
+    "provenance": "the golden is not stale, and shares no source with the device",
     "stages": "every stage within its bounds, from the golden's input (local) and with errors travelling (chained)",
+    "taps": "every tap is, bit for bit, the target's residual stream its name says, one position before its token",
+    "decisions": "every logits row: same choice, tie, noise or bug; the lowest id wins a tie",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 

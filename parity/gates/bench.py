@@ -67,6 +67,7 @@ class Bench:
                 stages=(),
                 out=self.folder / mode,
                 progress=self.progress,
+                device_name=self.device_name,
             )
             self._runs[mode] = Dump(run_device(request))
         return self._runs[mode]
