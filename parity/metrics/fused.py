@@ -23,16 +23,14 @@ from parity.metrics import partial as p
 from parity.metrics.dtypes import BFLOAT16
 from parity.metrics.partial import Partial
 
-U, I, H = np.uint32, np.int32, np.uint16
+U, I, H, Q = np.uint32, np.int32, np.uint16, np.uint64
 ABS, SIGN, INFINITE = U(0x7FFFFFFF), U(0x80000000), U(0x7F800000)
 BLOCK = 2048
 CHAIN = 1024
 """float32 additions before a sum moves on to float64: 32 in each lane of four AVX2 registers, so that the
 relative error stays below 1e-6."""
 HALF = np.float32(0.5)
-LENGTHS32, LENGTHS16 = 33, 17
-"""Bit lengths of 32-bit and 16-bit distances: 0 to 32, 0 to 16."""
-CELLS = max(LENGTHS32**2, LENGTHS16**3)
+PLANES, WORDS = 5, 256
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
 # Sums may be reordered, which vectorises them; NaN and Inf keep their meaning.
@@ -65,6 +63,33 @@ def prefetch(typing, address):
     return types.void(types.int64), generate
 
 
+@intrinsic
+def leading_zeros(typing, value):
+    """Zero bits above the highest one of a uint32; 32 for zero."""
+    return types.uint32(types.uint32), lambda _, builder, __, args: builder.ctlz(args[0], ir.IntType(1)(0))
+
+
+@intrinsic
+def ones(typing, value):
+    """One bits of a uint64."""
+    return types.uint64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
+
+
+@intrinsic
+def bit_of_64(typing, address, bit):
+    """A word of one bit each of the 64 bytes at an address: whether they share a one bit with `bit`."""
+
+    def generate(context, builder, signature, args):
+        vector, index = ir.VectorType(ir.IntType(8), 64), ir.IntType(32)
+        codes = builder.load(builder.inttoptr(args[0], vector.as_pointer()), align=1)
+        first = builder.insert_element(vector(ir.Undefined), builder.trunc(args[1], ir.IntType(8)), index(0))
+        every = builder.shuffle_vector(first, first, ir.VectorType(index, 64)([0] * 64))
+        found = builder.icmp_unsigned("!=", builder.and_(codes, every), vector([0] * 64))
+        return builder.bitcast(found, ir.IntType(64))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
 @jit
 def widen(single, half, out):
     """float32 bits of a block that is either float32 or bfloat16; the other argument is empty."""
@@ -95,18 +120,25 @@ def moments(g, d, sums):
 
 
 @sum_jit
+def chain(g, d):
+    """Sum and largest, as bits, of |d - g| in float32."""
+    total, top = np.float32(0), U(0)
+    for j in range(g.size):
+        m = abs(d[j] - g[j])
+        total += m
+        top = max(top, bits_of(m))
+    return total, top
+
+
+@sum_jit
 def absolute(g, d):
-    """Sum and largest of |d - g|, in float32 with a float64 total."""
-    total, top = 0.0, np.float32(0)
+    """The same, with a float64 total."""
+    total, top = 0.0, U(0)
     for start in range(0, g.size, CHAIN):
-        part, largest = np.float32(0), U(0)
-        for j in range(start, min(start + CHAIN, g.size)):
-            m = abs(d[j] - g[j])
-            part += m
-            largest = max(largest, bits_of(m))
+        part, largest = chain(g[start : start + CHAIN], d[start : start + CHAIN])
         total += part
-        top = max(top, float_of(largest))
-    return total, np.float64(top)
+        top = max(top, largest)
+    return total, np.float64(float_of(top))
 
 
 @jit
@@ -185,17 +217,10 @@ def ulps32(g, d, out):
 
 
 @jit
-def buckets32(distances, buckets):
-    """Bit lengths of 32-bit distances: the exponents of these as floats.
-
-    Clearing the bit below the leading one keeps the conversion from rounding up to a power of two; a half
-    on top gives zero an exponent of its own; from 2^31 on the conversion, being signed, goes negative, which
-    is bit length 32.
-    """
+def codes32(distances, codes):
+    """Leading zeros of 32-bit distances."""
     for j in range(distances.size):
-        u = distances[j]
-        exponent = U(bits_of(np.float32(I(u & ~U(u >> U(1)))) + HALF) >> U(23))
-        buckets[j] = min(U(exponent - U(126)), U(32))
+        codes[j] = leading_zeros(distances[j])
 
 
 @jit
@@ -215,57 +240,58 @@ def ulps16(g, d, out):
 
 
 @jit
-def buckets16(distances, buckets):
-    """Bit lengths of 16-bit distances, which convert exactly."""
+def codes16(distances, codes):
+    """Leading zeros of 16-bit distances, as of 32-bit ones."""
     for j in range(distances.size):
-        buckets[j] = U(U(bits_of(np.float32(I(distances[j])) + HALF) >> U(23)) - U(126))
+        codes[j] = leading_zeros(U(distances[j]))
 
 
 @jit
-def pack2(buckets, out):
-    """Two buckets to one cell; returns how many cells."""
-    half = buckets.size // 2
-    low, high = buckets[:half], buckets[half:]
-    for j in range(half):
-        out[j] = H(H(low[j]) + H(H(high[j]) * H(LENGTHS32)))
-    return half
-
-
-@jit
-def pack3(buckets, out):
-    """Three buckets to one cell; returns how many cells."""
-    third = buckets.size // 3
-    low, middle, high = buckets[:third], buckets[third:], buckets[2 * third :]
-    for j in range(third):
-        upper = H(H(middle[j]) + H(H(high[j]) * H(LENGTHS16)))
-        out[j] = H(H(low[j]) + H(upper * H(LENGTHS16)))
-    return third
-
-
-@jit
-def tally(cells, table, golden, device, golden_step, device_step):
-    """Count cells; prefetch the lines the next block will read, `*_step` bytes for eight cells."""
-    full = cells.size - cells.size % 8
-    for j in range(0, full, 8):
-        prefetch(golden)
-        prefetch(device)
+def slice_bits(codes, planes, golden, device, golden_step, device_step):
+    """Transpose the low five bits of 64 codes at a time to a word each; prefetch what the next block reads,
+    `*_step` bytes of each side for 64 codes."""
+    address = codes.ctypes.data
+    for j in range(codes.size // 64):
+        for bit in range(PLANES):
+            planes[bit, j] = bit_of_64(address, 1 << bit)
+        address += 64
+        for line in range(0, golden_step, 64):
+            prefetch(golden + line)
+        for line in range(0, device_step, 64):
+            prefetch(device + line)
         golden += golden_step
         device += device_step
-        for i in range(j, j + 8):
-            table[cells[i]] += U(1)
-    for i in range(full, cells.size):
-        table[cells[i]] += U(1)
 
 
 @jit
-def unpack(table, lengths, ulps):
-    """From cells to the histogram."""
-    digits = 3 if lengths == LENGTHS16 else 2
-    for cell in range(lengths**digits):
-        rest = cell
-        for _ in range(digits):
-            ulps[rest % lengths] += np.int64(table[cell])
-            rest //= lengths
+def count_eight(a, b, c, high, found):
+    """How many elements have each value of three bits, among those of which `high` is set."""
+    n0 = n1 = n2 = n3 = n4 = n5 = n6 = n7 = Q(0)
+    for j in range(a.size):
+        odd, even = high[j] & a[j], high[j] & ~a[j]
+        w0, w1, w2, w3 = even & ~b[j], odd & ~b[j], even & b[j], odd & b[j]
+        n0, n4 = n0 + ones(w0 & ~c[j]), n4 + ones(w0 & c[j])
+        n1, n5 = n1 + ones(w1 & ~c[j]), n5 + ones(w1 & c[j])
+        n2, n6 = n2 + ones(w2 & ~c[j]), n6 + ones(w2 & c[j])
+        n3, n7 = n3 + ones(w3 & ~c[j]), n7 + ones(w3 & c[j])
+    for k, n in enumerate((n0, n1, n2, n3, n4, n5, n6, n7)):
+        found[k] += n
+
+
+@jit
+def count(planes, filled, ulps, half):
+    """Count the codes of which `planes` holds `filled` words of bits."""
+    a, b, c, d, e = planes[0, :filled], planes[1, :filled], planes[2, :filled], planes[3, :filled], planes[4, :filled]
+    high, found = np.empty(filled, np.uint64), np.zeros(32, np.int64)
+    for group in range(2 if half else 0, 4):
+        flip_d, flip_e = Q((group & 1) - 1), Q((group >> 1) - 1)
+        for j in range(filled):
+            high[j] = (d[j] ^ flip_d) & (e[j] ^ flip_e)
+        count_eight(a, b, c, high, found[8 * group : 8 * group + 8])
+    if half:
+        found[0] = 64 * filled - found.sum()
+    for k in range(32):
+        ulps[-k & 31] += found[k]
 
 
 @jit
@@ -275,10 +301,8 @@ def _tile(g32, g16, gf32, d32, d16, df32, columns, half, addresses, steps, rows,
     gf, df = gb.view(np.float32), db.view(np.float32)
     gh, dh = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.uint16)
     apart32, apart16 = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint16)
-    buckets = np.zeros(BLOCK, np.uint8)
-    cells = np.empty(BLOCK, np.uint16)
-    table = np.zeros(CELLS, np.uint32)
-    packed = 3 if half else 2
+    codes = np.zeros(BLOCK, np.uint8)
+    planes, filled = np.empty((PLANES, WORDS), np.uint64), 0
     keep, sums = np.empty(BLOCK, np.int32), np.zeros(p.WIDTH)
     best = -1.0
     for r in range(rows.shape[0]):
@@ -315,21 +339,30 @@ def _tile(g32, g16, gf32, d32, d16, df32, columns, half, addresses, steps, rows,
                     narrow(d, dh)
                     ds = dh[:n]
                 furthest, least = ulps16(gs, ds, apart16)
-                buckets16(apart16[:n], buckets)
-                m = pack3(buckets[:n], cells)
+                codes16(apart16[:n], codes)
             else:
                 furthest, least = ulps32(g, d, apart32)
-                buckets32(apart32[:n], buckets)
-                m = pack2(buckets[:n], cells)
+                codes32(apart32[:n], codes)
             if least == 0:
                 counts[p.ZEROS] += zeros(g, d)
             counts[p.ULP_MAX] = max(counts[p.ULP_MAX], np.int64(furthest))
-            for j in range(m * packed, n):
-                ulps[buckets[j]] += 1
             ahead = r * columns + c + BLOCK
             next_g, next_d = addresses[0] + ahead * steps[0], addresses[1] + ahead * steps[1]
-            tally(cells[:m], table, next_g, next_d, 8 * packed * steps[0], 8 * packed * steps[1])
-    unpack(table, LENGTHS16 if half else LENGTHS32, ulps)
+            words = n // 64
+            slice_bits(codes[:n], planes[:, filled:], next_g, next_d, 64 * steps[0], 64 * steps[1])
+            filled += words
+            if filled + BLOCK // 64 > WORDS:
+                count(planes, filled, ulps, half)
+                filled = 0
+            if not half and furthest >= SIGN:
+                over = 0
+                for j in range(64 * words):
+                    over += codes[j] == 0
+                ulps[0] -= over
+                ulps[32] += over
+            for j in range(64 * words, n):
+                ulps[32 - codes[j]] += 1
+    count(planes, filled, ulps, half)
 
 
 def supports(golden: np.dtype, device: np.dtype) -> bool:
