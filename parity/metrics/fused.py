@@ -25,7 +25,7 @@ from parity.metrics.dtypes import BFLOAT16
 from parity.metrics.partial import Partial
 
 U, I, H, Q = np.uint32, np.int32, np.uint16, np.uint64
-ABS, SIGN, INFINITE = U(0x7FFFFFFF), U(0x80000000), U(0x7F800000)
+ABS, SIGN = U(0x7FFFFFFF), U(0x80000000)
 BLOCK = 2048
 CHAIN = 1024
 """float32 additions before a sum moves on to float64: 32 in each lane of four AVX2 registers, so that the
@@ -215,7 +215,6 @@ def compact(gf, df, g, d, gb, db, keep, counts, start):
     return n
 
 
-
 @jit
 def narrow(bits, out):
     """float32 bits to bfloat16 ones, nearest even."""
@@ -279,10 +278,12 @@ def slice_bits(codes, planes):
 
 
 @jit
-def count_eight(a, b, c, d, e, flip_d, flip_e, found):
-    """Count every value of bits `a`, `b` and `c` among the elements with one value of `d` and `e`."""
+def count_eight(planes, words, group, ulps):
+    """Count the codes whose upper two bits are `group`; returns how many there are."""
+    a, b, c, d, e = planes[0, :words], planes[1, :words], planes[2, :words], planes[3, :words], planes[4, :words]
+    flip_d, flip_e = Q((group & 1) - 1), Q((group >> 1) - 1)
     n0 = n1 = n2 = n3 = n4 = n5 = n6 = n7 = Q(0)
-    for j in range(a.size):
+    for j in range(words):
         chosen = (d[j] ^ flip_d) & (e[j] ^ flip_e)
         even, odd = chosen & ~a[j], chosen & a[j]
         w0, w1, w2, w3 = even & ~b[j], odd & ~b[j], even & b[j], odd & b[j]
@@ -291,16 +292,28 @@ def count_eight(a, b, c, d, e, flip_d, flip_e, found):
         n2, n6 = n2 + ones(w2 & ~c[j]), n6 + ones(w2 & c[j])
         n3, n7 = n3 + ones(w3 & ~c[j]), n7 + ones(w3 & c[j])
     for k, n in enumerate((n0, n1, n2, n3, n4, n5, n6, n7)):
-        found[k] += n
+        ulps[-(8 * group + k) & 31] += n
+    return n0 + n1 + n2 + n3 + n4 + n5 + n6 + n7
 
 
 @jit
-def count(planes, words, half, found):
-    """Count the codes in `planes`; those of bfloat16 begin with a one, or are zero."""
-    a, b, c, d, e = planes[0, :words], planes[1, :words], planes[2, :words], planes[3, :words], planes[4, :words]
+def count(planes, words, half, ulps):
+    """Count the codes in `planes`; those of bfloat16 are 16 or more, or zero."""
+    counted = Q(0)
     for group in range(2 if half else 0, 4):
-        flip_d, flip_e = Q((group & 1) - 1), Q((group >> 1) - 1)
-        count_eight(a, b, c, d, e, flip_d, flip_e, found[8 * group : 8 * group + 8])
+        counted += count_eight(planes, words, group, ulps)
+    ulps[0] += 64 * words - counted
+
+
+@jit
+def count_rest(codes, words, furthest, ulps):
+    """Count what `planes` does not hold: the last few codes, and code 0, which it takes for 32."""
+    for j in range(64 * words, codes.size):
+        ulps[32 - codes[j]] += 1
+    if furthest >= SIGN:
+        for j in range(64 * words):
+            ulps[0] -= codes[j] == 0
+            ulps[32] += codes[j] == 0
 
 
 @jit
@@ -308,9 +321,8 @@ def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, 
     """Fold a tile into `rows`, `ulps` and `counts`; see `fold`."""
     g32, g16, gf32 = golden
     d32, d16, df32 = device
-    gb, db, gf, df, gh, dh, keep, codes, planes, found, sums = scratch
-    filled, total, over = 0, 0, 0
-    best = -1.0
+    gb, db, gf, df, gh, dh, keep, codes, planes, sums = scratch
+    filled, best = 0, -1.0
     for r in range(rows.shape[0]):
         for c in range(0, columns, BLOCK):
             n = min(BLOCK, columns - c)
@@ -358,25 +370,14 @@ def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, 
                 counts[p.ZEROS] += zeros(g, d)
             counts[p.ULP_MAX] = max(counts[p.ULP_MAX], np.int64(furthest))
             words = slice_bits(codes[:n], planes[:, filled:])
-            filled += words
             fetch_share(addresses, steps, after, 6)
+            count_rest(codes[:n], words, furthest, ulps)
+            filled += words
             if filled + BLOCK // 64 > WORDS:
-                count(planes, filled, half, found)
+                count(planes, filled, half, ulps)
                 filled = 0
-            total += 64 * words
-            if furthest >= SIGN:
-                for j in range(64 * words):
-                    over += codes[j] == 0
-            for j in range(64 * words, n):
-                ulps[32 - codes[j]] += 1
             fetch_share(addresses, steps, after, 7)
-    count(planes, filled, half, found)
-    if half:
-        found[0] = total - found.sum()
-    for k in range(32):
-        ulps[-k & 31] += found[k]
-    ulps[0] -= over
-    ulps[32] += over
+    count(planes, filled, half, ulps)
 
 
 def supports(golden: np.dtype, device: np.dtype) -> bool:
@@ -399,8 +400,8 @@ def _scratch() -> tuple[np.ndarray, ...]:
     gb, db = np.empty((2, BLOCK), np.uint32)
     gh, dh = np.empty((2, BLOCK), np.uint16)
     keep, codes = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.uint8)
-    planes, found, sums = np.empty((PLANES, WORDS), np.uint64), np.zeros(32, np.int64), np.zeros(p.WIDTH)
-    return gb, db, gb.view(np.float32), db.view(np.float32), gh, dh, keep, codes, planes, found, sums
+    planes, sums = np.empty((PLANES, WORDS), np.uint64), np.zeros(p.WIDTH)
+    return gb, db, gb.view(np.float32), db.view(np.float32), gh, dh, keep, codes, planes, sums
 
 
 def _bits(side: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
