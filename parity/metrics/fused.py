@@ -1,7 +1,10 @@
 """The pass compiled with numba, for float32 and bfloat16 in any combination.
 
-A block of `BLOCK` elements stays in first-level cache while a few loops visit it, each small enough for
-LLVM to vectorise; memory is read once, and the next block is prefetched meanwhile. The GIL is released.
+A block of 4 KB stays in first-level cache while a few loops visit it, each small enough for LLVM to
+vectorise; memory is read once, and the next block is prefetched meanwhile. The GIL is released.
+
+For the ULP histogram every distance becomes one byte, its number of leading zeros; these are transposed to
+planes of bits, in which a few logical operations and a population count deal with 64 elements at once.
 
 numba caches the machine code on disk, beside this file or in NUMBA_CACHE_DIR, and renews it when this file
 changes, but not when another does: so everything compiled stands here, however long.
@@ -27,6 +30,7 @@ from parity.metrics.partial import Partial
 U, I, H, Q = np.uint32, np.int32, np.uint16, np.uint64
 ABS, SIGN = U(0x7FFFFFFF), U(0x80000000)
 BLOCK = 2048
+"""Elements of bfloat16; half as many of float32, so that a page of memory is a block of either."""
 CHAIN = 1024
 """float32 additions before a sum moves on to float64: 32 in each lane of four AVX2 registers, so that the
 relative error stays below 1e-6."""
@@ -112,15 +116,16 @@ def leading_zeros(u):
 
 
 @jit
-def fetch_share(addresses, steps, start, share):
-    """Prefetch one share of the block of both sides that begins at element `start`."""
-    first = start + share * (BLOCK // SHARES)
+def fetch_share(addresses, steps, block, start, share):
+    """Prefetch one share of the block of both sides that begins at element `start`: eight lines of each, asked
+    for twice, as a busy core drops requests."""
+    first, apart = start + share * (block // SHARES), block // (16 * SHARES)
     golden, device = addresses[0] + first * steps[0], addresses[1] + first * steps[1]
-    for _ in range(BLOCK // SHARES // 16):
+    for _ in range(16):
         prefetch(golden)
         prefetch(device)
-        golden += 16 * steps[0]
-        device += 16 * steps[1]
+        golden += apart * steps[0]
+        device += apart * steps[1]
 
 
 @jit
@@ -322,31 +327,32 @@ def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, 
     g32, g16, gf32 = golden
     d32, d16, df32 = device
     gb, db, gf, df, gh, dh, keep, codes, planes, sums = scratch
+    block = BLOCK if half else BLOCK // 2
     filled, best = 0, -1.0
     for r in range(rows.shape[0]):
-        for c in range(0, columns, BLOCK):
-            n = min(BLOCK, columns - c)
-            after = r * columns + c + BLOCK
-            fetch_share(addresses, steps, after, 0)
+        for c in range(0, columns, block):
+            n = min(block, columns - c)
+            after = r * columns + c + block
+            fetch_share(addresses, steps, block, after, 0)
             if half:
                 widen(g32[r, c : c + n], g16[r, c : c + n], gb[:n])
                 widen(d32[r, c : c + n], d16[r, c : c + n], db[:n])
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
             else:
                 g, d, gx, dx = g32[r, c : c + n], d32[r, c : c + n], gf32[r, c : c + n], df32[r, c : c + n]
-            fetch_share(addresses, steps, after, 1)
+            fetch_share(addresses, steps, block, after, 1)
             moments(gx, dx, sums)
-            fetch_share(addresses, steps, after, 2)
+            fetch_share(addresses, steps, block, after, 2)
             kept = not np.isfinite(sums[p.EE] + sums[p.GG])
             if kept:
                 n = compact(gx, dx, g, d, gb, db, keep, counts, r * columns + c)
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
                 moments(gx, dx, sums)
-            fetch_share(addresses, steps, after, 3)
+            fetch_share(addresses, steps, block, after, 3)
             sums[p.AE], worst = absolute(gx, dx)
             if not np.isfinite(worst):
                 sums[p.AE], worst = absolute_wide(gx, dx)
-            fetch_share(addresses, steps, after, 4)
+            fetch_share(addresses, steps, block, after, 4)
             for column in range(p.MAX):
                 rows[r, column] += sums[column]
             rows[r, p.MAX] = max(rows[r, p.MAX], worst)
@@ -365,18 +371,18 @@ def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, 
                 furthest, least = distances16(gs, ds, codes)
             else:
                 furthest, least = distances32(g, d, codes)
-            fetch_share(addresses, steps, after, 5)
+            fetch_share(addresses, steps, block, after, 5)
             if least == 0:
                 counts[p.ZEROS] += zeros(g, d)
             counts[p.ULP_MAX] = max(counts[p.ULP_MAX], np.int64(furthest))
             words = slice_bits(codes[:n], planes[:, filled:])
-            fetch_share(addresses, steps, after, 6)
+            fetch_share(addresses, steps, block, after, 6)
             count_rest(codes[:n], words, furthest, ulps)
             filled += words
             if filled + BLOCK // 64 > WORDS:
                 count(planes, filled, half, ulps)
                 filled = 0
-            fetch_share(addresses, steps, after, 7)
+            fetch_share(addresses, steps, block, after, 7)
     count(planes, filled, half, ulps)
 
 
