@@ -12,6 +12,7 @@ from parity.gates.evidence import Check, GateResult, Gates
 
 GATES = {
     "stages": "every stage within its bounds, from the golden's input (local) and with errors travelling (chained)",
+    "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 
