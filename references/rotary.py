@@ -1,4 +1,4 @@
-"""The references' rotary embeddings by themselves, without weights: Hugging Face's for the target, ours for the drafter."""
+"""The references' rotary embeddings without weights: Hugging Face's for the target, our own for the drafter."""
 
 from __future__ import annotations
 

@@ -9,7 +9,16 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, published_configs, write_json
+from parity.cli.common import (
+    device_option,
+    golden_option,
+    json_option,
+    open_golden,
+    precision_option,
+    progress,
+    published_configs,
+    write_json,
+)
 
 
 @click.command()

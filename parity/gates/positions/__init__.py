@@ -9,10 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
-from parity.errors import NotOffered, ParityError
+from parity.errors import Inconclusive, NotOffered, ParityError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.positions.judge import Judged, RotationError, judge
+from parity.gates.positions.passes import SAME, cached_keys, first_wrong, misturned, plain_token
 from parity.gates.positions.refusals import STYLES, not_refused, restyled
 from parity.gates.positions.schedule import read_schedule
 from parity.seam import Rotary
@@ -22,17 +23,17 @@ SPREAD = 2048
 """Positions at which a second config, or another spelling of one, is looked at."""
 SHOWN = 4
 
-Case = tuple[str, Path, int | None]
-"""Side, checkpoint folder, and how many positions (None for all)."""
+Case = tuple[Path, int | None]
+"""Checkpoint folder, and how many positions (None for all)."""
 
 
 def checks(bench: Bench) -> Iterator[Check]:
-    """The published parameters, the golden's own pair, what must be refused, and whether the two schedules agree."""
+    """The rotation at every position, the passes, what must be refused, and whether the two schedules agree."""
     model = bench.golden.manifest.model
     own = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
-    for side, names in SIDES.items():
-        yield _attempt(f"{side}, published parameters", lambda: _long(bench, _published(bench, side, names)))
-    yield _attempt("the golden's pair", lambda: _long(bench, [(side, folder, None) for side, folder in own.items()]))
+    for side, folder in own.items():
+        yield _attempt(f"{side}, every position", lambda: _long(bench, side, _published(bench, side), folder))
+    yield _attempt("the passes of the golden's pair", lambda: _passes(bench, own))
     yield _attempt("wrong configs and positions refused", lambda: _refusals(bench, own))
     yield _attempt("schedules of the golden's pair", lambda: _compared(own))
 
@@ -52,26 +53,27 @@ def _rotary(bench: Bench) -> Rotary:
     return bench.rotate
 
 
-def _published(bench: Bench, side: str, names: Iterable[str]) -> list[Case]:
+def _published(bench: Bench, side: str) -> list[Case]:
     """Every position of the first published config of a side, some of the others."""
     if bench.configs is None:
         raise NotOffered("the published configs (fixtures/configs) are not installed")
-    return [(side, bench.configs / name, SPREAD if number else None) for number, name in enumerate(names)]
+    return [(bench.configs / name, SPREAD if number else None) for number, name in enumerate(SIDES[side])]
 
 
-def _long(bench: Bench, cases: Iterable[Case]) -> tuple[str, str, dict]:
-    """Every case as its config is spelt, then at some positions in both spellings."""
+def _long(bench: Bench, side: str, published: list[Case], own: Path) -> tuple[str, str, dict]:
+    """Published configs and the golden's own as they are spelt, then at some positions in both spellings."""
     rotate, found = _rotary(bench), []
     try:
-        for side, folder, some in cases:
+        for folder, some in [*published, (own, None)]:
             found.append(judge(rotate, folder, side, folder.name, bench.seed, some))
             found += _respelt(rotate, folder, side, bench.seed)
     except RotationError as error:
         return FAIL, f"{side} of {folder.name}: {error}", _figures(found)
     worst = max(found, key=lambda one: one.share)
     wrong = sum(one.share > 1 for one in found)
-    line = f"{wrong} of {len(found)} readings wrong; {worst}" if wrong else f"{len(found)} readings; {worst}"
-    return (FAIL if wrong else PASS), line, _figures(found)
+    if wrong:
+        return FAIL, f"{wrong} of {len(found)} readings wrong; {worst}", _figures(found)
+    return PASS, f"{len(found)} readings, at most {worst.share:.2g} of the float32 bound; {found[0]}", _figures(found)
 
 
 def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Judged]:
@@ -84,6 +86,24 @@ def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Jud
 
 def _figures(found: Iterable[Judged]) -> dict:
     return {"readings": [asdict(one) for one in found]}
+
+
+def _passes(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:
+    """The golden's pair itself: every row of its caches, after a prompt and some rounds."""
+    device, case = bench.device(), bench.golden.manifest.case
+    token = plain_token(case.prompts[0].ids, device.describe().eos)
+    try:
+        keys, prompt = cached_keys(device, token, case.k)
+    except ParityError:
+        raise
+    except Exception as error:
+        raise Inconclusive(f"{bench.device_name} failed: {type(error).__name__}: {error}") from error
+    schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
+    wrong = [line for side, one in keys.items() if (line := first_wrong(schedules[side], side, one, prompt))]
+    apart = {side: float(misturned(schedules[side], one).max()) for side, one in keys.items()}
+    rows = " and ".join(f"{len(one)} {side} rows" for side, one in keys.items())
+    line = f"{rows} turned by their positions, {prompt} in the prompt; keys at most {max(apart.values()):.1e} apart"
+    return (FAIL if wrong else PASS), "; ".join(wrong) or line, {"apart": apart, "bound": SAME}
 
 
 def _refusals(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:

@@ -24,9 +24,10 @@ FREQUENCY = 7
 """Roundings of U that a float32 angle can gather, relative: a power within 1 ULP (2 U), its reciprocal, the division
 by the factor, one product and the sum of the blend, the product with the position."""
 
-BLEND = 8
-"""Roundings of U in the blend's share, absolute: at most 6 in the wavelength, over low and high ends that lie apart,
-and 2 in their quotient. The share moves the frequency by the distance of the two that it blends."""
+BLEND = 10
+"""Roundings of U that the blend's share can gather, absolute. llama3: 6 up to the turns in the original context, which
+are at most high / (high - low) = 4/3 of the share's range, and 2 in the difference and the quotient. YaRN stays below:
+ends of 8 and 17 pairs rounded, 9 pairs apart. The share moves the frequency by the distance of the two it blends."""
 
 
 def turn(frequencies: np.ndarray, positions: np.ndarray) -> np.ndarray:

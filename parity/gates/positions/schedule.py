@@ -87,6 +87,7 @@ class Schedule:
         extension = ""
         if self.kind != "default":
             extension = f", x{self['factor']:g} over {self['original_max_position_embeddings']:g}"
+        extension += ", truncated" if self.kind == "yarn" and self["truncate"] else ""
         extension += f", concentration {self.concentration:.4f}" if self.concentration != 1 else ""
         return f"{self.kind} (theta {self.theta:g}{extension})"
 
@@ -132,7 +133,8 @@ def _rope(config: dict[str, Any], path: Path) -> dict[str, Any]:
             old = rope.pop("type", None)
             rope.setdefault("rope_type", old)
             outer = config.get("rope_theta")
-            if outer is not None and rope.setdefault("rope_theta", outer) != outer or old not in (None, rope["rope_type"]):
+            other_theta = outer is not None and rope.setdefault("rope_theta", outer) != outer
+            if other_theta or old not in (None, rope["rope_type"]):
                 raise UsageError(f"{path}: {key!r} contradicts itself or 'rope_theta'")
             stated.append(rope)
     if len(stated) == 2 and stated[0] != stated[1]:
@@ -144,5 +146,6 @@ def _number(rope: dict[str, Any], name: str, path: Path) -> float:
     value = rope.get(name)
     wrong = not isinstance(value, bool) if name in FLAGS else isinstance(value, bool)
     if wrong or not isinstance(value, int | float) or (name not in FLAGS and not 0 < value < float("inf")):
-        raise UsageError(f"{path}: {name!r} must be stated and be {'true or false' if name in FLAGS else 'a positive number'}, it is {value!r}")
+        kind = "true or false" if name in FLAGS else "a positive number"
+        raise UsageError(f"{path}: {name!r} must be {kind}, it is {value!r}")
     return value

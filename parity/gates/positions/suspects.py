@@ -13,8 +13,8 @@ from parity.gates.positions.schedule import DEFAULTS, Schedule
 
 SAMPLE = 4096
 EXPLAINED = 0.1
-"""Part of the wrong rotation's error that a named suspect may leave: the right suspect in another arithmetic leaves
-1 % and less, two different schedules leave most of it."""
+"""Part of the wrong rotation's error that a named suspect may leave. Over the published configs the right schedule
+leaves at most 0.1 %, in float32 angles too, and the next other one at least 20 %."""
 
 LLAMA31 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -85,7 +85,8 @@ def _schedules(schedule: Schedule, theta: float | None) -> Iterator[Schedule]:
         kinds.append(replace(schedule, kind="llama3", parameters=LLAMA31 | numbers))
         kinds.append(replace(schedule, parameters=numbers | {"truncate": not numbers["truncate"]}))
     if schedule.kind == "llama3":
-        kinds += [replace(schedule, kind="yarn", parameters=DEFAULTS | numbers | {"truncate": one}) for one in (True, False)]
+        for truncate in (True, False):
+            kinds.append(replace(schedule, kind="yarn", parameters=DEFAULTS | numbers | {"truncate": truncate}))
     yield from kinds
     if theta is not None and theta != schedule.theta:
         yield from (replace(one, theta=theta) for one in (schedule, *kinds))
