@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
-from parity.seam import Device
+from parity.seam import Device, Rotary
 
 ENGINES = ("numpy",)
 
@@ -53,7 +54,7 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
-    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    module, factory = _module(name)
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
@@ -74,6 +75,18 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
         return make(**fixed, precision=precision, **options)
 
     return build
+
+
+def rotary(name: str) -> Rotary | None:
+    """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
+    found = getattr(import_module(_module(name)[0]), "rotate", None)
+    return partial(found, engine=name) if name in ENGINES else found
+
+
+def _module(name: str) -> tuple[str, str]:
+    """Module and factory behind a device's name; no factory where the name has none."""
+    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    return module, factory
 
 
 def _takes(make: Callable[..., Device], option: str) -> bool:
