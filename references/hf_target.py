@@ -80,7 +80,7 @@ class HFTarget:
             layer.self_attn.parity_tap = tap
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H]."""
+        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with torch.no_grad():
             return self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits[0]
 
@@ -114,6 +114,7 @@ class HFTarget:
             layer.mlp.router.register_forward_hook(self._route(name))
             _replace(layer.mlp, self, f"{name}.ffn_out")
             _replace(layer, self, f"{name}.out")
+        body.norm.register_forward_pre_hook(self._keep_stream(len(body.layers)), with_kwargs=True)
         _replace(body.norm, self, "target.pre_head_hidden")
 
     def _keep_stream(self, number: int):
