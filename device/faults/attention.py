@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -98,36 +99,33 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, TARGET, _regrouped)
 
 
-@fault("attn-mask-one-ahead", "each row sees the key behind its own", OUT, seen="masks made with the wrong diagonal")
+@fault("attn-mask-one-ahead", "each row sees the key behind its own", OUT, sites=(*OUTS, *DRAFTED), seen="masks made with the wrong diagonal")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.step:visible", lambda clean: lambda positions, keys, window: clean(positions + 1, keys, window and window + 1))
 
 
-@fault("attn-mask-strict", "a row does not see itself", OUT, seen="masks made with the wrong diagonal")
+@fault("attn-mask-strict", "a row does not see itself", OUT, sites=(*OUTS, *DRAFTED), seen="masks made with the wrong diagonal")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.step:visible", lambda clean: lambda positions, keys, window: clean(positions - 1, keys, window and window - 1))
 
 
-@fault("attn-softmax-bf16-sum", "softmax weights added one by one in bfloat16", OUT, seen="eager NumPy on ml_dtypes arrays")
+@fault("attn-softmax-bf16-sum", "softmax weights added one by one in bfloat16", OUT, sites=(*OUTS, *DRAFTED), precision="float32", seen="eager NumPy on ml_dtypes arrays")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.attention:softmax", _eager)
 
 
 @fault("attn-cache-fp8", "keys and values cached in float8", OUT, sites=(*OUTS, "kv.target.*"), seen="a quantised cache nobody asked for")
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
-        engine = pipeline.target.engine
+    engine = pipeline.target.engine
 
+    def make(clean: Any) -> SimpleNamespace:
         def write(cache: Any, rows: Any, slots: Any) -> None:
-            if cache.shape[2:] == _pair(pipeline.target):
-                coarse = engine.host(rows).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
-                rows = engine.array(coarse, rows.dtype)
-            clean(cache, rows, slots)
+            coarse = engine.host(rows).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            clean.write(cache, engine.array(coarse, rows.dtype), slots)
 
-        return write
+        return SimpleNamespace(write=write)
 
-    instead_of_write = "kernels.target_layer:cache"
-    during(pipeline, instead_of_write, lambda clean: type("cache", (), {"write": staticmethod(make(clean.write))}))
+    during(pipeline, "kernels.target_layer:cache", make)
 
 
 @drafter("attn-drafter-gqa-layout", "query head h reads kv head h mod G, not h div (N / G)", DRAFT, seen="NeMo-RL #2802")
@@ -149,10 +147,10 @@ def _(pipeline: Pipeline) -> None:
 @drafter("attn-drafter-masked-bidirectional", "masked rows see each other in both directions", DRAFT, round=1, seen="cross-depth masks of P-EAGLE's training")
 def _(pipeline: Pipeline) -> None:
     def change(rows: Any, clean: Any, distance: Any) -> Any:
-        pass_only = clean.shape[-1] - 1 >= 0 and rows.count <= 2 * pipeline.k
-        last = int(rows.positions[0, rows.count - 1])
-        inside = distance >= pipeline.drafter.engine.array(rows.positions - last)[:, :, None]
-        return inside if pass_only else clean
+        if rows.width != 2 * pipeline.k:
+            return clean
+        behind = rows.positions - int(rows.positions[0, rows.count - 1])
+        return distance >= pipeline.drafter.engine.array(behind)[:, :, None]
 
     _seen(pipeline.drafter, change)
 
@@ -164,11 +162,6 @@ def _(pipeline: Pipeline) -> None:
         return np.logical_and(clean, distance <= pipeline.drafter.engine.array(rows.positions - first)[:, :, None])
 
     _seen(pipeline.drafter, change)
-
-
-def _pair(model: Model) -> tuple[int, int]:
-    attention = model.config.attention
-    return attention.kv_heads, attention.head_dim
 
 
 def _windows(pipeline: Pipeline, change: Callable[[int, int | None], int | None]) -> None:

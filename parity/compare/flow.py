@@ -10,7 +10,8 @@ from parity.stages import Named, inputs
 
 GROWTH = 1.5
 """A stage whose excess over its bound is at most this multiple of its inputs' excess inherits it: one
-stage's own rounding moves the ratio by less (the bound that separates pass from warn, in x noise)."""
+stage's own rounding moves the ratio by less (the bound that separates pass from warn, in x noise). Behind an
+input that fails there is no such limit: an error with a direction grows where rounding does not."""
 
 OVER_PRECISE = 0.25
 """Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
@@ -20,8 +21,9 @@ another precision than it says, or it was handed the answer."""
 def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
     """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
 
-    A step persists in a stage that is computed from this one, a spike does not. In a local comparison
-    nothing is inherited.
+    A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
+    its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
+    choice made from scores beyond their bounds is theirs. In a local comparison nothing is inherited.
     """
     by_name = {result.stage: result for result in results}
     consumers: dict[str, list[str]] = {}
@@ -38,8 +40,10 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
         return ("own",)
     sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
     inherited = max((excess(source) for source in sources), default=0.0)
-    if inherited > 1.0 and excess(result) <= GROWTH * inherited:
+    if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
+    if any(source.verdict == FAIL for source in sources):
+        return ("inherited", "grown")
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return ("own", "step" if persists else "spike")
 
