@@ -42,10 +42,14 @@ def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, 
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     report = compare_dumps(golden, made, stages, policy, strict)
     slices = break_down(golden, made, report, per, worst) if per else {}
-    plain = {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
-    write_json(json_file, report.to_dict() | {"per": per, "slices": plain})
+    write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
+
+
+def _plain(slices):
+    """Slices as plain data."""
+    return {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
 
 
 def break_down(golden, run, report, per, worst):

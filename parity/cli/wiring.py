@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
@@ -53,6 +55,8 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
     try:
         make = getattr(import_module(module), factory)
     except (ImportError, AttributeError) as error:
@@ -74,6 +78,15 @@ def _takes(make: Callable[..., Device], option: str) -> bool:
     """Whether a factory has this parameter, by name or among its keywords."""
     parameters = signature(make).parameters
     return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+
+
+def counterfactuals(golden: Dump, threads: int) -> tuple[Any, Sequence[Any]]:
+    """The references under hypotheses, on a golden's checkpoints, and the hypotheses there are."""
+    references(threads)
+    module = import_module("references.counterfactual")
+    target, drafter = _same_checkpoints(golden, golden.manifest.model)
+    known = import_module("references.hypotheses").HYPOTHESES
+    return module.Counterfactuals(target, drafter, golden.manifest.case.k), known
 
 
 def clean_devices() -> tuple[str, ...]:

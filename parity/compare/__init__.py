@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
@@ -125,10 +126,27 @@ def _generation(golden: Dump, run: Dump) -> list[Finding]:
         return []
     pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
     return [
-        Finding("generation", "accept.emitted", number, 0, f"prompt {true.id}: the free run emits other tokens or counts")
+        Finding(
+            "generation",
+            "accept.emitted",
+            number,
+            _parting(true.generation, seen.generation),
+            f"prompt {true.id}: the free run emits other tokens or counts",
+        )
         for number, (true, seen) in enumerate(pairs)
         if true.generation != seen.generation
     ]
+
+
+def _parting(true: Generation, seen: Generation | None) -> int:
+    """The first round in which a free run emits other tokens, or another number of them; 0 for the first token."""
+    if seen is None:
+        return 0
+    ends = list(accumulate((1, *true.acceptance_length))), list(accumulate((1, *seen.acceptance_length)))
+    for round_, (mine, theirs) in enumerate(zip(*ends, strict=False)):
+        if mine != theirs or true.emitted[:mine] != seen.emitted[:theirs]:
+            return round_
+    return min(map(len, ends)) - 1
 
 
 def _acceptance(golden: Dump, run: Dump) -> Acceptance:
