@@ -1,4 +1,4 @@
-"""Whose error it is: a stage's own only if it grows from its inputs to its output."""
+"""Whose error it is: a stage's own only if nothing that it is computed from is beyond its bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from parity.compare.report import FAIL, WARN, StageResult
 from parity.stages import Named, inputs
 
 GROWTH = 1.5
-"""A stage whose excess over its bound is at most this multiple of its inputs' excess inherits it: one
-stage's own rounding moves the ratio by less (the bound that separates pass from warn, in x noise). Behind an
-input that fails there is no such limit: an error with a direction grows where rounding does not."""
+"""An inherited excess over the bound that is more than this multiple of the inputs' has `grown`: one stage's
+own rounding moves the ratio by less (the bound that separates pass from warn, in x noise). An error with a
+direction may grow where rounding does not, so growth alone accuses nobody."""
 
 OVER_PRECISE = 0.25
 """Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
@@ -42,10 +42,20 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
-    if any(source.verdict == FAIL for source in sources):
+    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in _behind(result.stage, names) if name in by_name):
         return ("inherited", "grown")
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return ("own", "step" if persists else "spike")
+
+
+def _behind(stage: str, names: Mapping[str, Named]) -> set[str]:
+    """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
+    found, left = set(), [stage]
+    while left:
+        sources = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
+        left += [name for name in sources if name not in found]
+        found.update(sources)
+    return found
 
 
 def excess(result: StageResult) -> float:
