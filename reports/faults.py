@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from parity.faults import Fault, Outcome, Seen
@@ -14,7 +13,8 @@ from reports.terminal import STYLE
 
 HEAD = """# Planted faults
 
-Defects that real implementations had, each planted alone in the device from outside its kernels (`device/faults/`).
+Defects that real implementations had, and variations of them that a port can have, each planted alone in the device from
+outside its kernels (`device/faults/`).
 `parity faults run --all` plants one after the other: a gate must turn red, a local comparison must name the stage, and a
 chained one must say where the fault first shows and mark everything behind it as inherited. A fault that ends in a
 crash or an inconclusive verdict is not caught. `--device device.faults:ID`, hyphens as underscores, is the
@@ -22,7 +22,8 @@ device with that fault, for every command. Printed by `parity faults list --mark
 
 *First stage* is that of a local comparison, with its round where the golden does not decide it; *text* says whether
 the emitted tokens stay the same (up to ties) or may change: where they stay, token equality sees nothing.
-*float32* marks what is planted in a float32 device because bfloat16's noise is as large. Shards and ranks
+*Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
+comes by the defect. *float32* marks what is planted in a float32 device because bfloat16's noise is as large. Shards and ranks
 are emulated on one device.
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "text", "seen in")
@@ -44,15 +45,12 @@ def cells(fault: Fault) -> tuple[str, ...]:
 
 def print_list(faults: Iterable[Fault], left_out: Mapping[str, str]) -> None:
     """One line a fault, then what is not planted and why."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    shown = [number for number, name in enumerate(COLUMNS) if name != "what is wrong"]
-    for number in shown:
-        table.add_column(COLUMNS[number], no_wrap=True)
-    rows = [cells(fault) for fault in faults]
-    for row in rows:
-        table.add_row(*(row[number] for number in shown))
+    rows = [[cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"] for fault in faults]
+    heads = [name for name in COLUMNS if name != "what is wrong"]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     out = console()
-    out.print(table)
+    for row in (heads, *rows):
+        out.print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), soft_wrap=True, highlight=False)
     out.print(f"{len(rows)} faults; not planted:", style="bold")
     for name, why in left_out.items():
         out.print(f"{name}: {why}", soft_wrap=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, norms, rope, taps
+from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, rope, taps
 from device.faults.planting import Fault
 from device.pipeline import Pipeline
 
@@ -17,6 +17,8 @@ _FAMILIES = (
     rope.drafter,
     attention.fault,
     attention.drafter,
+    masks.fault,
+    masks.drafter,
     experts.fault,
     norms.fault,
     taps.fault,
