@@ -12,6 +12,7 @@ from device.kernels import cache
 from device.kernels.rope import tables
 from device.kernels.step import Step, make_step
 from device.recorder import Recorder
+from device.rope_config import RopeConfig
 from device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
 from device.weights import Weights, convert
 
@@ -43,14 +44,19 @@ class Model:
         outer, layers = weights
         self.outer = convert(outer, self._place)
         self.layers = [convert(layer, self._place) for layer in layers]
-        # The tables stay in float32: bfloat16 angles would turn the far positions.
-        self._tables = tuple(engine.array(one) for one in tables(attention.rope, attention.head_dim, positions))
+        self.turn(attention.rope)
         self.clear()
 
     @property
     def trash(self) -> int:
         """The slot that padding rows write."""
         return self.positions
+
+    def turn(self, rope: RopeConfig) -> None:
+        """Rotate by this RoPE."""
+        # The tables stay in float32: bfloat16 angles would turn the far positions.
+        host = tables(rope, self._attention.head_dim, self.positions)
+        self.tables = tuple(self.engine.array(one) for one in host)
 
     def clear(self) -> None:
         """Start a new sequence: all cache rows zero."""
@@ -84,7 +90,7 @@ class Model:
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array
-        return make_step(array(rows.positions), array(rows.slots), self._tables, span, self.windows)
+        return make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
 
     def _place(self, value: np.ndarray) -> Any:
         return self.engine.array(value, self.dtype)

@@ -109,6 +109,12 @@ def clean_devices() -> tuple[str, ...]:
     return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 
+def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
+    """The catalogue of planted faults by id, and the known faults that are not planted, each with the reason."""
+    module = import_module("device.faults")
+    return module.CATALOGUE, module.LEFT_OUT
+
+
 def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
     """The golden's checkpoints, once nothing behind it is found to have changed."""
     judging(golden)
