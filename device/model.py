@@ -13,9 +13,8 @@ from device.kernels.rope import tables
 from device.kernels.step import Step, make_step
 from device.recorder import Recorder
 from device.rope_config import RopeConfig
-from device.rows import SPAN_BUCKET, Rows, round_up
+from device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
 from device.weights import Weights, convert
-from parity.errors import UsageError
 
 
 class Model:
@@ -88,14 +87,10 @@ class Model:
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
         span = min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket))
-        self._refuse_outside(rows)
+        refuse_outside(self.side, "position", rows.positions, self.positions)
+        refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array
         return make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
-
-    def _refuse_outside(self, rows: Rows) -> None:
-        for name, values, end in (("position", rows.positions, self.positions), ("slot", rows.slots, self.trash + 1)):
-            if values.min() < 0 or values.max() >= end:
-                raise UsageError(f"{self.side}: a {name} lies outside the {self.positions} rows of the cache.")
 
     def _place(self, value: np.ndarray) -> Any:
         return self.engine.array(value, self.dtype)

@@ -17,6 +17,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 from parity.errors import UsageError
 from references.capture import TorchTap, ignore
 from references.checkpoint import check_target, read_config
+from references.rope import read_rope
 
 ATTENTION = "eager_with_tapped_queries"
 
@@ -62,7 +63,7 @@ class HFTarget:
     """The target over one sequence: rows in, logits and residual streams out."""
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
-        read_config(Path(checkpoint), "GptOssForCausalLM")
+        read_rope(read_config(Path(checkpoint), "GptOssForCausalLM"))
         check_target(Path(checkpoint))
         self.model = _load(Path(checkpoint), dtype)
         self.config = self.model.config

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from references.checkpoint import read_state
 from references.peagle_config import PEagleConfig
-from references.rope import rotate, schedule
+from references.rope import rotate, schedule, tables
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
 
@@ -203,9 +203,8 @@ class PEagle(nn.Module):
         return self.fc(taps)
 
     def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin [B, W, 1, D/2] in float32; angles in float64, so long positions stay exact."""
-        angle = positions[:, :, None, None].double() * self.frequencies
-        return (angle.cos() * self.rope_scale).float(), (angle.sin() * self.rope_scale).float()
+        """cos and sin [B, W, 1, D/2] in float32."""
+        return tables(positions, self.frequencies, self.rope_scale)
 
     def trunk(self, input_ids, hidden, positions, mask, cache=None, tap=lambda layer: untapped) -> torch.Tensor:
         """Rows to the residual stream after the last layer.

@@ -19,7 +19,7 @@ accept = Family("accept", round=1)
 report = Family("report", round=1, same_text=True)
 
 
-@verify("verify-not-batch-invariant", "a verify pass of several rows takes its head in float8, a single row in bfloat16", "verify.logits", seen="tokenspeed #904, TRT-LLM #9208")
+@verify("verify-not-batch-invariant", "a verify pass of several rows takes its head in float8, a single row in bfloat16", "verify.logits", chained_round=None, seen="tokenspeed #904, TRT-LLM #9208")
 def _(pipeline: Pipeline) -> None:
     target = pipeline.target
 
@@ -61,7 +61,7 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline, "_target_pass", make)
 
 
-@verify("verify-tie-rule", "argmax over ranks lets the last equal value win", gate="decisions", round=None, seen="lattice #280")
+@verify("verify-tie-rule", "argmax over ranks lets the last equal value win", gate="verify", round=None, seen="lattice #280")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:greedy", lambda clean: lambda logits: clean(logits[..., ::-1]) * -1 + (logits.shape[-1] - 1))
 

@@ -80,12 +80,12 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, LAYER + "_mlp", make)
 
 
-@fault("drafter-eps", "norm eps of 1e-2 where 1e-5 is meant", ATTENTION, sites=("drafter.*",), seen="configs whose eps key is not read")
+@fault("drafter-eps", "norm eps of 1e-2 where 1e-5 is meant", ATTENTION, sites=("drafter.*", "kv.drafter.0.*"), seen="configs whose eps key is not read")
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(pipeline.drafter.config, eps=1e-2)
 
 
-@fault("drafter-layer-skipped", "the last layer not run", "drafter.layers.3.attn_out", sites=("drafter.layers.3.*", "kv.drafter.3.*"), seen="num_hidden_layers read from another config")
+@fault("drafter-layer-skipped", "the last layer not run", "drafter.layers.3.attn_out", sites=("drafter.layers.3.*", "kv.drafter.3.*", HIDDEN), seen="num_hidden_layers read from another config")
 def _(pipeline: Pipeline) -> None:
     last = pipeline.drafter.layers[-1]
     during(pipeline, "drafter:plain_layer", lambda clean: lambda x, step, weights, *rest: x if weights is last else clean(x, step, weights, *rest))

@@ -12,7 +12,8 @@ from device.faults.planting import Family, instead
 from device.pipeline import Pipeline
 
 IDS, TAPS, POSITIONS = "drafter.input_ids", "drafter.taps", "drafter.positions"
-CHUNK = 16
+CHUNK = 4
+"""Prompt tokens a chunk: few, so that some chunk ends before a token that the target does not foresee."""
 fault = Family("inputs", same_text=True)
 
 
@@ -27,16 +28,16 @@ def _(pipeline: Pipeline) -> None:
     predicted: list[np.ndarray] = []
 
     def make(clean: Callable) -> Callable:
-        def target_pass(*arguments: Any) -> np.ndarray:
+        def choose(*arguments: Any) -> np.ndarray:
             predicted[:] = [clean(*arguments)]
             return predicted[0]
 
-        return target_pass
+        return choose
 
     def ends(ids: np.ndarray) -> np.ndarray:
         return np.where(np.arange(len(ids)) % CHUNK == CHUNK - 1, predicted[0][: len(ids)], ids)
 
-    instead(pipeline, "_target_pass", make)
+    instead(pipeline.target, "choose", make)
     _prefill_ids(pipeline, ends)
 
 
@@ -111,13 +112,13 @@ def _prompts(pipeline: Pipeline) -> list[np.ndarray]:
     seen: list[np.ndarray] = []
 
     def make(clean: Callable) -> Callable:
-        def start(prompt: np.ndarray, *rest: Any) -> int:
-            seen[:] = [prompt]
+        def prefill(prompt: Any, *rest: Any) -> int:
+            seen[:] = [np.asarray(prompt)]
             return clean(prompt, *rest)
 
-        return start
+        return prefill
 
-    instead(pipeline, "_start", make)
+    instead(pipeline, "prefill", make)
     return seen
 
 

@@ -96,6 +96,11 @@ def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "embed", _random)
 
 
+@fault("load-embed-target", "drafter embedding overwritten by the target's", "drafter.layers.0.attn_out", sites=("drafter.layers.0.attn_out", "kv.drafter.0.*"), same_text=True, seen="vLLM #27737")
+def _(pipeline: Pipeline) -> None:
+    pipeline.drafter.outer["embed"] = pipeline.target.outer["embed"]
+
+
 @fault("load-fc-chunks", "fc's input chunks in another order than the taps", "drafter.fc_out", same_text=True, seen="class of vLLM's sorted aux ids")
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "fc", lambda weight: np.roll(weight.reshape(3, -1, weight.shape[1]), 1, axis=0).reshape(weight.shape))

@@ -28,11 +28,13 @@ class Fault:
         what: the defect, one sentence.
         stage: where a local comparison first shows it, a full stage name; empty where no comparison can.
         chained: the same for a chained comparison.
-        round: of the first showing; None where the golden decides.
+        round: of the first showing in a local comparison; None where the golden decides.
+        chained_round: the same in a chained one.
         sites: globs of the stages that are wrong by themselves; what else fails in a chained run inherited it.
-        gate: the gate that must turn red.
+        gate: the gate that must turn red; empty where none can yet.
         same_text: whether the emitted tokens stay what they were, up to ties.
         seen: repository and issue it was met in.
+        precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
         plant: puts it into a pipeline.
     """
 
@@ -42,10 +44,12 @@ class Fault:
     stage: str
     chained: str
     round: int | None
+    chained_round: int | None
     sites: tuple[str, ...]
     gate: str
     same_text: bool
     seen: str
+    precision: str
     plant: Callable[[Pipeline], None]
 
     @property
@@ -70,8 +74,9 @@ class Family:
 
     def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable:
         """Enter the decorated function, which changes a pipeline, as a fault."""
-        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, seen="")
+        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16")
         details = defaults | self.common | details
+        details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
             self.faults.append(Fault(id=id, family=self.name, what=what, stage=stage, plant=plant, **details))

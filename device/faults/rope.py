@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from device.faults.planting import Family, during, instead
+from device.kernels.rope import frequencies
 from device.model import Model
 from device.pipeline import Pipeline
 from device.rope_config import RopeConfig
@@ -83,7 +84,7 @@ def _(pipeline: Pipeline) -> None:
     _rows(pipeline.target, lambda table: np.concatenate([table[:last], np.repeat(table[last:last + 1], len(table) - last, 0)]))
 
 
-@fault("rope-table-bf16", "cos and sin rounded to bfloat16 before use", Q, seen="NKIPy's example")
+@fault("rope-table-bf16", "cos and sin rounded to bfloat16 before use", Q, precision="float32", seen="NKIPy's example")
 def _(pipeline: Pipeline) -> None:
     _rows(pipeline.target, lambda table: table.astype(ml_dtypes.bfloat16).astype(np.float32))
 
@@ -94,8 +95,6 @@ def _(pipeline: Pipeline) -> None:
         return x.astype(ml_dtypes.bfloat16).astype(np.float64)
 
     target = pipeline.target
-    from device.kernels.rope import frequencies
-
     attention = target.config.attention
     angles = rounded(np.arange(target.positions)[:, None] * rounded(frequencies(attention.rope, attention.head_dim)))
     waves = ((wave(angles) * attention.rope.magnitude).astype(np.float32) for wave in (np.cos, np.sin))
@@ -117,7 +116,7 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTER, _interleaved)
 
 
-@drafter("rope-drafter-position-plus-one", "every row rotated by its position plus one: attention cannot tell, the cache can", "kv.drafter.0.k", sites=DRAFTED[1:], seen="class of SGLang #25015")
+@drafter("rope-drafter-position-plus-one", "every row rotated by its position plus one: attention cannot tell, the cache can", "kv.drafter.0.k", seen="class of SGLang #25015")
 def _(pipeline: Pipeline) -> None:
     _rows(pipeline.drafter, lambda table: np.concatenate([table[1:], table[-1:]]))
 

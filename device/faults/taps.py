@@ -82,32 +82,29 @@ def _(pipeline: Pipeline) -> None:
 
 @fault("tap-stale", "taps of the round before", TAPS, round=2, seen="class of SGLang #25015")
 def _(pipeline: Pipeline) -> None:
-    kept: list[Any] = []
+    kept: list[tuple[Any, int]] = []
 
     def make(clean: Callable) -> Callable:
-        def verify(*arguments: Any) -> np.ndarray:
-            kept[:] = [pipeline._taps]
-            tokens = clean(*arguments)
-            pipeline._taps = kept[0]
-            return tokens
+        def forward(taps: Any, first: int, committed: np.ndarray, masked: int, *rest: Any) -> Any:
+            stale = kept[0] if masked and kept else (taps, first)
+            kept[:] = [(taps, first)] if masked else []
+            return clean(*stale, committed, masked, *rest)
 
-        return verify
+        return forward
 
-    instead(pipeline, "verify", make)
+    instead(pipeline.drafter, "forward", make)
 
 
 @fault("tap-rejected-rows", "taps of the last verify rows, not of the accepted ones", TAPS, round=None, seen="class of NKIPy PR 63")
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
-        def draft(*arguments: Any) -> np.ndarray:
-            taps, first = pipeline._taps
-            late = taps.shape[1] - len(pipeline._emitted) if taps.shape[1] <= pipeline.k + 1 else first
-            pipeline._taps = taps, late
-            return clean(*arguments)
+        def forward(taps: Any, first: int, committed: np.ndarray, *rest: Any) -> Any:
+            rows = taps.shape[1]
+            return clean(taps, rows - len(committed) if rows <= pipeline.k + 1 else first, committed, *rest)
 
-        return draft
+        return forward
 
-    instead(pipeline, "draft", make)
+    instead(pipeline.drafter, "forward", make)
 
 
 @fault("fuse-mask-hidden-zero", "mask_hidden missing from the checkpoint: zeros", FUSED, round=1, seen="NeMo Automodel #2376")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
-from parity.seam import Device
+from parity.seam import Device, Rotary
 
 ENGINES = ("numpy",)
 
@@ -53,7 +54,7 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
-    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    module, factory = _module(name)
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
@@ -76,6 +77,18 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     return build
 
 
+def rotary(name: str) -> Rotary | None:
+    """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
+    found = getattr(import_module(_module(name)[0]), "rotate", None)
+    return partial(found, engine=name) if name in ENGINES else found
+
+
+def _module(name: str) -> tuple[str, str]:
+    """Module and factory behind a device's name; no factory where the name has none."""
+    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    return module, factory
+
+
 def _takes(make: Callable[..., Device], option: str) -> bool:
     """Whether a factory has this parameter, by name or among its keywords."""
     parameters = signature(make).parameters
@@ -94,6 +107,12 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
 def clean_devices() -> tuple[str, ...]:
     """Names of the devices that ship to be clean: every engine, and every variant of `device.variants`."""
     return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+
+
+def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
+    """The catalogue of planted faults by id, and the known faults that are not planted, each with the reason."""
+    module = import_module("device.faults")
+    return module.CATALOGUE, module.LEFT_OUT
 
 
 def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:

@@ -168,14 +168,20 @@ def _counts(generations: Sequence[Generation]) -> Counts:
 
 
 def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
-    """The earliest failure: by round, then along the dataflow, then by prompt."""
+    """The earliest failure: by round, then along the dataflow, then by prompt.
+
+    What a device emitted by itself has no place among the rounds: it is named only where nothing else failed.
+    """
     places = [result.first for result in results if result.verdict == FAIL and result.first is not None]
-    places += [
-        Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)
-        for found in findings
-        if found.stage in golden.declared
-    ]
+    known = [found for found in findings if found.stage in golden.declared]
+    places += [_place(golden, found) for found in known if found.kind != "generation"]
     rank = order(golden)
     return min(
-        places, key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt), default=None
+        places or [_place(golden, found) for found in known],
+        key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt),
+        default=None,
     )
+
+
+def _place(golden: Dump, found: Finding) -> Place:
+    return Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)

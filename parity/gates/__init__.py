@@ -15,6 +15,7 @@ GATES = {
     "stages": "every stage within its bounds, from the golden's input (local) and with errors travelling (chained)",
     "taps": "every tap is, bit for bit, the target's residual stream its name says, one position before its token",
     "decisions": "every logits row: same choice, tie, noise or bug; the lowest id wins a tie",
+    "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 

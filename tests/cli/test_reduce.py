@@ -10,7 +10,7 @@ WINDOW = 32
 
 def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, small_golden, tmp_path):
     out, file = tmp_path / "reduced", tmp_path / "reduced.json"
-    device = ("--device", "tests.faults.broken:window_off")
+    device = ("--device", "device.faults:attn_window_missing_once")
     found = parity("reduce", "--golden", small_golden.folder, *device, "--out", out, "--json", file)
     assert found.code == 1, found
     case = json.loads(file.read_text())
