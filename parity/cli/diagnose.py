@@ -45,7 +45,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     """The diagnosis of a run, or of a device run now; None where nothing is red."""
     from parity.cli.wiring import counterfactuals, device, judging
     from parity.diagnose import diagnose
-    from parity.diagnose.evidence import red_device, red_run
+    from parity.diagnose.evidence import Redrive, red_device, red_run
     from parity.diagnose.trials import Trials
     from parity.policy import read_policy
 
@@ -54,13 +54,16 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
         judging(golden)
         red = red_run(golden, run, bounds)
     else:
+        live = device(device_name, golden, precision)
         with progress(f"diagnose {device_name}") as bar:
-            red = red_device(golden, device(device_name, golden, precision), bounds, folder, bar)
+            red = red_device(golden, live, bounds, folder, bar)
     if red is None:
         return None
     reference, hypotheses = counterfactuals(golden, threads)
-    prompt = red.prompt if run is not None else 0
-    found = diagnose(Trials(red.golden, red.run, prompt, bounds, reference), hypotheses, red.first)
+    trials = Trials(red.golden, red.run, red.prompt if run is not None else 0, bounds, reference)
+    if run is None:
+        trials.drive = Redrive(live, red.run.manifest.case.mode, folder)
+    found = diagnose(trials, hypotheses, red.first)
     return found if run is not None else _renumbered(found, red.prompt)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from parity.compare.report import Place
@@ -17,6 +18,9 @@ CAUSES = 6
 
 CONFIRMED = 5
 """Satisfying trials that get a full trial over every stage."""
+
+CASE = "target.embed"
+"""A device whose rows differ in number here ran another prompt."""
 
 MOST = 0.95
 """A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
@@ -87,6 +91,10 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
         left = peel.full(found)
         known = (*known, *found.assumed)
         causes += _causes(found, left, red[0], made)
+        if red[0].stage == CASE and red[0].error == inf and trials.drive is not None:
+            trials = trials.rebased(known)
+            rounds = min(first.round + AHEAD, trials.rounds)
+            start = left = trials.residuals((), rounds)
     golden, run = trials.cut(rounds)
     return Diagnosis(
         _mode(trials),

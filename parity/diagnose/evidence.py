@@ -33,6 +33,22 @@ class Red:
         return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
 
 
+@dataclass
+class Redrive:
+    """Runs a device over another golden of a prompt, in the mode it went red in."""
+
+    device: Device
+    mode: Mode
+    folder: Path
+    count: int = 0
+
+    def __call__(self, golden: Dump) -> Dump:
+        """The run."""
+        self.count += 1
+        out = self.folder / f"again-{self.count}"
+        return Dump(run_device(RunRequest(self.device, golden, self.mode, (), out)))
+
+
 def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | None:
     """The first failing place of a run that was made already."""
     report = compare(golden, run, policy)

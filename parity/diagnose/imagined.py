@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.rows import FLOOR
-from parity.golden.manifest import TensorRow, Variant, key
+from parity.golden.manifest import Generation, TensorRow, Variant, key
 from parity.golden.store import Dump
 from parity.trace import Tensors
 
@@ -35,6 +35,13 @@ class Imagined(Dump):
                 self.parts[variant, 0, round_, stage] = [row]
         self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
 
+    def emitting(self, generation: Generation) -> Imagined:
+        """The same view of a prompt that emits something else."""
+        case = self.manifest.case
+        prompt = case.prompts[0].model_copy(update={"generation": generation})
+        self.manifest = self.manifest.model_copy(update={"case": case.model_copy(update={"prompts": (prompt,)})})
+        return self
+
     def _row(self, variant: Variant, round_: int, stage: str, value: np.ndarray) -> TensorRow:
         return TensorRow(
             key=key(0, round_, stage),
@@ -57,5 +64,7 @@ class Imagined(Dump):
         true, floor = (self.golden.contents(one, prompt, round_, stage) for one in ("float32", self.floor))
         if true is None or floor is None:
             return None
-        noise = floor.astype(np.float32) - true
-        return value + np.resize(noise, value.shape) if noise.size else value
+        noise = np.resize(floor.astype(np.float32) - true, value.shape) if true.size else np.zeros_like(value)
+        zero = ~value.any(axis=tuple(range(1, value.ndim)))
+        noise[zero] = 0.0  # rounding costs a row of zeros nothing
+        return value + noise

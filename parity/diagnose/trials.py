@@ -11,12 +11,12 @@ import numpy as np
 from parity.diagnose.explain import Residual, residuals
 from parity.diagnose.imagined import Imagined
 from parity.errors import ParityError
-from parity.golden.manifest import Variant
+from parity.golden.manifest import Generation, Variant
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
 from parity.stages import matches
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Tensors, Trace
 
 Assumption = tuple[Any, Any]
 """A hypothesis and the value of its parameter."""
@@ -25,7 +25,7 @@ Assumption = tuple[Any, Any]
 class Reference(Protocol):
     """The references under any set of hypotheses; `references.counterfactual` is the one that ships."""
 
-    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int) -> Any:
+    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int | None) -> Any:
         """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
 
@@ -64,6 +64,7 @@ class Trials:
         prompt: which prompt to look at.
         policy: the bounds that say when a residual is noise.
         reference: makes what runs the counterfactuals, in a precision; made once for each.
+        drive: runs the device over another golden of this prompt; None where there is only its run.
     """
 
     golden: Dump
@@ -71,6 +72,7 @@ class Trials:
     prompt: int
     policy: Policy
     reference: Callable[[str], Reference]
+    drive: Callable[[Dump], Dump] | None = None
     count: int = 0
     _references: dict[str, Reference] = field(default_factory=dict)
     _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
@@ -108,6 +110,28 @@ class Trials:
         view = self._imagined(golden, assumed, last, stages, own_floor) if assumed else golden
         return residuals(view, run, self.policy, stages)
 
+    def rebased(self, known: Sequence[Assumption]) -> Trials:
+        """The device run anew, held to what the references say under the known causes.
+
+        A device that feeds itself another prompt follows none of the golden's tensors; these it follows.
+        """
+        golden, _ = self.cut(self.rounds)
+        truth = Trace(golden.declared)
+        result = self._run("float32", known, golden, truth, None)
+        mode = self.run.manifest.case.mode
+        rough = ForcingTrace(golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), mode)
+        self._run("bfloat16", known, golden, rough, None)
+        emitted = Generation(
+            emitted=result.emitted,
+            acceptance_length=result.acceptance_length,
+            accepted_drafts=result.accepted_drafts,
+            finish=result.finish,
+        )
+        view = Imagined(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
+        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, self.count)
+        again._references = self._references
+        return again
+
     def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
         """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
         golden, run = self.cut(rounds)
@@ -126,11 +150,7 @@ class Trials:
     def _tensors(
         self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages, precision: str = "float32"
     ) -> Tensors:
-        self.count += 1
-        if precision not in self._references:
-            self._references[precision] = self.reference(precision)
-        case = golden.manifest.case
-        rounds = len(case.prompts[0].generation.acceptance_length)
+        rounds = len(golden.manifest.case.prompts[0].generation.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
         recorder = _Until(
             golden.declared,
@@ -140,13 +160,21 @@ class Trials:
             last=(rounds, last) if last else None,
         )
         try:
-            self._references[precision].run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
+            self._run(precision, assumed, golden, recorder, rounds)
         except _Enough:
             pass
         found = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
         if not all(np.isfinite(value.astype(np.float32)).all() for value in found.values()):
             raise _Overflow
         return found
+
+
+    def _run(self, precision: str, assumed, golden: Dump, recorder: Trace, rounds: int | None) -> Any:
+        self.count += 1
+        if precision not in self._references:
+            self._references[precision] = self.reference(precision)
+        case = golden.manifest.case
+        return self._references[precision].run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
 
 
 def _contents(dump: Dump, variant: Variant) -> Tensors:
