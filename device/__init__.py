@@ -22,6 +22,7 @@ def load(
     precision: str = "bfloat16",
     engine: str = "numpy",
     max_positions: int | None = None,
+    batch: int = 1,
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -32,6 +33,7 @@ def load(
         precision: `bfloat16` or `float32`, of weights and activations.
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
+        batch: B, copies of the sequence that run together; the first one is shown.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -40,6 +42,14 @@ def load(
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
     from device.assembly import assemble
 
-    return assemble(Path(target), Path(drafter), k, precision, import_module(ENGINES[engine]), max_positions)
+    machine = import_module(ENGINES[engine])
+    if batch > 1:
+        from device.engines.reordered import Order
+        from device.engines.reordered import engine as with_lanes
+
+        machine = with_lanes(machine.NAME, Order(), batch)
+    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)

@@ -12,6 +12,9 @@ from parity.gates.evidence import Check, GateResult, Gates
 
 GATES = {
     "stages": "every stage within its bounds, from the golden's input (local) and with errors travelling (chained)",
+    "lossless": "speculation emits what plain greedy decoding of the same device emits, and accepts by the rule",
+    "verify": "a pass of K+1 rows gives what K+1 passes of one row give, in any batch and padding",
+    "acceptance": "acceptance against the reference on the same prompts, with an interval; counts that add up",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 
