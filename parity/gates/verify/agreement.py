@@ -12,10 +12,20 @@ from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, join
 from parity.decode import Decoded
 from parity.gates.noise import Noise
-from parity.gates.verify.walks import Pass
+from parity.gates.verify.walks import Case, Pass
 from parity.policy import Bound, read_policy
 
 LOGITS = "verify.logits"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One row of a pass: where it stands, without what it held."""
+
+    case: Case
+    first: int
+    row: int
+    drafts: int
 
 
 @dataclass
@@ -32,11 +42,11 @@ class Agreement:
     noise: Noise
     errors: list[float] = field(default_factory=list)
     largest: list[float] = field(default_factory=list)
-    places: list[tuple[Pass, int]] = field(default_factory=list)
+    places: list[Spot] = field(default_factory=list)
     equal: int = 0
     tokens: Counter = field(default_factory=Counter)
     experts: Counter = field(default_factory=Counter)
-    bug: tuple[Pass, int] | None = None
+    bug: Spot | None = None
 
     def add(self, found: Pass, plain: Decoded) -> None:
         """Compare the rows of one pass."""
@@ -50,7 +60,7 @@ class Agreement:
         size = np.maximum(np.sqrt((scores**2).mean(axis=1)), np.finfo(np.float32).tiny)
         self.errors += (np.sqrt((gap**2).mean(axis=1)) / size).tolist()
         self.largest += (np.abs(gap).max(axis=1) / size).tolist()
-        self.places += [(found, row) for row in range(found.rows)]
+        self.places += [_spot(found, row) for row in range(found.rows)]
         self._tokens(found, plain, mine.astype(np.float32))
         for name in plain.routed(0, 1).keys() & found.seen.keys():
             self._experts(name, found, plain)
@@ -77,7 +87,7 @@ class Agreement:
         verdicts = np.where(verdicts == SAME, SAME, BUG) if self.precision == "float32" else verdicts
         into.update(verdicts.tolist())
         if self.bug is None and BUG in verdicts:
-            self.bug = (found, int(np.flatnonzero(verdicts == BUG)[0]))
+            self.bug = _spot(found, int(np.flatnonzero(verdicts == BUG)[0]))
 
     @property
     def unit(self) -> str:
@@ -124,10 +134,14 @@ class Agreement:
 
     def worst(self) -> tuple[str, Place]:
         """Words and place of the first bug, or of the worst row."""
-        found, row = self.bug or self.places[int(np.argmax(self.errors))]
-        position = len(found.case.ids) + found.first + row
-        words = f"{found.case.name}, {found.drafts} drafts, row {row}, position {position}"
-        return words, Place(LOGITS, None, found.case.prompt, 1 + found.first, position)
+        spot = self.bug or self.places[int(np.argmax(self.errors))]
+        position = len(spot.case.ids) + spot.first + spot.row
+        words = f"{spot.case.name}, {spot.drafts} drafts, row {spot.row}, position {position}"
+        return words, Place(LOGITS, None, spot.case.prompt, 1 + spot.first, position)
+
+
+def _spot(found: Pass, row: int) -> Spot:
+    return Spot(found.case, found.first, row, found.drafts)
 
 
 def _against(value: float, bound: Bound) -> str:
