@@ -51,6 +51,16 @@ def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.nd
     return Choices(np.where(mine == theirs, SAME, verdict), regret)
 
 
+def ranked(scores: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two chosen columns [R] of `scores` [R, X] with the higher score first, where neither side is the truth.
+
+    `judge` of them is symmetric: a choice below the row's best is no tie, whichever side made it.
+    """
+    rows = np.arange(len(scores))
+    swap = scores[rows, other] > scores[rows, one]
+    return np.where(swap, other, one), np.where(swap, one, other)
+
+
 def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
     """Judge sets of experts [R, X] by the best expert dropped against the worst one taken instead.
 

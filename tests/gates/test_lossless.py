@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,11 @@ class Loud:
 )
 def test_a_divergence_is_explained_by_the_rows_own_scores(gap, flip, verdict):
     assert explain(*divergence(gap, flip), Loud()) == verdict
+
+
+def test_a_plain_choice_far_below_the_best_is_a_bug_too():
+    found, plain = divergence(5.0)
+    assert explain(replace(found, mine=found.theirs, theirs=found.mine), plain, Loud()) == BUG
 
 
 def test_in_float32_nothing_explains_a_divergence():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import device
+from parity.errors import NotOffered, UsageError
 from parity.gates import verify
 from parity.gates.noise import Noise
 from tests.gates import planted
@@ -67,8 +69,6 @@ def test_a_factory_without_a_batch_is_never_a_pass(small_golden, tmp_path):
     build = bench.build
 
     def alone(precision, **options):
-        from parity.errors import NotOffered
-
         if "batch" in options:
             raise NotOffered("--device mine: its factory takes no batch")
         return build(precision=precision, **options)
@@ -100,8 +100,6 @@ def test_a_k_that_the_device_refuses_is_said(small_golden, tmp_path):
     build = bench.build
 
     def small(precision, **options):
-        from parity.errors import UsageError
-
         if options["k"] > 4:
             raise UsageError("k: 5 drafts are more than this device takes.")
         return build(precision=precision, **options)
@@ -127,3 +125,9 @@ def test_the_last_equal_value_winning_fails_and_is_told_from_a_wrong_path(small_
 def test_a_device_deaf_to_the_tap_leaves_ties_unchecked(small_golden, tmp_path):
     found = verify.lowest_wins(planted.bench_of(small_golden, tmp_path, planted.deaf))
     assert found.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("batch", [0, True, "2"])
+def test_a_batch_that_is_no_number_of_sequences_is_refused(batch, tiny):
+    with pytest.raises(UsageError, match="is no number of sequences"):
+        device.load(tiny / "target", tiny / "drafter", 4, batch=batch)

@@ -49,7 +49,8 @@ def add_up(bench: Bench, device: Sequence[Generation], reference: Sequence[Gener
     line = f"device {mine.identity()}; reference {true.identity()}"
     good = not wrong and mine.adds_up and true.adds_up
     figures = {"device": mine.figures(), "reference": true.figures(), "contradictions": wrong}
-    return Check(COUNTS, PASS if good else FAIL, line + (f"; {len(wrong)} contradictions, first {wrong[0]}" if wrong else ""), figures)
+    line += f"; {len(wrong)} contradictions, first {wrong[0]}" if wrong else ""
+    return Check(COUNTS, PASS if good else FAIL, line, figures)
 
 
 def free(
@@ -61,11 +62,12 @@ def free(
     found = paired(_sums(device), _sums(reference), bench.seed)
     line = f"device {mine.acceptance_length:.3f}, reference {true.acceptance_length:.3f}: "
     line += f"accepted drafts {mine.accepted_drafts:.3f}, {true.accepted_drafts:.3f}; "
-    line += f"rounds of two tokens or more {mine.two_or_more / max(mine.rounds, 1):.0%}, {true.two_or_more / max(true.rounds, 1):.0%}"
+    line += f"rounds of two tokens or more {mine.two_or_more_share:.0%}, {true.two_or_more_share:.0%}"
     check = _bounded(bench, FREE, found, line, min(mine.rounds, true.rounds), len(device))
     yield check if credible else Check(FREE, INCONCLUSIVE, f"the counts do not add up; {check.evidence}", check.figures)
-    rates = ", ".join(f"{i}: {a:.3f} / {b:.3f}" for i, (a, b) in enumerate(zip(mine.conditional, true.conditional, strict=True), 1))
-    figures = {"device": mine.conditional.tolist(), "reference": true.conditional.tolist(), "tried": mine.tried.tolist()}
+    both = zip(mine.conditional, true.conditional, strict=True)
+    rates = ", ".join(f"{place}: {one:.3f} / {other:.3f}" for place, (one, other) in enumerate(both, 1))
+    figures = {"device": mine.figures()["conditional"], "reference": true.figures()["conditional"]}
     yield Check("conditional rates", NOT_JUDGED, f"draft i of rounds that accepted i - 1, device / reference: {rates}", figures)
 
 
@@ -100,8 +102,8 @@ def _recount(bench: Bench) -> list[str]:
         _, true = _all_forced(bench)
     except Inconclusive:
         return []  # the teacher-forced check says so
-    cases = bench.golden.manifest.case.prompts
-    return [f"reference {case.id}: its drafts give other counts" for one, case in zip(true, cases, strict=True) if not recounted(one, case)]
+    pairs = zip(true, bench.golden.manifest.case.prompts, strict=True)
+    return [f"reference {case.id}: its drafts give other counts" for one, case in pairs if not recounted(one, case)]
 
 
 def _all_forced(bench: Bench) -> tuple[list[Forced], list[Forced]]:

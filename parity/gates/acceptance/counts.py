@@ -60,6 +60,11 @@ class Tally:
         return float(self.reached.sum()) / max(self.rounds, 1)
 
     @property
+    def two_or_more_share(self) -> float:
+        """Share of rounds that emitted at least two tokens."""
+        return self.two_or_more / max(self.rounds, 1)
+
+    @property
     def rates(self) -> np.ndarray:
         """[K] share of all rounds that accepted draft i."""
         return self.reached / max(self.rounds, 1)
@@ -90,7 +95,8 @@ class Tally:
             "accepted_drafts": self.accepted_drafts,
             "rates": self.rates.tolist(),
             "conditional": [None if np.isnan(rate) else float(rate) for rate in self.conditional],
-            "two_or_more": self.two_or_more / max(self.rounds, 1),
+            "tried": self.tried.tolist(),
+            "two_or_more": self.two_or_more_share,
         }
 
 

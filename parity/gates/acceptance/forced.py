@@ -9,7 +9,6 @@ at temperature 1 along the golden's text; a draft that a tie decides against los
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,12 +66,12 @@ def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[in
 
 def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
-    read: Callable[[int, str], np.ndarray | None] = lambda round_, stage: golden.stored("float32", prompt, round_, stage)
-    parts = [read(0, "target.logits")] + [read(r, "verify.logits") for r in range(1, 1 + len(case.generation.acceptance_length))]
-    if any(part is None for part in parts):
-        raise Inconclusive(f"{golden.folder} lacks logits of prompt {case.id}")
     lengths = case.generation.acceptance_length
-    return np.concatenate([parts[0][-1:], *(part[:length] for part, length in zip(parts[1:], lengths, strict=True))])
+    prefill = golden.stored("float32", prompt, 0, "target.logits")
+    rounds = [golden.stored("float32", prompt, one, "verify.logits") for one in range(1, 1 + len(lengths))]
+    if prefill is None or any(part is None for part in rounds):
+        raise Inconclusive(f"{golden.folder} lacks logits of prompt {case.id}")
+    return np.concatenate([prefill[-1:], *(part[:length] for part, length in zip(rounds, lengths, strict=True))])
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

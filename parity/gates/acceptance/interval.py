@@ -51,8 +51,9 @@ def paired(device: Sums, reference: Sums, seed: int) -> Interval:
     """
     count = len(device.rounds)
     chosen = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    drawn = _relative(*(side[chosen].sum(axis=1) for side in (device.tokens, device.rounds, reference.tokens, reference.rounds)))
-    estimate = float(_relative(*(side.sum() for side in (device.tokens, device.rounds, reference.tokens, reference.rounds))))
+    sides = (device.tokens, device.rounds, reference.tokens, reference.rounds)
+    drawn = _relative(*(side[chosen].sum(axis=1) for side in sides))
+    estimate = float(_relative(*(side.sum() for side in sides)))
     low, high = np.quantile(drawn, [1 - CONFIDENCE, CONFIDENCE]) - estimate
     wider = np.sqrt(count / max(count - 1, 1))
     return Interval(estimate, estimate + float(low * wider), estimate + float(high * wider))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts, ulp
+from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.decode import Decoded
 from parity.errors import Inconclusive
@@ -53,7 +53,7 @@ def explain(found: Divergence, plain: Decoded, noise: Noise | None) -> str:
     scores = found.scores[None]
     if noise is None or not 0 <= found.theirs < scores.shape[1]:
         return BUG
-    mine, theirs = np.array([found.mine]), np.array([found.theirs])
+    mine, theirs = ranked(scores, np.array([found.mine]), np.array([found.theirs]))
     judged = judge(scores, mine, theirs, noise.rms("verify.logits", scores))
     step = ulp(np.maximum(abs(scores[0, found.mine]), abs(scores[0, found.theirs])))
     if judged.verdict[0] != TIE and judged.regret[0] <= 2 * step:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts
+from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, join
 from parity.decode import Decoded
 from parity.gates.noise import Noise
@@ -70,7 +70,7 @@ class Agreement:
         theirs = np.asarray(found.seen["verify.tokens"][: found.rows], np.int64)
         legal = (theirs >= 0) & (theirs < scores.shape[1])
         noise = self._row_noise(LOGITS, scores)
-        verdicts = judge(scores, mine, np.where(legal, theirs, mine), noise).verdict
+        verdicts = judge(scores, *ranked(scores, mine, np.where(legal, theirs, mine)), noise).verdict
         self._count(self.tokens, np.where(legal, verdicts, BUG), found)
 
     def _experts(self, name: str, found: Pass, plain: Decoded) -> None:
@@ -149,4 +149,5 @@ def _against(value: float, bound: Bound) -> str:
 
 
 def _words(counts: Counter, without: str = "") -> str:
-    return ", ".join(f"{counts[name]} {name}" for name in (SAME, TIE, NOISE, BUG) if name != without and (counts[name] or name in (SAME, BUG)))
+    shown = (name for name in (SAME, TIE, NOISE, BUG) if name != without and (counts[name] or name in (SAME, BUG)))
+    return ", ".join(f"{counts[name]} {name}" for name in shown)
