@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 from parity.errors import UsageError
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    import numpy as np
+
     from device.pipeline import Pipeline
 
 ENGINES = {"numpy": "device.engines.numpy_engine"}
@@ -38,18 +42,33 @@ def load(
     Raises:
         UsageError: an option or a checkpoint that does not fit.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
+    machine = _machine(engine)
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
     from device.assembly import assemble
 
-    machine = import_module(ENGINES[engine])
     if batch > 1:
         from device.engines.reordered import Order
         from device.engines.reordered import engine as with_lanes
 
         machine = with_lanes(machine.NAME, Order(), batch)
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
+
+
+def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:
+    """Rotate head vectors as a pass of this side under this config.json would; a `parity.seam.Rotary`.
+
+    Raises:
+        UsageError: the engine, the config or a position is none that this device knows.
+    """
+    from device.rotary import rotate
+
+    return rotate(folder, side, x, positions, _machine(engine))
+
+
+def _machine(engine: str) -> ModuleType:
+    if engine not in ENGINES:
+        raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
+    return import_module(ENGINES[engine])

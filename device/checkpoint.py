@@ -31,7 +31,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-class Checkpoint:
+class Described:
+    """The config.json of one folder; tensors need not be there."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise UsageError(f"{self.folder}: no such checkpoint folder.")
+        self.config = read_json(self.folder / "config.json")
+
+
+class Checkpoint(Described):
     """The tensors of one folder, read by name when asked for.
 
     Args:
@@ -39,10 +49,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        if not self.folder.is_dir():
-            raise UsageError(f"{self.folder}: no such checkpoint folder.")
-        self.config = read_json(self.folder / "config.json")
+        super().__init__(folder)
         self._where = self._locate()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.checkpoint import Checkpoint, read_json
+from device.checkpoint import Checkpoint, Described, read_json
 from device.fields import Fields
 from device.rope_config import RopeConfig, parse_rope
 
@@ -71,7 +71,7 @@ def target_config(checkpoint: Checkpoint) -> TargetConfig:
     )
 
 
-def open_config(checkpoint: Checkpoint, model_type: str) -> Fields:
+def open_config(checkpoint: Described, model_type: str) -> Fields:
     """The fields of a config.json of this model type, once what this device cannot do is refused."""
     fields = Fields(checkpoint.folder / "config.json", checkpoint.config)
     fields.only("model_type", model_type)

@@ -53,7 +53,7 @@ class Drafter(Model):
         count = len(committed)
         taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
         taps = record.bind(self.side, count)("taps", taps)
-        rows = self._rows(committed, masked, width, record)
+        rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)
         fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
         return self._layers(rows, tap("fc_out", fused), record)
@@ -67,14 +67,19 @@ class Drafter(Model):
         ids = self.engine.host(to_target_ids(greedy(logits), self.outer["d2t"]))[0]
         return record.exact(self.side, "draft_tokens", ids)
 
-    def _rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
-        """Ids shifted by one against their positions; every row writes the slot of its position."""
-        ids = np.concatenate([committed, np.full(masked, self.config.placeholder)])
-        positions = self.length + np.arange(len(ids))
+    def rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
+        """The rows of a pass, as the recorder wants them and padded."""
+        ids, positions, slots = self.layout(committed, masked)
         ids = record.exact(self.side, "input_ids", ids)
         positions = record.exact(self.side, "positions", positions)
-        slots = record.exact(self.side, "slots", positions.copy())
+        slots = record.exact(self.side, "slots", slots)
         return pad_rows(ids, positions, slots, width, self.trash)
+
+    def layout(self, committed: np.ndarray, masked: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ids, shifted by one against their positions; every row writes the slot of its position. int64 [C + masked]."""
+        ids = np.concatenate([committed, np.full(masked, self.config.placeholder)])
+        positions = self.length + np.arange(len(ids))
+        return ids, positions, positions.copy()
 
     def _layers(self, rows: Rows, fused: Any, record: Recorder) -> Any:
         step = self.step(rows)

@@ -12,9 +12,9 @@ from device.kernels import cache
 from device.kernels.rope import tables
 from device.kernels.step import Step, make_step
 from device.recorder import Recorder
-from device.rows import SPAN_BUCKET, Rows, round_up
+from device.rope_config import RopeConfig
+from device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
 from device.weights import Weights, convert
-from parity.errors import UsageError
 
 
 class Model:
@@ -44,14 +44,19 @@ class Model:
         outer, layers = weights
         self.outer = convert(outer, self._place)
         self.layers = [convert(layer, self._place) for layer in layers]
-        # The tables stay in float32: bfloat16 angles would turn the far positions.
-        self._tables = tuple(engine.array(one) for one in tables(attention.rope, attention.head_dim, positions))
+        self.turn(attention.rope)
         self.clear()
 
     @property
     def trash(self) -> int:
         """The slot that padding rows write."""
         return self.positions
+
+    def turn(self, rope: RopeConfig) -> None:
+        """Rotate by this RoPE."""
+        # The tables stay in float32: bfloat16 angles would turn the far positions.
+        host = tables(rope, self._attention.head_dim, self.positions)
+        self.tables = tuple(self.engine.array(one) for one in host)
 
     def clear(self) -> None:
         """Start a new sequence: all cache rows zero."""
@@ -82,14 +87,10 @@ class Model:
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
         span = min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket))
-        self._refuse_outside(rows)
+        refuse_outside(self.side, "position", rows.positions, self.positions)
+        refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array
-        return make_step(array(rows.positions), array(rows.slots), self._tables, span, self.windows)
-
-    def _refuse_outside(self, rows: Rows) -> None:
-        for name, values, end in (("position", rows.positions, self.positions), ("slot", rows.slots, self.trash + 1)):
-            if values.min() < 0 or values.max() >= end:
-                raise UsageError(f"{self.side}: a {name} lies outside the {self.positions} rows of the cache.")
+        return make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
 
     def _place(self, value: np.ndarray) -> Any:
         return self.engine.array(value, self.dtype)

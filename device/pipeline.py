@@ -75,8 +75,7 @@ class Pipeline:
         """The emitted tokens re-fed as C committed rows and K-1 masked rows; K target ids."""
         self._refuse_finished()
         record, count = Recorder(tap, self._engine), len(self._emitted)
-        if self.drafter.length + count != self.target.length:
-            raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow.")
+        self._refuse_skipped(count)
         x = self.drafter.forward(*self._taps, self._emitted, self.k - 1, 2 * self.k, record)
         tokens = self.drafter.choose(x, count, self.k, record)
         self._drafted = True
@@ -174,6 +173,10 @@ class Pipeline:
         if ids.shape != (count,) or (count and ids.dtype.kind not in "iu"):
             raise UsageError(f"token ids: {count} integers are expected, not {ids.dtype} {list(ids.shape)}.")
         return ids.astype(np.int64)
+
+    def _refuse_skipped(self, count: int) -> None:
+        if self.drafter.length + count != self.target.length:
+            raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow.")
 
     def _refuse_finished(self) -> None:
         if not len(self._emitted):

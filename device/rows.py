@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.errors import UsageError
+
 # Prompts and attended cache rows come in multiples of these, so that a compiled engine meets few shapes.
 PROMPT_BUCKET, SPAN_BUCKET = 32, 64
 
@@ -34,6 +36,12 @@ def pad_rows(
 ) -> Rows:
     """Pad to `width` rows; `trash` is the slot of the padding."""
     return Rows(_pad(ids, width, 0), _pad(positions, width, 0), _pad(slots, width, trash), len(ids))
+
+
+def refuse_outside(side: str, name: str, values: np.ndarray, end: int) -> None:
+    """UsageError for a value outside [0, end): indexing would wrap or hold it without a word."""
+    if values.size and not 0 <= values.min() <= values.max() < end:
+        raise UsageError(f"{side}: a {name} of {values.min()} to {values.max()} lies outside 0 to {end - 1}.")
 
 
 def round_up(count: int, bucket: int) -> int:

@@ -51,7 +51,11 @@ class Target(Model):
             tap = record.bind("target", rows.count, layer)
             window, caches = self.windows[layer], self.caches[layer]
             streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap))
-        return streams[-1], np.concatenate([streams[number] for number in taps], axis=-1) if taps else None
+        return streams[-1], self.join(streams, taps) if taps else None
+
+    def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
+        """The taps side by side [1, W, T * H]; `streams[k]` is in_of[k]."""
+        return np.concatenate([streams[number] for number in taps], axis=-1)
 
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
         """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from device import rotate  # noqa: F401  no variant changes the rotary embedding: there is no sum in it
 from device.assembly import assemble
 from device.engines.reordered import Order, engine
 from device.pipeline import Pipeline

@@ -11,8 +11,9 @@ import numpy as np
 
 from parity.errors import Inconclusive, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
-from parity.golden.provenance import loaded, now, producer
+from parity.golden.provenance import now, producer
 from parity.golden.store import Dump, DumpWriter
+from parity.golden.trust import device_modules
 from parity.seam import Device
 from parity.stages import declared, select
 from parity.trace import ForcingTrace, forced_templates
@@ -25,6 +26,7 @@ class RunRequest:
     """One run of a device over a golden.
 
     `stages` are globs; `free` asks for a free run as well (chained only): without one the run says nothing of it.
+    `device_name` is what was given to `--device`, so that the factory's source counts as the device's.
     """
 
     device: Device
@@ -34,6 +36,7 @@ class RunRequest:
     out: Path
     free: bool = True
     progress: Progress = lambda done, total, name: None
+    device_name: str = ""
 
 
 def run_device(request: RunRequest) -> Path:
@@ -69,7 +72,12 @@ def run_device(request: RunRequest) -> Path:
             kind="run",
             stages=[named.name for named in stages],
             created=now(),
-            producer=producer(says.name, says.modules or _modules(request.device), ("numpy",), 0),
+            producer=producer(
+                says.name,
+                device_modules(request.device, says.modules, request.device_name, golden.manifest.producer),
+                ("numpy",),
+                0,
+            ),
             model=golden.manifest.model,
             case=Case(
                 k=case.k,
@@ -136,11 +144,6 @@ def untapped(stage: str, value: np.ndarray) -> np.ndarray:
 
 def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:
     return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
-
-
-def _modules(device: Device) -> list[str]:
-    """The loaded modules of the package that the device's class comes from."""
-    return loaded(type(device).__module__.split(".")[0])
 
 
 def _same_shapes(golden: Dump, says) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -99,4 +100,31 @@ class Poisonable(Protocol):
 
     def poison(self, value: float) -> None:
         """Put `value` into every row of every cache that holds no committed row: behind the lengths, padding."""
+        ...
+
+
+class Rotary(Protocol):
+    """A device's rotary embedding by itself: the function `rotate`, in the module that holds the device's factory.
+
+    Optional. It shows long positions, which no small pass reaches, so it must use what a pass uses: the same reading
+    of the config, the same tables, the same kernel.
+    """
+
+    def __call__(
+        self, folder: Path, side: Literal["target", "drafter"], x: np.ndarray, positions: np.ndarray
+    ) -> np.ndarray:
+        """Rotate head vectors as a pass under this checkpoint's config.json rotates q and k; no weights are read.
+
+        Args:
+            folder: holds config.json of a target or of a drafter.
+            x: float32 [S, N, D], in the checkpoint's order of the head dimensions.
+            positions: int64 [S], absolute, in any order.
+
+        Returns:
+            float32 [S, N, D].
+
+        Raises:
+            Exception: a RoPE schedule this device does not know in full, or a position outside
+                [0, max_position_embeddings).
+        """
         ...

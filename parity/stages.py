@@ -49,8 +49,8 @@ class Stage:
 TABLE: tuple[Stage, ...] = (
     Stage("target.embed", ("S", "H")),
     Stage("target.layers.{l}.attn_in", ("S", "H"), inputs=("target.embed", "target.layers.{p}.out")),
-    Stage("target.layers.{l}.q", ("S", "N", "D"), inputs=("target.layers.{l}.attn_in",)),
-    Stage("target.layers.{l}.k", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in",)),
+    Stage("target.layers.{l}.q", ("S", "N", "D"), inputs=("target.layers.{l}.attn_in", "kv.target.length")),
+    Stage("target.layers.{l}.k", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in", "kv.target.length")),
     Stage("target.layers.{l}.v", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in",)),
     Stage(
         "target.layers.{l}.attn_out",
@@ -85,9 +85,9 @@ TABLE: tuple[Stage, ...] = (
     Stage("verify.logits", ("S", "V"), when=(ROUND,), inputs=("target.pre_head_hidden",)),
     Stage("verify.tokens", ("S",), exact=True, when=(ROUND,), forced=True, inputs=("verify.logits",)),
     Stage("drafter.taps", ("C", "TH"), inputs=("target.embed", "target.layers.{any}.out")),
-    Stage("drafter.input_ids", ("W",), exact=True),
-    Stage("drafter.positions", ("W",), exact=True),
-    Stage("drafter.slots", ("W",), exact=True),
+    Stage("drafter.input_ids", ("W",), exact=True, inputs=("accept.emitted",)),
+    Stage("drafter.positions", ("W",), exact=True, inputs=("kv.drafter.length",)),
+    Stage("drafter.slots", ("W",), exact=True, inputs=("kv.drafter.length",)),
     Stage("drafter.fc_out", ("W", "H"), inputs=("drafter.taps",)),
     Stage(
         "drafter.layers.{l}.attn_out",
@@ -95,6 +95,7 @@ TABLE: tuple[Stage, ...] = (
         inputs=(
             "drafter.input_ids",
             "drafter.positions",
+            "drafter.slots",
             "drafter.fc_out",
             "drafter.layers.{p}.out",
             "kv.drafter.{l}.k",
@@ -123,22 +124,36 @@ TABLE: tuple[Stage, ...] = (
         inputs=("drafter.draft_tokens", "verify.tokens"),
     ),
     Stage("accept.emitted", ("M",), exact=True, when=(ROUND,), forced=True, inputs=("accept.length", "verify.tokens")),
-    Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.k",)),
-    Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.v",)),
+    Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.k", "kv.target.length")),
+    Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.v", "kv.target.length")),
     Stage("kv.target.length", ("1",), exact=True, inputs=("accept.length",)),
     Stage(
         "kv.drafter.{l}.k",
         ("S", "G", "D"),
         cache=True,
-        inputs=("drafter.input_ids", "drafter.positions", "drafter.fc_out", "drafter.layers.{p}.out"),
+        inputs=(
+            "drafter.input_ids",
+            "drafter.positions",
+            "drafter.slots",
+            "drafter.fc_out",
+            "drafter.layers.{p}.out",
+            "kv.drafter.length",
+        ),
     ),
     Stage(
         "kv.drafter.{l}.v",
         ("S", "G", "D"),
         cache=True,
-        inputs=("drafter.input_ids", "drafter.positions", "drafter.fc_out", "drafter.layers.{p}.out"),
+        inputs=(
+            "drafter.input_ids",
+            "drafter.positions",
+            "drafter.slots",
+            "drafter.fc_out",
+            "drafter.layers.{p}.out",
+            "kv.drafter.length",
+        ),
     ),
-    Stage("kv.drafter.length", ("1",), exact=True, inputs=("accept.length",)),
+    Stage("kv.drafter.length", ("1",), exact=True, inputs=("accept.length", "kv.target.length")),
 )
 
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}

@@ -16,7 +16,8 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.golden.manifest import Case, Checkpoint, Generation, Model, PromptCase
-from parity.golden.provenance import checkpoint, digest_files, loaded, now, producer
+from parity.golden.provenance import checkpoint, digest_files, now, producer
+from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.stages import Named, declared, inputs, select
 from parity.trace import ForcingTrace, Tensors, Trace
@@ -91,7 +92,7 @@ def dump_golden(request: Request) -> Path:
             created=now(),
             producer=producer(
                 "references: hf_target + peagle",
-                loaded("references"),
+                _modules(truth),
                 ("torch", "transformers", "safetensors", "numpy"),
                 torch.get_num_threads(),
             ),
@@ -131,6 +132,12 @@ def _choices(names: dict[str, Named]) -> set[str]:
     """The choices, which every chained run is forced to, and the scores that they are judged by."""
     forced = [named for named in names.values() if named.stage.forced]
     return {named.name for named in forced} | {source for named in forced for source in inputs(named, names)}
+
+
+def _modules(loop: SpeculativeLoop) -> set[str]:
+    """The references' own modules, and the one that the target's maths comes from."""
+    own = {name for name in reached([__name__]) if name.split(".")[0] == __name__.split(".")[0]}
+    return own | {type(loop.target.model).__module__}
 
 
 def _checkpoints(request: Request) -> dict[str, Checkpoint]:

@@ -17,6 +17,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 from parity.errors import UsageError
 from references.capture import TorchTap, ignore
 from references.checkpoint import check_target, read_config
+from references.rope import read_rope
 
 ATTENTION = "eager_with_tapped_queries"
 
@@ -62,7 +63,7 @@ class HFTarget:
     """The target over one sequence: rows in, logits and residual streams out."""
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
-        read_config(Path(checkpoint), "GptOssForCausalLM")
+        read_rope(read_config(Path(checkpoint), "GptOssForCausalLM"))
         check_target(Path(checkpoint))
         self.model = _load(Path(checkpoint), dtype)
         self.config = self.model.config
@@ -79,7 +80,7 @@ class HFTarget:
             layer.self_attn.parity_tap = tap
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H]."""
+        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with torch.no_grad():
             return self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits[0]
 
@@ -113,6 +114,7 @@ class HFTarget:
             layer.mlp.router.register_forward_hook(self._route(name))
             _replace(layer.mlp, self, f"{name}.ffn_out")
             _replace(layer, self, f"{name}.out")
+        body.norm.register_forward_pre_hook(self._keep_stream(len(body.layers)), with_kwargs=True)
         _replace(body.norm, self, "target.pre_head_hidden")
 
     def _keep_stream(self, number: int):

@@ -102,68 +102,108 @@ class SpeculativeLoop:
         self.cache = KVCache()
         self.length, self.draft_length = 0, 0
         logits = self.tap("target.logits", self.target.forward(prompt))
-        tokens = self.tap("target.tokens", logits.argmax(-1))
+        tokens = self.tap("target.tokens", self._greedy(logits))
         self.length = len(prompt)
         self.emitted = [int(tokens[-1])]
-        streams = self.target.taps(self.tap_inputs)
-        self._drafter_rows(prompt[1:], streams[:-1], masked=0)
-        self.draft_length = len(prompt) - 1
-        self.pending_taps = streams[-1:]
+        self._prefill_drafter(prompt)
+        self.pending_taps = self._taps(len(prompt) - 1, len(prompt))
         self._caches()
+
+    def _prefill_drafter(self, prompt: torch.Tensor) -> None:
+        self._drafter_rows(prompt[1:], self._taps(0, len(prompt) - 1), masked=0)
+        self.draft_length = len(prompt) - 1
+
+    def _taps(self, first: int, end: int) -> torch.Tensor:
+        """The taps of rows `first` … `end` - 1 of what the target ran last."""
+        return self.target.taps(self.tap_inputs)[first:end]
+
+    def _greedy(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.argmax(-1)
 
     def _draft(self) -> torch.Tensor:
         """C committed rows, re-fed with their true taps, and K-1 placeholders: K ids [K]."""
         committed = torch.tensor(self.emitted[-len(self.pending_taps) :])
         rows = self._drafter_rows(committed, self.pending_taps, masked=self.k - 1)
-        self.draft_length = self.length
-        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(rows[len(committed) - 1 :]))
+        self.draft_length += len(committed)
+        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self._predicting(rows, len(committed))))
         logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
-        return self.tap("drafter.draft_tokens", self.drafter.to_target(logits.argmax(-1)))
+        return self.tap("drafter.draft_tokens", self.drafter.to_target(self._greedy(logits)))
+
+    def _predicting(self, rows: torch.Tensor, committed: int) -> torch.Tensor:
+        """The K rows that draft: the last committed one and the masked ones."""
+        return rows[committed - 1 :]
 
     @torch.no_grad()
     def _drafter_rows(self, committed: torch.Tensor, taps: torch.Tensor, masked: int) -> torch.Tensor:
         """Run W rows through the drafter's trunk: the residual stream [W, H]."""
-        drafter, tap, start = self.drafter, self.tap, self.draft_length
+        tap = self.tap
         taps = tap("drafter.taps", taps)
-        placeholders = committed.new_full((masked,), drafter.config.placeholder_id)
-        ids = tap("drafter.input_ids", torch.cat((committed, placeholders)))
-        positions = tap("drafter.positions", start + torch.arange(len(ids)))
-        slots = tap("drafter.slots", start + torch.arange(len(ids)))
-        unknown = drafter.mask_hidden[0].expand(masked, -1)
-        fused = tap("drafter.fc_out", drafter.fuse(torch.cat((taps, unknown))))
+        ids = tap("drafter.input_ids", self._ids(committed, masked))
+        positions = tap("drafter.positions", self._positions(len(committed), masked))
+        slots = tap("drafter.slots", self._slots(len(committed), masked))
+        fused = tap("drafter.fc_out", self._fused(taps, masked))
         self.cache.start = int(slots[0])
-        mask = torch.arange(start + len(ids)) <= positions[:, None]
-        return drafter.trunk(
+        return self.drafter.trunk(
             ids[None],
             fused[None],
             positions[None],
-            mask[None, None],
+            self._mask(slots, len(committed))[None, None],
             self.cache,
             lambda layer: lambda part, value: tap(f"drafter.layers.{layer}.{part}", value[0])[None],
         )[0]
+
+    def _ids(self, committed: torch.Tensor, masked: int) -> torch.Tensor:
+        """The committed ids [C], then a placeholder for each masked row."""
+        return torch.cat((committed, committed.new_full((masked,), self.drafter.config.placeholder_id)))
+
+    def _positions(self, committed: int, masked: int) -> torch.Tensor:
+        return self.draft_length + torch.arange(committed + masked)
+
+    def _slots(self, committed: int, masked: int) -> torch.Tensor:
+        return self.draft_length + torch.arange(committed + masked)
+
+    def _fused(self, taps: torch.Tensor, masked: int) -> torch.Tensor:
+        """Taps [C, T*H] and `mask_hidden` on the masked rows, through `fc`: [W, H]."""
+        return self.drafter.fuse(torch.cat((taps, self.drafter.mask_hidden[0].expand(masked, -1))))
+
+    def _mask(self, slots: torch.Tensor, committed: int) -> torch.Tensor:
+        """Which cache slots each row may attend to, bool [W, S]: causal over the whole cache."""
+        return torch.arange(int(slots[0]) + len(slots)) <= slots[:, None]
 
     def _verify(self, drafts: torch.Tensor) -> torch.Tensor:
         """The last emitted token and the drafts as K+1 target rows: greedy ids [K+1]."""
         rows = torch.cat((torch.tensor(self.emitted[-1:]), drafts))
         logits = self.tap("verify.logits", self.target.forward(rows))
-        return self.tap("verify.tokens", logits.argmax(-1))
+        return self.tap("verify.tokens", self._greedy(logits))
 
     def _accept(self, drafts: torch.Tensor, tokens: torch.Tensor) -> tuple[int, int]:
         """The drafts that equal the target's own choice, and the token behind them, cut by EOS and budget.
 
         Returns the number of matched drafts and the number of tokens emitted.
         """
-        matched = int((drafts == tokens[:-1]).long().cumprod(0).sum())
-        emitted = tokens[: matched + 1].tolist()[: self.budget - len(self.emitted)]
-        ends = [place for place, token in enumerate(emitted) if token in self.eos]
-        emitted = emitted[: ends[0] + 1] if ends else emitted
+        matched = self._matched(drafts, tokens)
+        emitted = self._until_eos(self._within_budget(self._emission(drafts, tokens, matched)))
         length = int(self.tap("accept.length", torch.tensor([len(emitted)]))[0])
         self.emitted += self.tap("accept.emitted", torch.tensor(emitted)).tolist()
         return matched, length
 
+    def _matched(self, drafts: torch.Tensor, tokens: torch.Tensor) -> int:
+        return int((drafts == tokens[:-1]).long().cumprod(0).sum())
+
+    def _emission(self, drafts: torch.Tensor, tokens: torch.Tensor, matched: int) -> list[int]:
+        """What a round emits before it is cut: the matched drafts, and the bonus or correction behind them."""
+        return tokens[: matched + 1].tolist()
+
+    def _within_budget(self, emitted: list[int]) -> list[int]:
+        return emitted[: self.budget - len(self.emitted)]
+
+    def _until_eos(self, emitted: list[int]) -> list[int]:
+        ends = [place for place, token in enumerate(emitted) if token in self.eos]
+        return emitted[: ends[0] + 1] if ends else emitted
+
     def _commit(self, length: int) -> None:
         """Keep the rows of what was emitted, drop the rejected ones, keep the taps the drafter is owed."""
-        self.pending_taps = self.target.taps(self.tap_inputs)[:length]
+        self.pending_taps = self._taps(0, length)
         self.length += length
         self.target.crop(self.length)
         self.cache.crop(self.draft_length)

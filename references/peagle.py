@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from references.checkpoint import read_state
 from references.peagle_config import PEagleConfig
-from references.rope import rotate, schedule
+from references.rope import rotate, schedule, tables
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
 
@@ -74,17 +74,30 @@ class Attention(nn.Module):
     def forward(self, x, tables, mask, cache: KVCache | None) -> torch.Tensor:
         """[B, W, input_size] and mask [B, 1, W, S] to [B, W, H]."""
         B, W, _ = x.shape
-        q = rotate(self.q_proj(x).view(B, W, self.config.num_heads, -1), *tables).transpose(1, 2)
-        k = rotate(self.k_proj(x).view(B, W, self.config.num_kv_heads, -1), *tables).transpose(1, 2)
+        q = self.q_proj(x).view(B, W, self.config.num_heads, -1)
+        k = self.k_proj(x).view(B, W, self.config.num_kv_heads, -1)
         v = self.v_proj(x).view(B, W, self.config.num_kv_heads, -1).transpose(1, 2)
+        q, k = (rows.transpose(1, 2) for rows in self.turn(q, k, *tables))
         if cache is not None:
-            k, v = cache.extend(self.layer, k, v)
-        group = self.config.num_heads // self.config.num_kv_heads
+            k, v = self.remember(k, v, cache)
+        return self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
+
+    def turn(self, q, k, cos, sin) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotate queries [B, W, N, D] and keys [B, W, G, D]."""
+        return rotate(q, cos, sin), rotate(k, cos, sin)
+
+    def remember(self, k, v, cache: KVCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write these rows [B, G, W, D] and return all rows [B, G, S, D]."""
+        return cache.extend(self.layer, k, v)
+
+    def attend(self, q, k, v, mask) -> torch.Tensor:
+        """Queries [B, N, W, D] over keys and values [B, G, S, D]: [B, W, N, D]."""
+        group = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores = (q @ k.transpose(2, 3)) * self.config.head_dim**-0.5
         scores = scores.float().masked_fill(~mask, float("-inf"))
         weights = F.softmax(scores, dim=-1).to(q.dtype)
-        return self.o_proj((weights @ v).transpose(1, 2).reshape(B, W, -1))
+        return (weights @ v).transpose(1, 2)
 
 
 class MLP(nn.Module):
@@ -113,12 +126,20 @@ class PlainLayer(nn.Module):
     def forward(self, x, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
         """[B, W, H] to [B, W, H]."""
         attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
-        return self.feed_forward(x + attn_out, tap)
+        return self.feed_forward(self.after_attention(x, attn_out), tap)
+
+    def after_attention(self, x: torch.Tensor, attn_out: torch.Tensor) -> torch.Tensor:
+        """The first residual sum."""
+        return x + attn_out
 
     def feed_forward(self, x: torch.Tensor, tap: LayerTap) -> torch.Tensor:
         """The second half, which the fusion layer shares."""
         ffn_out = tap("ffn_out", self.mlp(self.post_attention_layernorm(x)))
-        return tap("out", x + ffn_out)
+        return tap("out", self.after_mlp(x, ffn_out))
+
+    def after_mlp(self, x: torch.Tensor, ffn_out: torch.Tensor) -> torch.Tensor:
+        """The second residual sum."""
+        return x + ffn_out
 
 
 class FusionLayer(PlainLayer):
@@ -135,8 +156,11 @@ class FusionLayer(PlainLayer):
         normed = self.hidden_norm(hidden)
         both = torch.cat((self.input_layernorm(embed), normed), dim=-1)
         attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
-        residual = normed if self.norm_before_residual else hidden
-        return self.feed_forward(residual + attn_out, tap)
+        return self.feed_forward(self.after_attention(self.residual(embed, hidden, normed), attn_out), tap)
+
+    def residual(self, embed, hidden, normed) -> torch.Tensor:
+        """What goes round the attention."""
+        return normed if self.norm_before_residual else hidden
 
 
 class PEagle(nn.Module):
@@ -179,9 +203,8 @@ class PEagle(nn.Module):
         return self.fc(taps)
 
     def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin [B, W, 1, D/2] in float32; angles in float64, so long positions stay exact."""
-        angle = positions[:, :, None, None].double() * self.frequencies
-        return (angle.cos() * self.rope_scale).float(), (angle.sin() * self.rope_scale).float()
+        """cos and sin [B, W, 1, D/2] in float32."""
+        return tables(positions, self.frequencies, self.rope_scale)
 
     def trunk(self, input_ids, hidden, positions, mask, cache=None, tap=lambda layer: untapped) -> torch.Tensor:
         """Rows to the residual stream after the last layer.

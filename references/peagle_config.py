@@ -8,6 +8,7 @@ from typing import Any
 
 from parity.errors import UsageError
 from references.checkpoint import read_config
+from references.rope import read_rope
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class PEagleConfig:
                 vocab_size=raw["vocab_size"],
                 draft_vocab_size=raw["draft_vocab_size"],
                 max_positions=raw["max_position_embeddings"],
-                rope=_rope(raw),
+                rope=read_rope(raw),
                 placeholder_id=raw["ptd_token_id"],
                 norm_before_residual=raw.get("norm_before_residual", False),
                 tap_inputs=_tap_inputs(raw),
@@ -68,15 +69,6 @@ class PEagleConfig:
             )
         except KeyError as missing:
             raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
-
-
-def _rope(raw: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps all under `rope_parameters`, the hub's drafters under two keys."""
-    if "rope_parameters" in raw:
-        return dict(raw["rope_parameters"])
-    scaling = dict(raw.get("rope_scaling") or {"rope_type": "default"})
-    scaling.setdefault("rope_type", scaling.pop("type", None))
-    return {"rope_theta": raw["rope_theta"], **scaling}
 
 
 def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:

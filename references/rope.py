@@ -14,6 +14,52 @@ import torch
 from parity.errors import UsageError
 
 
+_NEEDED = {
+    "default": set(),
+    "llama3": {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"},
+    "yarn": {"factor", "original_max_position_embeddings"},
+}
+_OPTIONAL = {"yarn": {"beta_fast", "beta_slow", "truncate", "attention_factor"}}
+
+
+def read_rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """The RoPE of a config.json under one set of names, `rope_type` and `rope_theta` among them.
+
+    transformers 5 keeps all under `rope_parameters`; the hub's checkpoints `rope_theta` beside `rope_scaling`, whose
+    type was once called `type`. transformers itself fills what is missing without a word: nothing is filled here.
+
+    Raises:
+        UsageError: the type is unknown or missing, a number is missing or unknown, or two spellings contradict.
+    """
+    found = [_spelt(raw, key) for key in ("rope_parameters", "rope_scaling") if raw.get(key) is not None]
+    if len(found) == 2 and found[0] != found[1]:
+        raise UsageError("config.json: rope_parameters and rope_scaling contradict each other")
+    rope = found[0] if found else {"rope_type": "default", "rope_theta": raw.get("rope_theta")}
+    kind = rope["rope_type"]
+    if kind not in list(_NEEDED):
+        raise UsageError(f"config.json: rope_type {kind!r} is not one of {', '.join(_NEEDED)}")
+    wanted = _NEEDED[kind] | {"rope_type", "rope_theta"}
+    for name in wanted - rope.keys() | rope.keys() - wanted - _OPTIONAL.get(kind, set()):
+        what = "is missing" if name in wanted else "is unknown"
+        raise UsageError(f"config.json: {name} {what} for rope_type {kind!r}")
+    for name in wanted - {"rope_type"}:
+        if not isinstance(rope[name], int | float) or not 0 < rope[name] < math.inf:
+            raise UsageError(f"config.json: {name} {rope[name]!r} is no positive number")
+    return rope
+
+
+def _spelt(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    if not isinstance(raw[key], dict):
+        raise UsageError(f"config.json: {key} {raw[key]!r} is no object")
+    rope = {name: value for name, value in raw[key].items() if value is not None}
+    old = rope.pop("type", None)
+    rope.setdefault("rope_type", old)
+    theta = raw.get("rope_theta")
+    if theta is not None and rope.setdefault("rope_theta", theta) != theta:
+        raise UsageError(f"config.json: rope_theta {theta} and {rope['rope_theta']} in {key} contradict each other")
+    return rope
+
+
 def schedule(rope: dict[str, Any], head_dim: int) -> tuple[torch.Tensor, float]:
     """Return inverse frequencies [D/2] (float64, radians per position) and the cos/sin scale.
 
@@ -55,6 +101,12 @@ def _yarn(plain: torch.Tensor, rope: dict[str, Any], head_dim: int) -> tuple[tor
     interpolate = ((index - low) / max(high - low, 1e-3)).clamp(0.0, 1.0)
     concentration = rope.get("attention_factor") or (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0)
     return interpolate * plain / factor + (1 - interpolate) * plain, float(concentration)
+
+
+def tables(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [B, W, 1, D/2] in float32 of positions [B, W]; angles in float64, so long positions stay exact."""
+    angle = positions[:, :, None, None].double() * frequencies
+    return (angle.cos() * scale).float(), (angle.sin() * scale).float()
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

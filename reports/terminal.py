@@ -122,7 +122,9 @@ def _print_failures(out: Console, report: Report) -> None:
     if len(own) > 12:
         out.print(f"... and {len(own) - 12} more stages (--json lists all)")
     if len(wrong) > len(own):
-        out.print(f"{len(wrong) - len(own)} stages behind inherit it and add none of their own")
+        grown = sum("grown" in stage.marks for stage in wrong)
+        more = f"; it grows in {grown} of them, where --mode local tells what they add" if grown else ""
+        out.print(f"{len(wrong) - len(own)} stages behind inherit it{more}", soft_wrap=True)
     for stage in [stage for stage in report.stages if "over-precise" in stage.marks][:3]:
         out.print(Text(f"over-precise: {stage.stage}: {stage.x['l2']:.2f} x noise; is this bfloat16?", style=STYLE["warn"]))
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from parity.cli.calibrate import calibrate
+from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
+from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
+from parity.cli.reduce import reduce
 from parity.cli.run import run
+from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
 
 
@@ -37,12 +42,15 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (dump_golden, run, diff, gate, demo, inspect, policy, calibrate):
+for command in (
+    dump_golden, verify_golden, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
+):
     cli.add_command(command)
 
 
 def main() -> None:
     """Entry point: one sentence for every error, and the design's exit codes."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins takes 20 ms, there are none
     try:
         sys.exit(cli.main(standalone_mode=False))
     except (click.exceptions.Abort, KeyboardInterrupt):

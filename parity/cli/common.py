@@ -60,10 +60,22 @@ def tiny(part: str) -> Path:
     Raises:
         UsageError: the fixtures are not installed.
     """
-    spec = find_spec("fixtures")
-    if spec is None or spec.origin is None:
+    folder = fixtures()
+    if folder is None:
         raise UsageError("the tiny pair (fixtures/) is not installed; name --target, --drafter and --prompts")
-    return Path(spec.origin).parent / "tiny" / part
+    return folder / "tiny" / part
+
+
+def fixtures() -> Path | None:
+    """The folder of the fixtures; None where they are not installed."""
+    spec = find_spec("fixtures")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def published_configs() -> Path | None:
+    """Folder of the published models' configs; None where the fixtures are not installed."""
+    folder = fixtures()
+    return folder and folder / "configs"
 
 
 def open_golden(folder: Path | None):
@@ -84,10 +96,10 @@ def open_golden(folder: Path | None):
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write a result beside what is printed."""
+    """Write a result beside what is printed; `value` may be a function, called only where a file is asked for."""
     if path is not None:
         try:
-            path.write_text(json.dumps(value, indent=1, default=str) + "\n")
+            path.write_text(json.dumps(value() if callable(value) else value, indent=1, default=str) + "\n")
         except OSError as error:
             raise UsageError(f"--json {path} cannot be written ({error.strerror})") from None
 

@@ -35,17 +35,24 @@ from parity.cli.run import make_run
 @json_option
 def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, strict, json_file) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now."""
+    from parity.cli.wiring import judging
     from parity.golden.store import Dump
     from reports.terminal import print_report
 
     golden = open_golden(golden)
+    if run:
+        judging(golden)
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     report = compare_dumps(golden, made, stages, policy, strict)
     slices = break_down(golden, made, report, per, worst) if per else {}
-    plain = {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
-    write_json(json_file, report.to_dict() | {"per": per, "slices": plain})
+    write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
+
+
+def _plain(slices):
+    """Slices as plain data."""
+    return {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
 
 
 def break_down(golden, run, report, per, worst):

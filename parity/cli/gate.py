@@ -9,7 +9,16 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, write_json
+from parity.cli.common import (
+    device_option,
+    golden_option,
+    json_option,
+    open_golden,
+    precision_option,
+    progress,
+    published_configs,
+    write_json,
+)
 
 
 @click.command()
@@ -28,7 +37,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
 
     Which gates there are: `parity gate --only help`.
     """
-    from parity.cli.wiring import builder
+    from parity.cli.wiring import builder, rotary
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.gates.bench import Bench
@@ -45,6 +54,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
         folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="parity-gate-")))
         bar = stack.enter_context(progress("gate"))
         bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
+        bench.rotate, bench.configs = rotary(device_name), published_configs()
         if run:
             bench.give(Dump(run))
         found = run_gates(bench, only, done=print_result)

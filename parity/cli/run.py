@@ -52,6 +52,7 @@ def make_run(golden, device_name, mode, precision="bfloat16", stages=(), out=Non
                 stages=stages,
                 out=out or fresh("runs", f"{device_name.replace(':', '-')}-{mode}"),
                 progress=bar,
+                device_name=device_name,
             )
         )
     return Dump(made)

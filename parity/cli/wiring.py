@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import click
 
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
-from parity.seam import Device
+from parity.seam import Device, Rotary
 
 ENGINES = ("numpy",)
 
@@ -49,10 +54,12 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
-    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    module, factory = _module(name)
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
     try:
         make = getattr(import_module(module), factory)
     except (ImportError, AttributeError) as error:
@@ -70,10 +77,31 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     return build
 
 
+def rotary(name: str) -> Rotary | None:
+    """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
+    found = getattr(import_module(_module(name)[0]), "rotate", None)
+    return partial(found, engine=name) if name in ENGINES else found
+
+
+def _module(name: str) -> tuple[str, str]:
+    """Module and factory behind a device's name; no factory where the name has none."""
+    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    return module, factory
+
+
 def _takes(make: Callable[..., Device], option: str) -> bool:
     """Whether a factory has this parameter, by name or among its keywords."""
     parameters = signature(make).parameters
     return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+
+
+def counterfactuals(golden: Dump, threads: int) -> tuple[Any, Sequence[Any]]:
+    """The references under hypotheses, on a golden's checkpoints, and the hypotheses there are."""
+    references(threads)
+    module = import_module("references.counterfactual")
+    target, drafter = _same_checkpoints(golden, golden.manifest.model)
+    known = import_module("references.hypotheses").HYPOTHESES
+    return module.Counterfactuals(target, drafter, golden.manifest.case.k), known
 
 
 def clean_devices() -> tuple[str, ...]:
@@ -81,14 +109,29 @@ def clean_devices() -> tuple[str, ...]:
     return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 
-def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
-    """The golden's checkpoints, still what they were when it was dumped."""
-    from parity.golden.provenance import checkpoint
+def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
+    """The catalogue of planted faults by id, and the known faults that are not planted, each with the reason."""
+    module = import_module("device.faults")
+    return module.CATALOGUE, module.LEFT_OUT
 
-    for part in (model.target, model.drafter):
-        now = checkpoint(Path(part.path))
-        for field in ("config_digest", "weights_digest"):
-            if getattr(now, field) != getattr(part, field):
-                what = field.removesuffix("_digest")
-                raise UsageError(f"{part.path}: its {what} changed since {golden.folder} was dumped; dump it again")
-    return Path(model.target.path), Path(model.drafter.path)
+
+def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
+    """The golden's checkpoints, once nothing behind it is found to have changed."""
+    judging(golden)
+    paths = Path(model.target.path), Path(model.drafter.path)
+    for path in paths:
+        if not (path / "config.json").is_file():
+            raise UsageError(f"{path} is no checkpoint: it has no config.json")
+    return paths
+
+
+def judging(golden: Dump) -> None:
+    """Every command that judges by a golden comes through here; what cannot be told is said on standard error.
+
+    Raises:
+        UsageError: the golden is stale.
+    """
+    from parity.golden.trust import refuse_stale
+
+    for note in refuse_stale(golden):
+        click.echo(f"parity: {note}", err=True)

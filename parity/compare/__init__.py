@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
@@ -14,6 +15,7 @@ from parity.compare.structure import Finding, check_structure
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
+from parity.golden.trust import refuse_shared
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
 
@@ -107,9 +109,7 @@ def comparable(golden: Dump, run: Dump) -> None:
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
             raise UsageError(f"{run.folder} ran another {part} checkpoint than {golden.folder} was dumped from")
-    shared = set(true.producer.modules) & set(seen.producer.modules)
-    if shared:
-        raise UsageError(f"golden and device share source ({sorted(shared)[0]}): such a golden cannot judge it")
+    refuse_shared(true.producer, seen.producer)
 
 
 def _fits(policy: Policy, golden: Dump) -> None:
@@ -125,10 +125,27 @@ def _generation(golden: Dump, run: Dump) -> list[Finding]:
         return []
     pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
     return [
-        Finding("generation", "accept.emitted", number, 0, f"prompt {true.id}: the free run emits other tokens or counts")
+        Finding(
+            "generation",
+            "accept.emitted",
+            number,
+            _parting(true.generation, seen.generation),
+            f"prompt {true.id}: the free run emits other tokens or counts",
+        )
         for number, (true, seen) in enumerate(pairs)
         if true.generation != seen.generation
     ]
+
+
+def _parting(true: Generation, seen: Generation | None) -> int:
+    """The first round in which a free run emits other tokens, or another number of them; 0 for the first token."""
+    if seen is None:
+        return 0
+    ends = list(accumulate((1, *true.acceptance_length))), list(accumulate((1, *seen.acceptance_length)))
+    for round_, (mine, theirs) in enumerate(zip(*ends, strict=False)):
+        if mine != theirs or true.emitted[:mine] != seen.emitted[:theirs]:
+            return round_
+    return min(map(len, ends)) - 1
 
 
 def _acceptance(golden: Dump, run: Dump) -> Acceptance:
@@ -151,14 +168,20 @@ def _counts(generations: Sequence[Generation]) -> Counts:
 
 
 def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
-    """The earliest failure: by round, then along the dataflow, then by prompt."""
+    """The earliest failure: by round, then along the dataflow, then by prompt.
+
+    What a device emitted by itself has no place among the rounds: it is named only where nothing else failed.
+    """
     places = [result.first for result in results if result.verdict == FAIL and result.first is not None]
-    places += [
-        Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)
-        for found in findings
-        if found.stage in golden.declared
-    ]
+    known = [found for found in findings if found.stage in golden.declared]
+    places += [_place(golden, found) for found in known if found.kind != "generation"]
     rank = order(golden)
     return min(
-        places, key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt), default=None
+        places or [_place(golden, found) for found in known],
+        key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt),
+        default=None,
     )
+
+
+def _place(golden: Dump, found: Finding) -> Place:
+    return Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)

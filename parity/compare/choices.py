@@ -23,7 +23,7 @@ def judge_choices(rows: StageRows, scores: StageRows | None, apart: np.ndarray, 
     """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids."""
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
         return judge_exact(rows, row)
-    noise = _noise(scores, apart)
+    noise = row_noise(scores, apart)
     if row.judge == "experts":
         return _choices(rows, judge_experts(scores.golden, rows.golden, rows.device, noise), row)
     return _choices(rows, _tokens(rows, scores, noise), row)
@@ -58,7 +58,7 @@ def _choices(rows: StageRows, choices: Choices, row: Row) -> StageResult:
     )
 
 
-def _noise(scores: StageRows, apart: np.ndarray) -> np.ndarray:
+def row_noise(scores: StageRows, apart: np.ndarray) -> np.ndarray:
     """RMS noise of each row's scores [R]; behind an explained router tie the row's own error.
 
     One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.

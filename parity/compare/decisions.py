@@ -42,10 +42,7 @@ def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.nd
     Args:
         noise: [R], RMS error of the floor over each row's scores.
     """
-    rows = np.arange(len(scores))
-    best, other = scores[rows, mine].astype(np.float64), scores[rows, theirs].astype(np.float64)
-    regret = best - other
-    step = np.maximum(ulp(best), ulp(other))
+    regret, step = regrets(scores, mine, theirs)
     verdict = np.where(regret <= NOISE_SIGMAS * noise, NOISE, BUG)
     verdict = np.where(regret <= step, TIE, verdict)
     return Choices(np.where(mine == theirs, SAME, verdict), regret)
@@ -59,6 +56,13 @@ def ranked(scores: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[np.n
     rows = np.arange(len(scores))
     swap = scores[rows, other] > scores[rows, one]
     return np.where(swap, other, one), np.where(swap, one, other)
+
+
+def regrets(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Regret of `theirs` against `mine`, and one bfloat16 ULP of the larger of the two scores; each [R], float64."""
+    rows = np.arange(len(scores))
+    best, other = scores[rows, mine].astype(np.float64), scores[rows, theirs].astype(np.float64)
+    return best - other, np.maximum(ulp(best), ulp(other))
 
 
 def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:

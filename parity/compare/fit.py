@@ -46,7 +46,10 @@ def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
     golden, other = (side.reshape(len(side), -1) for side in (golden, other))
     count = golden.size
     sums = np.zeros(5)
-    for _, x, e in _standardised(golden, other):
+    parts = _standardised(golden, other)
+    if count <= CHUNK:
+        parts = list(parts)
+    for _, x, e in parts:
         sums += (x.sum(dtype=np.float64), e.sum(dtype=np.float64), np.vdot(x, x), np.vdot(x, e), np.vdot(e, e))
     mean, error = sums[:2] / count
     spread = sums[2] - count * mean * mean
@@ -54,7 +57,8 @@ def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
     scale = (sums[3] - count * mean * error) / spread if spread > 1e-6 * count else 0.0
     bias = error - scale * mean
     noise = sqrt(sums[4] / count)
-    by_row, by_column = _scores(golden, other, scale, bias, mean, max(spread, 1e-6 * count))
+    again = parts if count <= CHUNK else _standardised(golden, other)
+    by_row, by_column = _scores(again, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
     found = [hypot(_clustered(rows, noise), _clustered(columns, noise)) for rows, columns in zip(by_row, by_column)]
     return Fit(float(scale), float(bias), *found)
 
@@ -90,13 +94,13 @@ def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[tuple[slice
         yield part, x * weight, e * weight
 
 
-def _scores(golden, other, scale: float, bias: float, mean: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
+def _scores(parts, shape, scale: float, bias: float, mean: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
     """Each row's and each column's part in the error of scale and bias: [2, R] and [2, C]."""
-    rows, columns = np.zeros((2, len(golden))), np.zeros((2, golden.shape[1]))
-    for part, x, e in _standardised(golden, other):
+    rows, columns = np.zeros((2, shape[0])), np.zeros((2, shape[1]))
+    for part, x, e in parts:
         left = e - scale * x - bias
         slope = left * (x - mean) / spread
-        for index, score in enumerate((slope, left / golden.size - mean * slope)):
+        for index, score in enumerate((slope, left / (shape[0] * shape[1]) - mean * slope)):
             rows[index, part] = score.sum(axis=1)
             columns[index] += score.sum(axis=0)
     return rows, columns

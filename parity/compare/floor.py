@@ -18,14 +18,24 @@ WIDEST = 0.25
 through 36 layers of five roundings each random-walks to 2^-9 * sqrt(180) = 2.6 %, ten times less."""
 
 
-def row_floors(floor: np.ndarray, apart: np.ndarray, quantile: float = 0.5) -> np.ndarray:
+def row_floors(floor: np.ndarray, apart: np.ndarray, share: float = 0.5) -> np.ndarray:
     """Robust relative floors per row [R] from the bfloat16 reference's relative row errors [R].
 
-    A row's floor is its own, the typical (`quantile`) row's, or half a ULP, whichever is largest: rows of
-    one stage round alike, so a row below it was lucky. Rows set apart do not enter the quantile.
+    A row's floor is its own, the typical (`share`) row's, or half a ULP, whichever is largest: rows of
+    one stage round alike, so a row below it was lucky. Rows set apart do not enter it.
     """
-    typical = float(np.quantile(floor[~apart], quantile)) if (~apart).any() else 0.0
+    typical = quantile(floor[~apart], share) if (~apart).any() else 0.0
     return np.maximum(np.maximum(floor, typical), HALF_ULP)
+
+
+def quantile(values: np.ndarray, share: float = 0.5) -> float:
+    """Linear between neighbours. `np.quantile` does the same after loading masked arrays: 60 ms a comparison."""
+    ordered = np.sort(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    step = ordered[high] - ordered[low] if np.isfinite(ordered[high]) else ordered[high] if place > low else 0.0
+    return float(ordered[low] + (place - low) * step)
 
 
 def ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:

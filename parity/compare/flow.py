@@ -1,4 +1,4 @@
-"""Whose error it is: a stage's own only if it grows from its inputs to its output."""
+"""Whose error it is: a stage's own only if nothing that it is computed from is beyond its bounds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from parity.compare.report import FAIL, WARN, StageResult
 from parity.stages import Named, inputs
 
 GROWTH = 1.5
-"""A stage whose excess over its bound is at most this multiple of its inputs' excess inherits it: one
-stage's own rounding moves the ratio by less (the bound that separates pass from warn, in x noise)."""
+"""An inherited excess over the bound that is more than this multiple of the inputs' has `grown`: one stage's
+own rounding moves the ratio by less (the bound that separates pass from warn, in x noise). An error with a
+direction may grow where rounding does not, so growth alone accuses nobody."""
 
 OVER_PRECISE = 0.25
 """Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
@@ -20,8 +21,9 @@ another precision than it says, or it was handed the answer."""
 def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
     """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
 
-    A step persists in a stage that is computed from this one, a spike does not. In a local comparison
-    nothing is inherited.
+    A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
+    its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
+    choice made from scores beyond their bounds is theirs. In a local comparison nothing is inherited.
     """
     by_name = {result.stage: result for result in results}
     consumers: dict[str, list[str]] = {}
@@ -38,10 +40,22 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
         return ("own",)
     sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
     inherited = max((excess(source) for source in sources), default=0.0)
-    if inherited > 1.0 and excess(result) <= GROWTH * inherited:
+    if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
+    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in _behind(result.stage, names) if name in by_name):
+        return ("inherited", "grown")
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return ("own", "step" if persists else "spike")
+
+
+def _behind(stage: str, names: Mapping[str, Named]) -> set[str]:
+    """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
+    found, left = set(), [stage]
+    while left:
+        sources = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
+        left += [name for name in sources if name not in found]
+        found.update(sources)
+    return found
 
 
 def excess(result: StageResult) -> float:

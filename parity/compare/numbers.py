@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare import peers
 from parity.compare.evidence import Lack, lack
 from parity.compare.fit import beyond, fit
-from parity.compare.floor import HALF_ULP, NOISY, ratio, row_floors
+from parity.compare.floor import HALF_ULP, NOISY, quantile, ratio, row_floors
 from parity.compare.places import labels, place_of
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place, StageResult, join
 from parity.compare.rows import StageRows
@@ -55,7 +55,7 @@ class Errors:
         device, floor, noisy, weight = (side[keep] for side in (self.device, self.floor, self.noisy, self.weight))
         return {
             "l2": ratio(device, floor, weight),
-            "median": float(np.median(device) / np.median(floor)),
+            "median": quantile(device) / quantile(floor),
             "worst_row": float((device / noisy).max()),
             "largest": float(self.element[keep].max()),
         }
@@ -64,7 +64,7 @@ class Errors:
 def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
     """The typical row's largest error over its RMS error: about sqrt(3) for 6 columns, 4 for 1,000."""
     noisy = rms > 0
-    return float(np.median(floor.rows.max_abs[noisy] / rms[noisy])) if noisy.any() else 1.0
+    return quantile(floor.rows.max_abs[noisy] / rms[noisy]) if noisy.any() else 1.0
 
 
 def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:

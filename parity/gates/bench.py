@@ -9,7 +9,7 @@ from pathlib import Path
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
-from parity.seam import Device
+from parity.seam import Device, Rotary
 
 
 def quiet(done: int, total: int, name: str) -> None:
@@ -31,6 +31,8 @@ class Bench:
         seed: of everything random.
         bound: relative loss of acceptance length that still passes.
         progress: told (done, total, what) while a run is made.
+        rotate: the device's rotary embedding by itself, where its module offers one.
+        configs: folder of the published configs, where it is installed.
     """
 
     golden: Dump
@@ -42,6 +44,8 @@ class Bench:
     seed: int = 0
     bound: float = 0.05
     progress: Progress = quiet
+    rotate: Rotary | None = None
+    configs: Path | None = None
     _devices: dict[tuple, Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
 
@@ -67,6 +71,7 @@ class Bench:
                 stages=(),
                 out=self.folder / mode,
                 progress=self.progress,
+                device_name=self.device_name,
             )
             self._runs[mode] = Dump(run_device(request))
         return self._runs[mode]

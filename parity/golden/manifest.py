@@ -26,7 +26,10 @@ class Record(BaseModel):
 
 
 class Producer(Record):
-    """Who computed the tensors: `modules` and `source_digest` tell whether two dumps share source."""
+    """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
+
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them.
+    """
 
     name: str
     versions: dict[str, str]
@@ -34,6 +37,7 @@ class Producer(Record):
     source_digest: str
     threads: int
     platform: str
+    sources: dict[str, str] = {}
 
 
 class Checkpoint(Record):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,6 +12,10 @@ from pathlib import Path
 
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer
+from parity.golden.sources import digests
+
+CONFIGS = ("config.json", "generation_config.json")
+"""The second one, where there is one, says which tokens end a generation."""
 
 
 def digest_files(paths: Iterable[Path]) -> str:
@@ -42,7 +45,7 @@ def checkpoint(folder: Path) -> Checkpoint:
         raise UsageError(f"{folder} is no checkpoint: it has no config.json")
     return Checkpoint(
         path=_portable(folder),
-        config_digest=digest_files([folder / "config.json"]),
+        config_digest=digest_files(path for name in CONFIGS if (path := folder / name).is_file()),
         weights_digest=digest_files(sorted(folder.glob("*.safetensors"))),
         tokenizer_digest=digest_files(sorted(folder.glob("tokenizer*.json"))),
         chat_template_digest=digest_files(sorted(folder.glob("chat_template.jinja"))),
@@ -56,23 +59,18 @@ def _portable(folder: Path) -> str:
 
 
 def producer(name: str, modules: Iterable[str], packages: Iterable[str], threads: int) -> Producer:
-    """The record of who computed: loaded modules by name, their source's digest, package versions."""
+    """The record of who computed: modules by name, each one's source and all of it digested, package versions."""
     modules = tuple(sorted(modules))
-    files = [Path(sys.modules[module].__file__) for module in modules if getattr(sys.modules[module], "__file__", None)]
-    versions = {package: metadata.version(package) for package in packages}
+    sources = digests(modules)
     return Producer(
         name=name,
-        versions={"python": platform.python_version(), **versions},
+        versions={"python": platform.python_version(), **{package: metadata.version(package) for package in packages}},
         modules=modules,
-        source_digest=digest_files(files),
+        source_digest=hashlib.sha256("".join(f"{one} {sources[one]}\n" for one in sources).encode()).hexdigest(),
         threads=threads,
         platform=f"{platform.system()} {platform.machine()}",
+        sources=sources,
     )
-
-
-def loaded(*roots: str) -> list[str]:
-    """Loaded modules of these packages."""
-    return [name for name in sys.modules if name.split(".")[0] in roots]
 
 
 def now() -> str:

@@ -1,4 +1,4 @@
-"""One prompt of a golden, cut to its first rounds, as a golden of its own."""
+"""One prompt of a golden or of a run, cut to its first rounds, as a dump of its own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class OnePrompt(Dump):
         golden: the golden to cut.
         prompt: the prompt's number in it.
         rounds: verify rounds to keep; fewer where the prompt ended before.
+        budget: token budget of the view; what the kept rounds emitted where None.
     """
 
-    def __init__(self, golden: Dump, prompt: int, rounds: int):
+    def __init__(self, golden: Dump, prompt: int, rounds: int, budget: int | None = None):
         self.whole, self.prompt = golden, prompt
         self.folder, self.declared = golden.folder, golden.declared
         self.rows = {
@@ -30,7 +31,9 @@ class OnePrompt(Dump):
         }
         case = golden.manifest.case
         cut = _cut(case.prompts[prompt], rounds)
-        case = case.model_copy(update={"prompts": (cut,), "max_new_tokens": len(cut.generation.emitted)})
+        budget = len(cut.generation.emitted) if budget is None else budget
+        case = case.model_copy(update={"prompts": (cut,), "max_new_tokens": budget})
+        self.parts = {(variant, 0, *place): golden.parts[variant, prompt, *place] for variant, _, *place in self.rows}
         self.manifest = golden.manifest.model_copy(update={"case": case, "tensors": tuple(self.rows.values())})
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
@@ -41,6 +44,8 @@ class OnePrompt(Dump):
 
 def _cut(prompt: PromptCase, rounds: int) -> PromptCase:
     whole = prompt.generation
+    if whole is None:
+        return prompt
     lengths = whole.acceptance_length[:rounds]
     cut = Generation(
         emitted=whole.emitted[: 1 + sum(lengths)],

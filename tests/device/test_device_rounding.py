@@ -80,7 +80,7 @@ def test_the_experts_are_summed_in_float32():
 def test_weights_and_caches_are_bfloat16_and_the_rope_tables_float32(load):
     device = load(4, "bfloat16")
     for model in (device.target, device.drafter):
-        assert {one.dtype.name for one in model._tables} == {"float32"}, model.side
+        assert {one.dtype.name for one in model.tables} == {"float32"}, model.side
         assert {one.dtype.name for pair in model.caches for one in pair} == {"bfloat16"}, model.side
         assert {one.dtype.name for layer in model.layers for one in layer.values()} == {"bfloat16"}, model.side
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.broken import WINDOW_LAYER
-
 CASES = {
-    "window_off": f"target.layers.{WINDOW_LAYER}.attn_out, prompt 0, round 0",
-    "taps_one_layer_late": "drafter.taps, prompt 0, round 0",
-    "rollback_on_head_axis": "kv.drafter.0.k, prompt 0, round 1",
+    "attn_window_missing_once": "target.layers.4.attn_out, prompt 0, round 0",
+    "tap_off_by_one": "drafter.taps, prompt 0, round 0",
+    "rollback_wrong_axis": "kv.drafter.0.k, prompt 0, round 1",
 }
-FAMILY = {"window_off": "attn_out", "taps_one_layer_late": "drafter.taps", "rollback_on_head_axis": "kv.drafter"}
+FAMILY = {"attn_window_missing_once": "attn_out", "tap_off_by_one": "drafter.taps", "rollback_wrong_axis": "kv.drafter"}
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def diff(parity, small_golden):
 @pytest.mark.parametrize("mode", ["local", "chained"])
 @pytest.mark.parametrize("fault", CASES)
 def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
-    found = diff(mode, f"tests.faults.broken:{fault}")
+    found = diff(mode, f"device.faults:{fault}")
     assert found.code == 1, found
     assert f"first divergent: {CASES[fault]}" in found.last
     failed = [line for line in found.out.splitlines() if line.startswith("fail")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -192,7 +193,28 @@ def test_a_run_without_generations_or_drafts_is_inconclusive(bench, monkeypatch)
     rows = {place: row for place, row in run.rows.items() if place[3] != "drafter.draft_tokens"}
     monkeypatch.setattr(run, "rows", rows)
     monkeypatch.setattr(run, "_verified", {})
-    assert [check.verdict for check in run_gate(bench, "acceptance").checks] == ["inconclusive"] * 2
+    counts, drafts, cuts = run_gate(bench, "acceptance").checks
+    assert (counts.verdict, drafts.verdict, cuts.verdict) == ("inconclusive", "inconclusive", "pass")
+
+
+def test_cuts_by_end_and_budget_are_tried(bench):
+    found = acceptance.emits_what_counts(bench)
+    assert (found.verdict, found.figures["rounds"]) == ("pass", 10)
+
+
+def test_a_run_that_goes_on_behind_an_end_token_fails(small_golden, tmp_path):
+    found = acceptance.emits_what_counts(planted.bench_of(small_golden, tmp_path, planted.behind_eos))
+    assert found.verdict == "fail"
+    assert "5 of 10 rounds emit other tokens" in found.evidence or "4 of 10" in found.evidence
+
+
+def test_a_device_without_an_end_token_is_no_pass(small_golden, tmp_path):
+    def endless(device):
+        says = replace(device.describe(), eos=())
+        device.describe = lambda: says
+
+    found = acceptance.emits_what_counts(planted.bench_of(small_golden, tmp_path, endless))
+    assert found.verdict == "inconclusive"
 
 
 def test_the_goldens_counts_are_recounted_from_its_own_drafts(small_golden):

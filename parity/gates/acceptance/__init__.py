@@ -14,9 +14,11 @@ from parity.gates.acceptance.forced import Forced, forced, recounted
 from parity.gates.acceptance.interval import Interval, Sums, paired, verdict
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
+from parity.gates.rule import cuts, rule
 from parity.golden.manifest import Generation
 
-FREE, FORCED, COUNTS = "acceptance length, free", "acceptance length, teacher-forced", "counts add up"
+FREE, FORCED = "acceptance length, free", "acceptance length, teacher-forced"
+COUNTS, CUTS = "counts add up", "cuts by EOS and budget"
 
 
 def checks(bench: Bench) -> Iterator[Check]:
@@ -32,6 +34,7 @@ def checks(bench: Bench) -> Iterator[Check]:
         yield added
         yield from free(bench, device, reference, credible=added.verdict == PASS)
     yield teacher_forced(bench)
+    yield emits_what_counts(bench)
 
 
 def add_up(bench: Bench, device: Sequence[Generation], reference: Sequence[Generation]) -> Check:
@@ -44,7 +47,7 @@ def add_up(bench: Bench, device: Sequence[Generation], reference: Sequence[Gener
         for prompt, one in zip(case.prompts, generations, strict=True)
         for found in contradictions(one, case.k, case.max_new_tokens, ends if side == "device" else ())
     ]
-    wrong += _recount(bench)
+    wrong += _recount(bench) + _shown(bench)
     mine, true = Tally.of(device, case.k), Tally.of(reference, case.k)
     line = f"device {mine.identity()}; reference {true.identity()}"
     good = not wrong and mine.adds_up and true.adds_up
@@ -90,6 +93,22 @@ def teacher_forced(bench: Bench) -> Check:
     return Check(FORCED, check.verdict, more, figures)
 
 
+def emits_what_counts(bench: Bench) -> Check:
+    """An accepted run that EOS or the budget cuts emits what is before the cut, and that alone."""
+    golden, device = bench.golden.manifest.case, bench.device()
+    ids, eos = golden.prompts[0].ids, device.describe().eos
+    try:
+        found = rule(device, ids, cuts(ids, golden.k, eos))
+    except Inconclusive as error:
+        return Check(CUTS, INCONCLUSIVE, f"not checked: {error}")
+    figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
+    if found.wrong:
+        return Check(CUTS, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures)
+    if not eos:
+        return Check(CUTS, INCONCLUSIVE, "the device names no end token: only cuts by the budget were checked", figures)
+    return Check(CUTS, PASS, f"{found.rounds} made-up rounds, every budget to K+1, an end token in every place", figures)
+
+
 def _bounded(bench: Bench, name: str, found: Interval, line: str, rounds: int, prompts: int) -> Check:
     judged, why = verdict(found, bench.bound, rounds, prompts)
     line += f"; {found}; {rounds} rounds, {prompts} prompts" + (f"; {why}" if why else "")
@@ -104,6 +123,17 @@ def _recount(bench: Bench) -> list[str]:
         return []  # the teacher-forced check says so
     pairs = zip(true, bench.golden.manifest.case.prompts, strict=True)
     return [f"reference {case.id}: its drafts give other counts" for one, case in pairs if not recounted(one, case)]
+
+
+def _shown(bench: Bench) -> list[str]:
+    """The device's own `accept.length` against its own `accept.emitted`, in every round of the run."""
+    run, cases = bench.run("chained"), bench.golden.manifest.case.prompts
+    variant, wrong = run.manifest.case.precision, []
+    for _, prompt, round_, _ in [place for place in run.rows if place[3] == "accept.length"]:
+        length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
+        if emitted is not None and int(length[0]) != len(emitted):
+            wrong.append(f"device {cases[prompt].id}, round {round_}: shows length {int(length[0])}, emits {len(emitted)}")
+    return wrong
 
 
 def _all_forced(bench: Bench) -> tuple[list[Forced], list[Forced]]:

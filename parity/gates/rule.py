@@ -1,8 +1,8 @@
-"""The accept rule on made-up tokens: every pattern of agreement, an end token anywhere, every budget."""
+"""The accept rule on made-up tokens: every pattern of agreement, every budget, an end token in every place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -34,41 +34,52 @@ class Rule:
     """How many rounds were tried, and the first that went wrong, in words."""
 
     rounds: int
-    ends: bool
     wrong: tuple[str, ...]
 
 
-def rule(device: Device, ids: tuple[int, ...], k: int) -> Rule:
-    """Try the device's accept step on made-up rounds.
+def rule(device: Device, ids: tuple[int, ...], made: Iterable[Round]) -> Rule:
+    """Try the device's accept step on made-up rounds, each right behind a prefill.
 
     Raises:
         Inconclusive: the device does not go on with the tokens that the tap returns.
     """
     eos = device.describe().eos
     wrong, count = [], 0
-    for one in rounds(ids, k, eos):
+    for one in made:
         emitted, due = _emitted(device, ids[:PROMPT], one, eos), accepted(one.drafts, one.tokens, eos, one.left)
         count += 1
         if emitted != due:
             wrong.append(f"drafts {list(one.drafts)}, chosen {list(one.tokens)}, {one.left} left: {emitted}, not {due}")
-    return Rule(count, bool(eos), tuple(wrong))
+    return Rule(count, tuple(wrong))
 
 
-def rounds(ids: tuple[int, ...], k: int, eos: tuple[int, ...]) -> Iterator[Round]:
-    """Made-up rounds of tokens that the prompt has anyway; no draft, then K of them."""
-    legal = [token for token in dict.fromkeys(ids) if token not in eos]
-    tokens, other = np.resize(legal, k + 1).tolist(), [legal[(legal.index(t) + 1) % len(legal)] for t in np.resize(legal, k)]
-    roomy = 2 * k + 2
-    yield Round((), tuple(tokens[:1]), roomy)
+def agreements(ids: tuple[int, ...], k: int, eos: tuple[int, ...]) -> Iterator[Round]:
+    """No draft, then K of them in every pattern of agreement with the target, nothing cut."""
+    tokens, other = _tokens(ids, k, eos)
+    yield Round((), tuple(tokens[:1]), 2 * k + 2)
     patterns = list(product((True, False), repeat=k))
     for pattern in patterns[:: max(1, len(patterns) // PATTERNS)]:
-        drafts = [tokens[i] if same else other[i] for i, same in enumerate(pattern)]
-        yield Round(tuple(drafts), tuple(tokens), roomy)
+        drafts = [tokens[place] if same else other[place] for place, same in enumerate(pattern)]
+        yield Round(tuple(drafts), tuple(tokens), 2 * k + 2)
+
+
+def cuts(ids: tuple[int, ...], k: int, eos: tuple[int, ...]) -> Iterator[Round]:
+    """K accepted drafts, cut by every budget up to K+1 and by an end token in every place."""
+    tokens, _ = _tokens(ids, k, eos)
     for left in range(1, k + 2):
         yield Round(tuple(tokens[:k]), tuple(tokens), left)
     for place in range(k + 1) if eos else ():
         ending = [*tokens[:place], eos[0], *tokens[place + 1 :]]
-        yield Round(tuple(ending[:k]), tuple(ending), roomy)
+        yield Round(tuple(ending[:k]), tuple(ending), 2 * k + 2)
+
+
+def _tokens(ids: tuple[int, ...], k: int, eos: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """K+1 tokens that the prompt has anyway, and for each another one."""
+    legal = [token for token in dict.fromkeys(ids) if token not in eos]
+    if len(legal) < 2:
+        raise Inconclusive("the prompt has no two tokens to make rounds of")
+    places = np.arange(k + 1) % len(legal)
+    return [legal[place] for place in places], [legal[(place + 1) % len(legal)] for place in places]
 
 
 def _emitted(device: Device, ids: tuple[int, ...], one: Round, eos: tuple[int, ...]) -> list[int]:

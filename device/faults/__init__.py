@@ -1,0 +1,52 @@
+"""Planted faults: every one a defect that a real implementation had, put into a loaded pipeline from outside the kernels.
+
+`CATALOGUE` names them; `--device device.faults:ID` (hyphens as underscores) is the device with that defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, rope, taps
+from device.faults.planting import Fault
+from device.pipeline import Pipeline
+
+_FAMILIES = (
+    loading.fault,
+    rope.fault,
+    rope.drafter,
+    attention.fault,
+    attention.drafter,
+    masks.fault,
+    masks.drafter,
+    experts.fault,
+    norms.fault,
+    taps.fault,
+    inputs.fault,
+    drafting.fault,
+    drafting.d2t,
+    accepting.verify,
+    accepting.accept,
+    accepting.report,
+    caches.fault,
+    caches.commit,
+    caches.boundary,
+)
+CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
+
+LEFT_OUT = {
+    "tap-config-ignored": "the tiny drafter's tap list is the default one; tap-one-wrong and tap-early stand for it",
+    "input-raw-prompt": "the device is given token ids; the golden's prompt digest and the case identity hold the template",
+    "drafter-recycles-post-norm": "needs a chain drafter (EAGLE-3)",
+    "commit-window-ring": "sliding-window layers keep all rows, there is no ring",
+    "capture-aliased": "the tap is handed copies: nothing can change what was captured",
+    "tree and tensor-parallel faults": "there is one device without a tree; shards are emulated by the -per-rank and -shard faults",
+}
+"""Known faults without a place in this device, and why."""
+
+
+def __getattr__(name: str) -> Callable[..., Pipeline]:
+    found = CATALOGUE.get(name.replace("_", "-"))
+    if found is None:
+        raise AttributeError(f"no planted fault {name}; `parity faults list` names them")
+    return found.factory

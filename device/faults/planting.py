@@ -1,0 +1,154 @@
+"""A fault: what it is, where it must show, and how it gets into a loaded pipeline without a change to a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import device
+from device.model import Model
+from device.pipeline import Pipeline
+
+VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
+"""The verbs of a pipeline, and how many arguments each takes before the tap."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One named defect of the device.
+
+    Attributes:
+        id: its name.
+        family: the part of the pipeline it sits in.
+        what: the defect, one sentence.
+        stage: where a local comparison first shows it, a full stage name; empty where no comparison can.
+        chained: the same for a chained comparison.
+        round: of the first showing in a local comparison; None where the golden decides.
+        chained_round: the same in a chained one.
+        sites: globs of the stages that are wrong by themselves; what else fails in a chained run inherited it.
+        gate: the gate that must turn red; empty where none can yet.
+        same_text: whether the emitted tokens stay what they were, up to ties.
+        seen: repository and issue it was met in.
+        precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
+        plant: puts it into a pipeline.
+    """
+
+    id: str
+    family: str
+    what: str
+    stage: str
+    chained: str
+    round: int | None
+    chained_round: int | None
+    sites: tuple[str, ...]
+    gate: str
+    same_text: bool
+    seen: str
+    precision: str
+    plant: Callable[[Pipeline], None]
+
+    @property
+    def factory(self) -> Callable[..., Pipeline]:
+        """Loads a pair of checkpoints with this defect; takes what `device.load` takes."""
+
+        @wraps(device.load)
+        def load(*arguments: Any, **options: Any) -> Pipeline:
+            pipeline = device.load(*arguments, **options)
+            self.plant(pipeline)
+            return pipeline
+
+        return load
+
+
+class Family:
+    """The faults of one part of the pipeline, in order; `where` fills in what its faults have in common."""
+
+    def __init__(self, name: str, **common: Any) -> None:
+        self.name, self.common = name, common
+        self.faults: list[Fault] = []
+
+    def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable:
+        """Enter the decorated function, which changes a pipeline, as a fault."""
+        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16")
+        details = defaults | self.common | details
+        details = {"chained_round": details["round"]} | details
+
+        def enter(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
+            self.faults.append(Fault(id=id, family=self.name, what=what, stage=stage, plant=plant, **details))
+            return plant
+
+        return enter
+
+
+def edit(model: Model, names: str, change: Callable[[np.ndarray], np.ndarray], layers: Iterable[int] = ()) -> None:
+    """Replace weights of these space-separated names, of these layers or outside all layers, by `change(weight)`."""
+    for weights in [model.layers[layer] for layer in layers] or [model.outer]:
+        for name in names.split():
+            host = model.engine.host(weights[name])
+            wide = host if host.dtype.kind in "iu" else host.astype(np.float32)
+            weights[name] = model.engine.array(np.ascontiguousarray(change(wide)), model.dtype)
+
+
+def every(model: Model) -> range:
+    """Numbers of all its layers."""
+    return range(len(model.layers))
+
+
+def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
+    """`make(clean)` stands for the kernel at `module:name` while a verb of this pipeline runs, and for no other device.
+
+    The name is that of the module that calls the kernel, so that target and drafter can differ.
+    """
+    module, name = place.split(":")
+    for verb in VERBS:
+        setattr(pipeline, verb, _within(getattr(pipeline, verb), import_module(f"device.{module}"), name, make))
+
+
+def _within(verb: Callable, module: Any, name: str, make: Callable[[Any], Any]) -> Callable:
+    @wraps(verb)
+    def run(*arguments: Any, **options: Any) -> Any:
+        clean = getattr(module, name)
+        setattr(module, name, make(clean))
+        try:
+            return verb(*arguments, **options)
+        finally:
+            setattr(module, name, clean)
+
+    return run
+
+
+def instead(owner: Any, method: str, make: Callable[[Callable], Callable]) -> None:
+    """`make(clean)` stands for a method of this one object."""
+    setattr(owner, method, make(getattr(owner, method)))
+
+
+def altered(pipeline: Pipeline, verb: str, stage: str, change: Callable[..., np.ndarray], only_shown: bool = False) -> None:
+    """Under this verb `stage` is `change(value, *the verb's arguments)`, and the device goes on with that.
+
+    Where it is `only_shown`, the device goes on with the right value.
+    """
+
+    def make(clean: Callable) -> Callable:
+        def run(*arguments: Any) -> Any:
+            values, tap = arguments[: VERBS[verb]], (arguments[VERBS[verb] :] or (None,))[0] or _through
+
+            def watch(name: str, value: np.ndarray) -> np.ndarray:
+                if name != stage:
+                    return tap(name, value)
+                taken = tap(name, change(value.copy(), *values))
+                return value if only_shown else taken
+
+            return clean(*values, watch)
+
+        return run
+
+    instead(pipeline, verb, make)
+
+
+def _through(_stage: str, value: np.ndarray) -> np.ndarray:
+    return value

@@ -1,0 +1,27 @@
+"""The rotary embedding by itself: config, tables and kernel of a pass, without weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from device.checkpoint import Described
+from device.config import open_config, read_attention
+from device.kernels import rope
+from device.kernels.step import make_step
+from device.rows import refuse_outside
+
+MODEL_TYPES = {"target": "gpt_oss", "drafter": "llama"}
+
+
+def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: ModuleType) -> np.ndarray:
+    """Rotate x [S, N, D], float32, at positions [S] as this side's q and k; see `parity.seam.Rotary`."""
+    fields = open_config(Described(folder), MODEL_TYPES[side])
+    attention, count = read_attention(fields), fields.integer("max_position_embeddings")
+    refuse_outside(side, "position", positions, count)
+    tables = tuple(engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))
+    at = engine.array(positions.astype(np.int32)[None])
+    step = make_step(at, at, tables, span=1)
+    return engine.host(rope.rotate(engine.array(x[None]), step.cos, step.sin))[0]

@@ -1,0 +1,76 @@
+"""`parity diagnose`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, write_json
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN]")
+@golden_option
+@device_option
+@precision_option
+@click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@json_option
+def diagnose(run, golden, device_name, precision, policy, threads, json_file) -> None:
+    """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
+
+    A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
+    nothing is wrong; 1: something is, named or not.
+    """
+    from parity.golden.store import Dump
+    from reports.diagnosis import print_clean, print_diagnosis
+
+    golden = open_golden(golden)
+    with TemporaryDirectory(prefix="parity-diagnose-") as folder:
+        run = Dump(run) if run else None
+        found = diagnose_device(golden, run, device_name, precision, policy, threads, Path(folder))
+    write_json(json_file, asdict(found) if found else {"causes": [], "unexplained": None})
+    if found is None:
+        print_clean(golden, run)
+        return
+    print_diagnosis(found, golden)
+    sys.exit(1)
+
+
+def diagnose_device(golden, run, device_name, precision, policy, threads, folder):
+    """The diagnosis of a run, or of a device run now; None where nothing is red."""
+    from parity.cli.wiring import counterfactuals, device, judging
+    from parity.diagnose import diagnose
+    from parity.diagnose.evidence import red_device, red_run
+    from parity.diagnose.trials import Trials
+    from parity.policy import read_policy
+
+    bounds = read_policy(policy, run.manifest.case.precision if run else precision)
+    if run is not None:
+        judging(golden)
+        red = red_run(golden, run, bounds)
+    else:
+        with progress(f"diagnose {device_name}") as bar:
+            red = red_device(golden, device(device_name, golden, precision), bounds, folder, bar)
+    if red is None:
+        return None
+    reference, hypotheses = counterfactuals(golden, threads)
+    prompt = red.prompt if run is not None else 0
+    found = diagnose(Trials(red.golden, red.run, prompt, bounds, reference), hypotheses, red.first)
+    return found if run is not None else _renumbered(found, red.prompt)
+
+
+def _renumbered(found, prompt):
+    """A diagnosis of a golden's one prompt, in the numbers of the whole golden."""
+    from dataclasses import replace
+
+    def place(one):
+        return one and replace(one, prompt=prompt)
+
+    causes = tuple(replace(cause, place=place(cause.place)) for cause in found.causes)
+    rest = found.unexplained and replace(found.unexplained, place=place(found.unexplained.place))
+    return replace(found, prompt=prompt, first=place(found.first), causes=causes, unexplained=rest)

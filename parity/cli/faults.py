@@ -1,0 +1,89 @@
+"""`parity faults list` and `parity faults run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from parity.cli.common import device_option, json_option, open_golden, progress, tiny, write_json
+
+PROMPTS = ("types-127-131", "strings-11-13")
+TOKENS = 12
+"""The default golden: two chat prompts longer than window and original context. The rounds of the first accept all
+drafts, some, none although a later one agrees, and more than the budget leaves."""
+
+
+@click.group()
+def faults() -> None:
+    """Planted faults: defects of real implementations, each of which some gate must catch."""
+
+
+@faults.command("list")
+@click.option("--markdown", is_flag=True, help="The page docs/faults.md.")
+@json_option
+def list_faults(markdown, json_file) -> None:
+    """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
+    from parity.cli.wiring import planted_faults
+    from reports.faults import page, plain, print_list
+
+    catalogue, left_out = planted_faults()
+    write_json(json_file, [plain(fault) for fault in catalogue.values()])
+    if markdown:
+        click.echo(page(catalogue.values(), left_out), nl=False)
+    else:
+        print_list(catalogue.values(), left_out)
+
+
+@faults.command("run")
+@click.argument("names", nargs=-1, metavar="[ID]...")
+@click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
+@device_option
+@click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden to judge by; a small one made now by default.")
+@json_option
+def run_faults(names, every, device_name, golden, json_file) -> None:
+    """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
+
+    Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
+    fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
+    """
+    from parity.cli.wiring import builder, planted_faults
+    from parity.errors import UsageError
+    from parity.faults import Request, choose
+    from parity.faults import run_faults as run
+    from reports.faults import print_outcome, print_summary
+
+    if bool(names) == every:
+        raise UsageError("parity faults run: name faults, or --all")
+    chosen = choose(planted_faults()[0], names)
+    outcomes = []
+    with _golden(golden) as golden, progress("faults") as bar:
+        click.echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
+        request = Request(golden, device_name, builder(device_name, golden))
+        for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
+            outcomes.append(outcome)
+            print_outcome(outcome)
+            bar(number + 1, len(chosen), fault.id)
+    write_json(json_file, [outcome.to_dict() for outcome in outcomes])
+    print_summary(outcomes)
+    sys.exit(int(not all(outcome.killed and outcome.placed for outcome in outcomes)))
+
+
+@contextmanager
+def _golden(folder: Path | None) -> Iterator:
+    """The named golden, or the default one, which lasts as long as the command."""
+    from parity.cli.golden import make_golden
+
+    if folder is not None:
+        yield open_golden(folder)
+        return
+    with TemporaryDirectory(prefix="parity-faults-") as made:
+        lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
+        prompts = Path(made) / "prompts.jsonl"
+        prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
+        yield make_golden(None, None, prompts, 4, TOKENS, out=Path(made) / "golden")

@@ -1,0 +1,67 @@
+"""Where a device goes red: the cheapest run over a golden that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parity.compare import compare
+from parity.compare.report import FAIL, Place
+from parity.drive import Progress, RunRequest, run_device
+from parity.golden.manifest import Mode
+from parity.golden.slices import OnePrompt
+from parity.golden.store import Dump
+from parity.policy import Policy
+from parity.seam import Device
+
+QUICK = 4
+"""Rounds of the first look: enough for a rejection, what it leaves in the caches, and the round behind it."""
+
+
+@dataclass(frozen=True)
+class Red:
+    """A run that fails, the golden it is held against, and where it first does; `prompt` is the golden's own number."""
+
+    golden: Dump
+    run: Dump
+    prompt: int
+    first: Place
+
+    def first_in(self, whole: Dump) -> Place:
+        """`first` in the prompt numbers of the whole golden."""
+        return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
+
+
+def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | None:
+    """The first failing place of a run that was made already."""
+    report = compare(golden, run, policy)
+    return Red(golden, run, report.first.prompt, report.first) if report.first else None
+
+
+def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress) -> Red | None:
+    """Run a device until it fails: the longest prompt briefly, local and chained, then every prompt whole.
+
+    None where it passes over the whole golden in both modes.
+    """
+    looks = list(_looks(golden))
+    for number, (mode, prompt, rounds) in enumerate(looks):
+        progress(number, len(looks), f"{mode}, {golden.manifest.case.prompts[prompt].id}")
+        view = OnePrompt(golden, prompt, rounds)
+        request = RunRequest(device=device, golden=view, mode=mode, stages=(), out=folder / str(number))
+        run = Dump(run_device(request))
+        report = compare(view, run, policy)
+        if report.verdict == FAIL and report.first is not None:
+            return Red(view, run, prompt, report.first)
+    return None
+
+
+def _looks(golden: Dump) -> Iterator[tuple[Mode, int, int]]:
+    """Mode, prompt and rounds of each run, cheapest first."""
+    prompts = golden.manifest.case.prompts
+    by_length = sorted(range(len(prompts)), key=lambda number: -len(prompts[number].ids))
+    yield "local", by_length[0], QUICK
+    yield "chained", by_length[0], QUICK
+    for mode in ("local", "chained"):
+        for number in by_length:
+            yield mode, number, len(prompts[number].generation.acceptance_length)

@@ -1,0 +1,81 @@
+"""How far a device is from a golden, and from a counterfactual of it: the residual of a hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from parity.compare import compare
+from parity.compare.flow import excess
+from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
+from parity.compare.rows import order
+from parity.compare.structure import Finding
+from parity.golden.store import Dump
+from parity.policy import Policy
+
+
+@dataclass(frozen=True)
+class Residual:
+    """What is left of a device's error at one stage.
+
+    Attributes:
+        stage: its full name.
+        red: beyond its bounds, or structurally different.
+        error: relative L2 over all rows; for a stage of choices the share of rows that are bugs; infinite
+            where shapes or dtypes differ.
+        x: the same in x noise, None for choices.
+        worst: the worst statistic as a multiple of its bound.
+    """
+
+    stage: str
+    red: bool
+    error: float
+    x: float | None
+    worst: float
+    place: Place | None
+
+    def explained(self, after: Residual) -> float:
+        """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
+        if self.error in (0.0, inf):
+            return 1.0 if not after.red else 0.0
+        return max(1.0 - (after.error / self.error) ** 2, -1.0) if after.error < inf else -1.0
+
+
+def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
+    """Residuals of these stages (all by default), in the order in which they first show.
+
+    A stage that only inherits is not red: its error is another stage's.
+    """
+    report = compare(golden, run, policy, stages)
+    rank = order(golden)
+    late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
+
+    def when(found: tuple[str, Residual]) -> tuple[int, int]:
+        round_ = found[1].place.round if found[1].red and found[1].place else late
+        return round_, rank.get((round_ > 0, found[0]), 0)
+
+    return dict(sorted(_each(report), key=when))
+
+
+def _each(report: Report):
+    structural: dict[str, Finding] = {}
+    for finding in report.findings:
+        if finding.kind != "generation":
+            structural.setdefault(finding.stage, finding)
+    for result in report.stages:
+        yield result.stage, _residual(result, structural.get(result.stage))
+
+
+def _residual(result: StageResult, finding: Finding | None) -> Residual:
+    if finding is not None:
+        place = Place(result.stage, result.layer, finding.prompt, finding.round)
+        return Residual(result.stage, True, inf, None, inf, place)
+    red = result.verdict == FAIL and "inherited" not in result.marks
+    if result.choices:
+        share = result.choices["bug"] / max(result.rows, 1)
+        return Residual(result.stage, red, share, None, inf if share else 0.0, result.first)
+    if result.relative_l2 is None:
+        missing = result.verdict == INCONCLUSIVE
+        return Residual(result.stage, missing, inf if missing else 0.0, None, inf if missing else 0.0, result.first)
+    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first)

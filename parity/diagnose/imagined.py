@@ -1,0 +1,57 @@
+"""A golden as it would be under a hypothesis: its float32 tensors are a counterfactual reference's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.compare.rows import FLOOR
+from parity.golden.manifest import TensorRow, Variant, key
+from parity.golden.store import Dump
+from parity.trace import Tensors
+
+
+class Imagined(Dump):
+    """A view of a golden of one prompt; nothing is written, and nothing of it is ever taken for a golden.
+
+    The noise floor is the golden's own error moved onto the counterfactual: what bfloat16 costs at a stage
+    does not hang on the hypothesis. Where a hypothesis changes a tensor's rows, the noise rows repeat.
+
+    Args:
+        golden: the golden, cut to one prompt.
+        tensors: the counterfactual's stage tensors, by (round, stage).
+        mode: local or chained, which floor to use.
+    """
+
+    def __init__(self, golden: Dump, tensors: Tensors, mode: str):
+        self.golden, self.tensors, self.floor = golden, tensors, FLOOR[mode]
+        self.folder, self.declared = golden.folder, golden.declared
+        self.rows, self.parts = {}, {}
+        for (round_, stage), value in tensors.items():
+            for variant in ("float32",) if self.declared[stage].stage.exact else ("float32", self.floor):
+                row = self._row(variant, round_, stage, value)
+                self.rows[variant, 0, round_, stage] = row
+                self.parts[variant, 0, round_, stage] = [row]
+        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
+
+    def _row(self, variant: Variant, round_: int, stage: str, value: np.ndarray) -> TensorRow:
+        return TensorRow(
+            key=key(0, round_, stage),
+            variant=variant,
+            axes=self.declared[stage].stage.axes,
+            dtype=value.dtype.name,
+            shape=value.shape,
+            start=0,
+            shard="",
+            sha256="",
+        )
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The counterfactual's tensor, or its noise floor."""
+        value = self.tensors.get((round_, stage))
+        if value is None or variant == "float32":
+            return value
+        true, floor = (self.golden.contents(one, prompt, round_, stage) for one in ("float32", self.floor))
+        if true is None or floor is None:
+            return None
+        noise = floor.astype(np.float32) - true
+        return value + np.resize(noise, value.shape) if noise.size else value

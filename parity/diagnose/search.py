@@ -1,0 +1,144 @@
+"""Which hypothesis explains the first red stage: enumerate, fit, pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp, inf, log
+from typing import Any
+
+from parity.diagnose.explain import Residual
+from parity.diagnose.trials import Assumption, Trials, attempt
+from parity.stages import matches
+
+AHEAD = 3
+"""Rounds behind the first red one that a full trial looks at: what a round leaves in the caches shows in the next."""
+
+SHARE = 0.05
+"""A hypothesis that explains less than this of the error is no candidate for a pair."""
+
+PAIRED = 6
+"""Candidates that pairs are made of: 15 pairs."""
+
+GRID, STEPS = 9, 14
+"""Points of the first scan of a parameter, and golden-section steps behind it: an interval of GRID shrinks
+to 2 / 8 * 0.618^14, 0.03 % of itself."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of assumptions and what it leaves at the first red stage."""
+
+    assumed: tuple[Assumption, ...]
+    before: Residual
+    after: Residual
+
+    @property
+    def explained(self) -> float:
+        """Share of the squared error that is gone."""
+        return self.before.explained(self.after)
+
+
+class Search:
+    """The search for what explains one red stage, on top of what is assumed already.
+
+    Args:
+        trials: the prompt to try on.
+        hypotheses: all there are.
+        known: assumptions already made.
+        first: the first red stage under `known`.
+    """
+
+    def __init__(self, trials: Trials, hypotheses: Sequence[Any], known: tuple[Assumption, ...], first: Residual):
+        self.trials, self.known, self.first = trials, known, first
+        self.round = first.place.round if first.place else 0
+        taken = {hypothesis.id for hypothesis, _ in known}
+        self.hypotheses = [one for one in hypotheses if consistent(one, first.stage) and one.id not in taken]
+
+    def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
+        """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
+
+        Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
+        among the trials that satisfy the stage the one that does not break others.
+        """
+        made: list[Trial] = []
+        for tier in (self._enumerated(), self._fitted(), self._pairs(made)):
+            for trials in tier:
+                made += trials
+                found = confirm(ranked(trial for trial in made if not trial.after.red))
+                if found:
+                    return found, ranked(made)
+        return None, ranked(made)
+
+    def _enumerated(self) -> Iterator[list[Trial]]:
+        """Discrete values, one tier for each cost."""
+        for cost in sorted({one.cost for one in self.hypotheses}):
+            tier = [one for one in self.hypotheses if one.cost == cost]
+            yield self._tried(((one, value),) for one in tier for value in self.values(one))
+
+    def values(self, hypothesis: Any) -> list[Any]:
+        """The values to enumerate; the layer of the red stage is one of a layered hypothesis."""
+        values = list(hypothesis.values)
+        if getattr(hypothesis, "layered", False) and self.first.place is not None:
+            layer = self.first.place.layer
+            values += [layer] if layer is not None and layer not in values else []
+        return values if hypothesis.fit is None else [value for value in values if value is not None]
+
+    def _fitted(self) -> Iterator[list[Trial]]:
+        """Continuous parameters: a scan, then golden section."""
+        fits = [one for one in self.hypotheses if one.fit is not None]
+        yield [trial for one in fits for trial in self._fit(one)]
+
+    def _fit(self, hypothesis: Any) -> list[Trial]:
+        fit, made = hypothesis.fit, {}
+        to, back = (log, exp) if fit.log else (float, float)
+
+        def error(x: float) -> float:
+            value = back(x)
+            if value not in made:
+                made[value] = next(iter(self._tried([((hypothesis, value),)])), None)
+            return made[value].after.error if made[value] else inf
+
+        low, high = to(fit.low), to(fit.high)
+        grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
+        best = min(range(GRID), key=lambda i: error(grid[i]))
+        if error(grid[best]) < self.first.error:
+            golden_section(error, grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)], STEPS)
+        return ranked(trial for trial in made.values() if trial)[:1]
+
+    def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
+        """Two at a time, of those that explain part of it alone."""
+        parts = [trial for trial in ranked(made) if len(trial.assumed) == 1 and trial.explained > SHARE][:PAIRED]
+        both = ((a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0])
+        yield self._tried(both)
+
+    def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
+        found = (self._try(assumed) for assumed in many)
+        return [trial for trial in found if trial is not None]
+
+    def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
+        stage = self.first.stage
+        left = attempt(lambda: self.trials.residuals((*self.known, *assumed), self.round, [stage], last=stage))
+        return None if left is None else Trial(assumed, self.first, left[stage])
+
+
+def consistent(hypothesis: Any, stage: str) -> bool:
+    """Whether a hypothesis can show first at this stage."""
+    return any(matches(glob, stage) for glob in hypothesis.stages)
+
+
+def ranked(trials: Iterable[Trial]) -> list[Trial]:
+    """The least residual first; among equals the cheaper, then the one with fewer assumptions."""
+    return sorted(trials, key=lambda one: (one.after.error, len(one.assumed), sum(h.cost for h, _ in one.assumed)))
+
+
+def golden_section(error: Callable[[float], float], low: float, high: float, steps: int) -> None:
+    """Narrow a minimum down; `error` keeps what it has seen."""
+    ratio = (5**0.5 - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    for _ in range(steps):
+        if error(a) < error(b):
+            high, b, a = b, a, b - ratio * (b - low)
+        else:
+            low, a, b = a, b, a + ratio * (high - a)

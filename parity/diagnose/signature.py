@@ -1,0 +1,123 @@
+"""What an error looks like where no hypothesis fits: which rows, heads and rounds, and what it resembles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.compare.fit import fit
+from parity.compare.floor import HALF_ULP, row_floors
+from parity.compare.rows import StageRows, stage_rows
+from parity.diagnose.explain import Residual
+from parity.golden.store import Dump
+
+RED = 3.0
+"""Rows, heads and columns beyond this multiple of their noise carry the error: the default policy's worst row."""
+
+ALIKE = 0.02
+"""A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
+
+
+def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
+    """Sentences about the error at the first red stage."""
+    rows = stage_rows(golden, run, golden.declared[first.stage])
+    if rows is None:
+        yield "no tensor of both sides has the same shape"
+        return
+    if rows.named.stage.exact:
+        yield from _exact(rows)
+        return
+    error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
+    bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))
+    yield from _rows(rows, bad, error)
+    yield from _heads(rows)
+    yield from _scale(rows)
+    yield from _resembles(golden, run, rows)
+
+
+def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Relative L2 of every row [R]; a row of zeros counts its error as it is."""
+    golden, other = (side.reshape(len(side), -1).astype(np.float64) for side in (golden, other))
+    size = np.linalg.norm(golden, axis=1)
+    return np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
+
+
+def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
+    """Which rows: by round, position, masked or committed; whether it grows with position."""
+    if not bad.any():
+        yield f"no single row is {RED:g}x its noise: the error is small and everywhere"
+        return
+    yield f"{bad.sum()} of {len(bad)} rows"
+    yield from _range("round", rows.round, bad)
+    yield from _range("position", rows.position, bad)
+    masked = _masked(rows)
+    if masked is not None and bad[masked].any() != bad[~masked].any():
+        yield "only masked rows" if bad[masked].any() else "only committed rows"
+    if bad.all() and len(np.unique(rows.position)) > 8:
+        slope = np.corrcoef(rows.position, error)[0, 1]
+        yield from ["grows with position"] if slope > 0.7 else ["alike at all positions"] if abs(slope) < 0.2 else []
+
+
+def _range(what: str, labels: np.ndarray, bad: np.ndarray) -> Iterator[str]:
+    """Say where the wrong rows are, if the right ones are elsewhere."""
+    wrong, right = np.unique(labels[bad]), np.unique(labels[~bad])
+    if not len(right) or len(np.unique(labels)) == 1:
+        return
+    if wrong.min() > right.max():
+        yield f"only from {what} {wrong.min()} on"
+    elif wrong.max() < right.min():
+        yield f"only up to {what} {wrong.max()}"
+    elif len(wrong) <= 4 and not set(right) & set(wrong):
+        yield f"only {what} {', '.join(map(str, wrong))}"
+
+
+def _masked(rows: StageRows) -> np.ndarray | None:
+    """The masked rows of a drafter stage: the ones behind the last committed position of their round."""
+    axes = rows.named.stage.axes
+    if not axes or axes[0] != "W":
+        return None
+    masked = np.zeros(len(rows.round), bool)
+    for round_ in np.unique(rows.round[rows.round > 0]):
+        inside = np.flatnonzero(rows.round == round_)
+        later = np.flatnonzero(rows.round == round_ + 1)
+        first = rows.position[later].min() if len(later) else rows.position[inside].max() + 1
+        masked[inside] = rows.position[inside] >= first
+    return masked
+
+
+def _heads(rows: StageRows) -> Iterator[str]:
+    """Which heads, of a stage that has them."""
+    if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3:
+        return
+    heads = range(rows.golden.shape[1])
+    error, noise = ([_relative(rows.golden[:, h], side[:, h]).mean() for h in heads] for side in (rows.device, rows.floor))
+    bad = [h for h in heads if error[h] > RED * max(noise[h], HALF_ULP)]
+    if 0 < len(bad) < len(heads):
+        yield f"only head {', '.join(map(str, bad))}"
+
+
+def _scale(rows: StageRows) -> Iterator[str]:
+    """Whether a factor or an offset is most of it."""
+    found = fit(rows.golden, rows.device)
+    golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
+    before = np.linalg.norm(device - golden)
+    after = np.linalg.norm(device - golden * (1 + found.scale))
+    if before > 0 and (after / before) ** 2 < 0.1:
+        yield f"scaled by {1 + found.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
+
+
+def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
+    """Another stage of the golden, or the same one some rows off, that the device's tensor equals."""
+    for shift in (-2, -1, 1, 2):
+        moved = np.roll(rows.golden, shift, axis=0)
+        inside = (np.roll(rows.round, shift) == rows.round) & (np.roll(rows.position, shift) == rows.position - shift)
+        if inside.sum() > 2 and np.median(_relative(moved[inside], rows.device[inside])) < ALIKE:
+            yield f"equals the golden's own rows {abs(shift)} position{'s' * (abs(shift) > 1)} {'before' if shift > 0 else 'behind'}"
+    for name, named in golden.declared.items():
+        if name == rows.named.name or named.stage.exact or named.stage.axes[1:] != rows.named.stage.axes[1:]:
+            continue
+        other = stage_rows(golden, golden, named, device="float32", mode=run.manifest.case.mode)
+        if other is not None and other.golden.shape == rows.golden.shape:
+            if np.median(_relative(other.golden, rows.device)) < ALIKE:
+                yield f"equals the golden's {name}"

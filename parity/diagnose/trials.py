@@ -1,0 +1,129 @@
+"""Trying hypotheses: counterfactual references over one prompt, held against what the device did there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from parity.diagnose.explain import Residual, residuals
+from parity.diagnose.imagined import Imagined
+from parity.errors import ParityError
+from parity.golden.slices import OnePrompt
+from parity.golden.store import Dump
+from parity.policy import Policy
+from parity.stages import matches
+from parity.trace import ForcingTrace, Tensors
+
+Assumption = tuple[Any, Any]
+"""A hypothesis and the value of its parameter."""
+
+
+class Reference(Protocol):
+    """The references under any set of hypotheses; `references.counterfactual` is the one that ships."""
+
+    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any) -> Any:
+        """One prompt through the references; raises an error with `skip = True` where a hypothesis cannot apply."""
+        ...
+
+
+class _Enough(Exception):
+    """The stages asked for are all recorded."""
+
+
+class _Until(ForcingTrace):
+    """Records until this stage of this round has come; the rest of the run is not needed."""
+
+    def __init__(self, *args: Any, last: tuple[int, str] | None, **options: Any):
+        super().__init__(*args, **options)
+        self.last = last
+
+    def __call__(self, stage, value):
+        value = super().__call__(stage, value)
+        if (self.round, stage) == self.last:
+            raise _Enough
+        return value
+
+
+@dataclass
+class Trials:
+    """One prompt of a golden and of a device's run over it, and the references to try hypotheses on.
+
+    Args:
+        golden: the whole golden.
+        run: the device's run over it, local or chained.
+        prompt: which prompt to look at.
+        policy: the bounds that say when a residual is noise.
+        reference: runs the counterfactuals.
+    """
+
+    golden: Dump
+    run: Dump
+    prompt: int
+    policy: Policy
+    reference: Reference
+    count: int = 0
+    _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
+
+    def cut(self, rounds: int) -> tuple[OnePrompt, OnePrompt]:
+        """Golden and run of the prompt up to this round."""
+        if rounds not in self._cuts:
+            golden = OnePrompt(self.golden, self.prompt, rounds)
+            run = OnePrompt(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
+            self._cuts[rounds] = golden, run
+        return self._cuts[rounds]
+
+    @property
+    def rounds(self) -> int:
+        """Verify rounds the golden has of this prompt."""
+        return len(self.golden.manifest.case.prompts[self.prompt].generation.acceptance_length)
+
+    def residuals(
+        self, assumed: Sequence[Assumption], rounds: int, stages: Sequence[str] = (), last: str | None = None
+    ) -> dict[str, Residual]:
+        """What is left of the device's error under these hypotheses, by stage in the order in which it shows.
+
+        Args:
+            rounds: how many of the prompt's rounds to look at.
+            stages: judge these only.
+            last: stop each counterfactual once the last round has handed this stage over.
+        """
+        golden, run = self.cut(rounds)
+        mode = run.manifest.case.mode
+        view = Imagined(golden, self._tensors(golden, assumed, mode, last, stages), mode) if assumed else golden
+        return residuals(view, run, self.policy, stages)
+
+    def _tensors(self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages) -> Tensors:
+        self.count += 1
+        case = golden.manifest.case
+        rounds = len(case.prompts[0].generation.acceptance_length)
+        keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
+        recorder = _Until(
+            golden.declared,
+            lambda round_, stage: golden.contents("float32", 0, round_, stage),
+            mode,
+            keep=keep.__contains__,
+            last=(rounds, last) if last else None,
+        )
+        try:
+            self.reference.run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder)
+        except _Enough:
+            pass
+        return {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+
+
+def _choices(golden: Dump) -> Iterator[str]:
+    """Stages that choices are judged by."""
+    return (name for name in golden.declared if matches("logits", name) or matches("router_logits", name))
+
+
+def attempt(trial: Callable[[], dict[str, Residual]]) -> dict[str, Residual] | None:
+    """A trial's residuals; None where the hypothesis cannot apply to these checkpoints or this prompt."""
+    try:
+        return trial()
+    except ParityError:
+        raise
+    except Exception as error:
+        if getattr(error, "skip", False):
+            return None
+        raise

@@ -1,0 +1,212 @@
+"""Planted faults, one after the other: is each killed, by which gate, and is it placed where it sits?
+
+A fault is killed by a verdict `fail`. A device that breaks down or leaves a check inconclusive was not caught:
+whoever meets it learns nothing of the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from parity.compare import compare
+from parity.compare.report import FAIL, WARN, Report
+from parity.drive import RunRequest, generate, run_device
+from parity.errors import ParityError, UsageError
+from parity.gates import GATES, run_gate
+from parity.gates.bench import Bench
+from parity.golden.manifest import Mode
+from parity.golden.slices import OnePrompt
+from parity.golden.store import Dump
+from parity.policy import read_policy
+from parity.seam import Device
+from parity.stages import inputs
+
+MODES: tuple[Mode, ...] = ("local", "chained")
+HISTORIES = 60
+"""Random histories of the rollback gate: a planted fault is no rare one."""
+
+
+class Fault(Protocol):
+    """What a catalogue says of a fault: see `device.faults.planting.Fault`; `plant` changes a device."""
+
+    id: str
+    family: str
+    what: str
+    stage: str
+    chained: str
+    round: int | None
+    chained_round: int | None
+    sites: tuple[str, ...]
+    gate: str
+    same_text: bool
+    seen: str
+    precision: str
+    plant: Callable[[Device], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one comparison made of a fault.
+
+    Attributes:
+        verdict: of the comparison, or `broke down: …`.
+        first: stage and round where it first shows.
+        due: the catalogue's stage and round (None: the golden decides).
+        own: failing stages outside the fault's sites that are not marked as inherited.
+        inherited: how many are.
+    """
+
+    verdict: str
+    first: tuple[str, int] | None
+    due: tuple[str, int | None]
+    own: tuple[str, ...] = ()
+    inherited: int = 0
+
+    @property
+    def placed(self) -> bool:
+        """Failed at the place that the catalogue names, and accused no other stage."""
+        if self.verdict != FAIL or self.first is None or self.own:
+            return False
+        return self.first[0] == self.due[0] and self.due[1] in (None, self.first[1])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them."""
+
+    id: str
+    gate: str
+    killed: bool
+    comparisons: dict[str, Seen]
+    text_changed: bool | None
+    note: str = ""
+
+    @property
+    def placed(self) -> bool:
+        """Placed in both modes, or a matter of its gate alone."""
+        return all(seen.placed for seen in self.comparisons.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return asdict(self) | {"placed": self.placed}
+
+
+@dataclass(frozen=True)
+class Request:
+    """`build` makes the clean device that faults are planted in: `build(precision=…, **options)`."""
+
+    golden: Dump
+    device_name: str
+    build: Callable[..., Device]
+    modes: Sequence[Mode] = MODES
+    rounds: int = 99
+
+
+def choose(catalogue: dict[str, Fault], names: Sequence[str]) -> list[Fault]:
+    """The named faults; all that a gate is named for where no name is given.
+
+    Raises:
+        UsageError: there is no such fault.
+    """
+    for name in names:
+        if name not in catalogue:
+            raise UsageError(f"{name}: no such fault; `parity faults list` names {len(catalogue)}")
+    return [catalogue[name] for name in names] or [fault for fault in catalogue.values() if fault.gate]
+
+
+def run_faults(request: Request, faults: Sequence[Fault]) -> Iterator[Outcome]:
+    """Plant each fault in a device of its own, and judge it."""
+    clean: dict[str, list[tuple[int, ...]]] = {}
+    for fault in faults:
+        if fault.precision not in clean:
+            clean[fault.precision] = _emitted(request, request.build(precision=fault.precision))
+        yield judge(request, fault, clean[fault.precision])
+
+
+def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outcome:
+    """One fault: both comparisons where it has a stage, its own gate where that is another one, and its text."""
+    seen = {mode: compare_planted(request, fault, mode) for mode in request.modes if fault.stage}
+    gate, note = fault.gate, ""
+    killed = any(one.verdict == FAIL for one in seen.values())
+    if gate not in ("", "stages"):
+        killed, note = _gate(request, fault)
+    broken = [one.verdict for one in seen.values() if one.verdict.startswith("broke")]
+    try:
+        changed = _emitted(request, _planted(request, fault)(precision=fault.precision)) != clean
+    except Exception as error:
+        changed, note = None, note or f"free run broke down: {type(error).__name__}: {error}"
+    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note)
+
+
+def _planted(request: Request, fault: Fault) -> Callable[..., Device]:
+    def build(**options: Any) -> Device:
+        device = request.build(**options)
+        fault.plant(device)
+        return device
+
+    return build
+
+
+def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
+    """Prompt by prompt, until one shows the fault."""
+    due = (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
+    seen = Seen("nothing compared", None, due)
+    for number in range(len(request.golden.manifest.case.prompts)):
+        case = OnePrompt(request.golden, number, request.rounds)
+        try:
+            report = _report(case, _planted(request, fault)(precision=fault.precision), mode)
+        except Exception as error:
+            return Seen(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
+        seen = _seen(case, report, fault, due)
+        if seen.verdict == FAIL:
+            break
+    return seen
+
+
+def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
+    with TemporaryDirectory(prefix="parity-faults-") as folder:
+        run = Dump(run_device(RunRequest(device, case, mode, (), Path(folder) / "run")))
+        return compare(case, run, read_policy(None, run.manifest.case.precision))
+
+
+def _seen(golden: Dump, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
+    """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
+    marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
+    found = {one.stage for one in report.findings if one.kind != "generation"}
+    wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | found
+
+    def inherits(stage: str) -> bool:
+        behind = any(source in wrong for source in inputs(golden.declared[stage], golden.declared))
+        return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in found and behind)
+
+    outside = [name for name in {**marks, **dict.fromkeys(sorted(found))} if not _at_home(fault, name)]
+    own = tuple(name for name in outside if not inherits(name))
+    first = (report.first.stage, report.first.round) if report.first else None
+    return Seen(report.verdict, first, due, own, len(outside) - len(own))
+
+
+def _at_home(fault: Fault, stage: str) -> bool:
+    return any(fnmatchcase(stage, site) for site in fault.sites)
+
+
+def _gate(request: Request, fault: Fault) -> tuple[bool, str]:
+    """Whether the fault's own gate turns red, and what it says."""
+    if fault.gate not in GATES:
+        return False, f"there is no gate {fault.gate}"
+    with TemporaryDirectory(prefix="parity-faults-") as folder:
+        build = _planted(request, fault)
+        bench = Bench(request.golden, request.device_name, build, fault.precision, Path(folder), histories=HISTORIES)
+        result = run_gate(bench, fault.gate)
+    checks = [check for check in result.checks if check.verdict == result.verdict]
+    return result.verdict == FAIL, "; ".join(f"{check.name}: {check.evidence}" for check in checks[:1])
+
+
+def _emitted(request: Request, device: Device) -> list[tuple[int, ...]]:
+    """What a device emits by itself over the golden's prompts."""
+    case = request.golden.manifest.case
+    return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]

@@ -1,0 +1,151 @@
+"""A RoPE schedule as its config.json states it, and its frequencies from the equations in float64.
+
+Sources: Su et al. 2021 (arXiv 2104.09864); Peng et al. 2023, YaRN (arXiv 2309.00071), sections 3.2 and 3.4; the
+wavelength scaling of Llama 3.1. Nothing here is shared with a device or a reference: a misreading of theirs shows as
+a difference.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.errors import UsageError
+
+NEEDS = {
+    "default": (),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor", "original_max_position_embeddings"),
+}
+MAY = {"yarn": ("beta_fast", "beta_slow", "truncate", "attention_factor")}
+FLAGS = ("truncate",)
+DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How far each pair of head dimensions turns at a position.
+
+    Attributes:
+        kind: default, llama3 or yarn.
+        theta: base of the frequencies.
+        head_dim: D.
+        parameters: the numbers of the context extension, by their names in config.json.
+    """
+
+    kind: str
+    theta: float
+    head_dim: int
+    parameters: dict[str, float]
+
+    def __getitem__(self, name: str) -> float:
+        return self.parameters[name]
+
+    @property
+    def concentration(self) -> float:
+        """What cos and sin are multiplied by: YaRN's 0.1 ln(factor) + 1, or what the config says; 1 otherwise."""
+        if self.kind != "yarn":
+            return 1.0
+        return self.parameters.get("attention_factor") or 0.1 * np.log(max(self["factor"], 1.0)) + 1.0
+
+    def blend(self, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Unscaled frequencies [D/2] (radians per position), the slowed ones, and the share [0, 1] of the slowed."""
+        pair = np.arange(self.head_dim // 2, dtype=dtype)
+        plain = 1 / dtype(self.theta) ** (2 * pair / self.head_dim)
+        if self.kind == "default":
+            return plain, plain, np.zeros_like(plain)
+        share = self._yarn_share(pair) if self.kind == "yarn" else self._llama3_share(plain)
+        return plain, plain / dtype(self["factor"]), np.clip(share, 0, 1)
+
+    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
+        """Radians per position [D/2], every step computed in `dtype`."""
+        plain, slow, share = self.blend(dtype)
+        return slow * share + plain * (1 - share)
+
+    def _yarn_share(self, pair: np.ndarray) -> np.ndarray:
+        """0 for pairs with more than beta_fast turns in the original context, 1 below beta_slow, linear between."""
+        turns = np.array([self["beta_fast"], self["beta_slow"]])
+        wavelength = self["original_max_position_embeddings"] / (2 * np.pi * turns)
+        low, high = self.head_dim / 2 * np.log(wavelength) / np.log(self.theta)
+        if self["truncate"]:
+            low, high = np.floor(low), np.ceil(high)
+        # The ends are held inside the head dimension, as transformers holds them; no two of them may meet.
+        low, high = max(low, 0.0), min(high, self.head_dim - 1.0)
+        return (pair - pair.dtype.type(low)) / pair.dtype.type(high - low if high != low else 1e-3)
+
+    def _llama3_share(self, plain: np.ndarray) -> np.ndarray:
+        """1 for wavelengths above original / low_freq_factor, 0 below original / high_freq_factor."""
+        wavelength = 2 * np.pi / plain
+        smooth = self["original_max_position_embeddings"] / wavelength - self["low_freq_factor"]
+        return 1 - smooth / (self["high_freq_factor"] - self["low_freq_factor"])
+
+    def __str__(self) -> str:
+        extension = ""
+        if self.kind != "default":
+            extension = f", x{self['factor']:g} over {self['original_max_position_embeddings']:g}"
+        extension += ", truncated" if self.kind == "yarn" and self["truncate"] else ""
+        extension += f", concentration {self.concentration:.4f}" if self.concentration != 1 else ""
+        return f"{self.kind} (theta {self.theta:g}{extension})"
+
+
+def read_schedule(folder: Path) -> tuple[Schedule, int]:
+    """The schedule of a config.json and its max_position_embeddings.
+
+    Both spellings: `rope_parameters` (transformers 5), `rope_theta` with `rope_scaling` (older, and on the hub).
+
+    Raises:
+        UsageError: a type that is unknown, a number that is missing, unknown or no positive number, or spellings
+            that contradict each other.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON ({error})") from None
+    rope = _rope(config, path)
+    kind = rope.pop("rope_type")
+    if kind not in list(NEEDS):
+        raise UsageError(f"{path}: rope type {kind!r} is none of {', '.join(NEEDS)}")
+    if surplus := set(rope) - {"rope_theta", *NEEDS[kind], *MAY.get(kind, ())}:
+        raise UsageError(f"{path}: {min(surplus)!r} is no parameter of rope type {kind!r}")
+    theta = _number(rope, "rope_theta", path)
+    parameters = {name: _number(rope, name, path) for name in NEEDS[kind]}
+    for name in MAY.get(kind, ()):
+        if rope.get(name, DEFAULTS.get(name)) is not None:
+            parameters[name] = _number(DEFAULTS | rope, name, path)
+    hidden = (_number(config, name, path) for name in ("hidden_size", "num_attention_heads"))
+    head_dim = config.get("head_dim") or int(next(hidden) // next(hidden))
+    return Schedule(kind, theta, head_dim, parameters), int(_number(config, "max_position_embeddings", path))
+
+
+def _rope(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """All RoPE keys in one object with `rope_type` and, where it is stated, `rope_theta`; no null, no old names."""
+    stated = []
+    for key in ("rope_parameters", "rope_scaling"):
+        if config.get(key) is not None:
+            if not isinstance(config[key], dict):
+                raise UsageError(f"{path}: {key!r} is no object")
+            rope = {name: value for name, value in config[key].items() if value is not None}
+            old = rope.pop("type", None)
+            rope.setdefault("rope_type", old)
+            outer = config.get("rope_theta")
+            other_theta = outer is not None and rope.setdefault("rope_theta", outer) != outer
+            if other_theta or old not in (None, rope["rope_type"]):
+                raise UsageError(f"{path}: {key!r} contradicts itself or 'rope_theta'")
+            stated.append(rope)
+    if len(stated) == 2 and stated[0] != stated[1]:
+        raise UsageError(f"{path}: 'rope_parameters' and 'rope_scaling' contradict each other")
+    return stated[0] if stated else {"rope_type": "default", "rope_theta": config.get("rope_theta")}
+
+
+def _number(rope: dict[str, Any], name: str, path: Path) -> float:
+    value = rope.get(name)
+    wrong = not isinstance(value, bool) if name in FLAGS else isinstance(value, bool)
+    if wrong or not isinstance(value, int | float) or (name not in FLAGS and not 0 < value < float("inf")):
+        kind = "true or false" if name in FLAGS else "a positive number"
+        raise UsageError(f"{path}: {name!r} must be {kind}, it is {value!r}")
+    return value

@@ -1,0 +1,165 @@
+"""Which residual stream each tap is, and which rows of it a round feeds to the drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.compare.rows import Clock
+from parity.errors import Inconclusive
+from parity.golden.manifest import Variant
+from parity.golden.store import Dump
+
+TAPS, EMBED = "drafter.taps", "target.embed"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The committed rows of one round: taps [C, T * H] and where the target computed them.
+
+    `source` is the round of the target pass, `first` its row that belongs to row 0 here; `same` [C, T] says
+    which chunks are the stream they should be, bit for bit; `position` is the first wrong row's.
+    """
+
+    prompt: int
+    round: int
+    source: int
+    first: int
+    start: int
+    taps: np.ndarray
+    same: np.ndarray
+
+    @property
+    def wrong(self) -> int:
+        """Chunks that are another tensor."""
+        return int((~self.same).sum())
+
+    @property
+    def position(self) -> int:
+        """Position of the first row with a wrong chunk."""
+        return self.start + int((~self.same).any(axis=1).argmax())
+
+
+def tapped(golden: Dump) -> list[str]:
+    """The target stage that each chunk of the golden's taps equals, bit for bit, in every row.
+
+    Raises:
+        Inconclusive: the golden lacks a stage that this takes, or a chunk equals none or several.
+    """
+    streams = [name for name in golden.manifest.stages if _stream(name)]
+    layers = golden.manifest.model.num_layers
+    if len(streams) != layers + 1 or TAPS not in golden.manifest.stages:
+        raise Inconclusive(f"{golden.folder} lacks {TAPS} or residual streams; dump it without --stage")
+    left: list[list[str]] = []
+    for feed in feeds(golden, golden, (), "float32"):
+        held = {name: _rows(golden, "float32", feed, name) for name in streams}
+        chunks = np.split(feed.taps, _count(feed.taps, held[EMBED]), axis=1)
+        left = left or [list(streams) for _ in chunks]
+        left = [
+            [name for name in names if _equal(chunk, held[name]).all()]
+            for names, chunk in zip(left, chunks, strict=True)
+        ]
+    for number, names in enumerate(left):
+        if len(names) != 1:
+            said = f"is none of the golden's streams: {TAPS} is wrong" if not names else f"could be {' or '.join(names)}"
+            raise Inconclusive(f"chunk {number} of the golden's {TAPS} {said}; no tap can be judged by it")
+    return [names[0] for names in left]
+
+
+def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None) -> Iterator[Feed]:
+    """Every round's committed rows of a dump over this golden, against these streams of its own.
+
+    Raises:
+        Inconclusive: the dump lacks taps or a stream in some round.
+    """
+    variant = variant or dump.manifest.case.precision
+    for prompt, case in enumerate(golden.manifest.case.prompts):
+        clock = Clock.of(case)
+        for round_ in range(clock.rounds):
+            source = max(round_ - 1, 0)
+            start = clock.first(TAPS, round_, 0)
+            taps = dump.stored(variant, prompt, round_, TAPS)
+            committed = clock.prompt - 1 if round_ == 0 else clock.emitted[round_ - 1]
+            if taps is None or len(taps) != committed:
+                count = "no" if taps is None else len(taps)
+                where = f"round {round_} of prompt {prompt}"
+                raise Inconclusive(f"{dump.folder} has {count} rows of {TAPS} in {where}, not {committed}")
+            first = start - clock.first(EMBED, source, 0)
+            feed = Feed(prompt, round_, source, first, start, taps, np.ones((0, 0), bool))
+            held = [_rows(dump, variant, feed, name) for name in streams]
+            yield _judged(feed, held) if held else feed
+
+
+def numbers(streams: Sequence[str]) -> list[int]:
+    """`in_of` numbers of streams: 0 is the embedding, k the output of layer k - 1."""
+    return [0 if name == EMBED else int(name.split(".")[2]) + 1 for name in streams]
+
+
+def explain(run: Dump, feed: Feed, streams: Sequence[str]) -> str:
+    """What the first wrong chunk is instead, if it is anything of the target's at all."""
+    chunk = int((~feed.same).any(axis=0).argmax())
+    values = np.split(feed.taps, len(streams), axis=1)[chunk]
+    said = f"chunk {chunk} should be {streams[chunk]}"
+    for shift, name in ((shift, name) for shift in (0, 1, -1) for name in _candidates(run)):
+        held = _shifted(run, feed, name, shift)
+        count = min(len(values), len(held))
+        if count and _equal(values[:count], held[:count]).all():
+            where = {0: "", 1: " of the position after", -1: " of the position before"}[shift]
+            return f"{said}, it is {name}{where}"
+    return f"{said}, it is no tensor of the target's"
+
+
+def _judged(feed: Feed, held: list[np.ndarray]) -> Feed:
+    count = _count(feed.taps, held[0])
+    if count != len(held):
+        raise Inconclusive(f"{TAPS} is {feed.taps.shape[1]} wide, which is {count} streams and not {len(held)}")
+    chunks = np.split(feed.taps, count, axis=1)
+    same = np.stack([_equal(chunk, rows) for chunk, rows in zip(chunks, held, strict=True)], axis=1)
+    return Feed(feed.prompt, feed.round, feed.source, feed.first, feed.start, feed.taps, same)
+
+
+def _stream(name: str) -> bool:
+    return name == EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
+
+
+def _candidates(run: Dump) -> list[str]:
+    """Every stage of the target that has a hidden's axes, the streams first."""
+    wide = [named.name for named in run.declared.values() if named.stage.axes == ("S", "H")]
+    return sorted((name for name in wide if name in run.manifest.stages), key=lambda name: not _stream(name))
+
+
+def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
+    """A stage's rows [C, H] that a feed should hold."""
+    whole = dump.stored(variant, feed.prompt, feed.source, name)
+    rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
+    if rows is None or len(rows) != len(feed.taps):
+        raise Inconclusive(f"{dump.folder} lacks rows of {name} in round {feed.source} of prompt {feed.prompt}")
+    return rows
+
+
+def _shifted(run: Dump, feed: Feed, name: str, shift: int) -> np.ndarray:
+    whole = run.stored(run.manifest.case.precision, feed.prompt, feed.source, name)
+    first = feed.first + shift
+    return np.empty((0, 0)) if whole is None or first < 0 else whole[first : first + len(feed.taps)]
+
+
+def _count(taps: np.ndarray, stream: np.ndarray) -> int:
+    """T: how many streams wide the taps are.
+
+    Raises:
+        Inconclusive: no whole number of them.
+    """
+    count, rest = divmod(taps.shape[1], stream.shape[1])
+    if rest or not count:
+        raise Inconclusive(f"{TAPS} is {taps.shape[1]} wide, which is no multiple of the hidden size {stream.shape[1]}")
+    return count
+
+
+def _equal(chunk: np.ndarray, stream: np.ndarray) -> np.ndarray:
+    """Rows [C] that agree bit for bit; a stream kept in a wider dtype is rounded to the tap's first."""
+    if chunk.shape != stream.shape:
+        return np.zeros(len(chunk), dtype=bool)
+    wanted = np.ascontiguousarray(stream.astype(chunk.dtype, copy=False)).view(np.uint8)
+    return (np.ascontiguousarray(chunk).view(np.uint8) == wanted).all(axis=1)

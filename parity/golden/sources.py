@@ -1,0 +1,142 @@
+"""Which source files a piece of maths is made of: modules found by reading them, never by importing one."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+INSTRUMENT = "parity"
+"""Both sides hand their tensors to it; it computes none of them, and is not followed."""
+
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def reached(starts: Iterable[str], follow: Collection[str] = ()) -> set[str]:
+    """These modules and all that they import, directly or through others, by name.
+
+    Imports inside functions, by `import_module("name")`, and names of loaded modules in strings count as well.
+    What an installed package imports is left alone, unless it is the package of a start.
+
+    Args:
+        follow: installed packages to read all the same.
+    """
+    waiting = {whole for name in starts for whole in _packages(name)}
+    roots = {name.split(".")[0] for name in waiting} | set(follow)
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        path = located(name)
+        if path is not None and _own(name, path, roots):
+            waiting |= _imports(path, name) - found
+    return found
+
+
+def located(module: str) -> Path | None:
+    """The source file of a module, without importing it or its package; None where there is none here."""
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    if loaded:
+        return _source(Path(loaded))
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None
+    try:
+        spec = find_spec(parts[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None or len(parts) == 1:
+        return _source(Path(spec.origin)) if spec is not None and spec.origin else None
+    places = (Path(folder, *parts[1:]) for folder in spec.submodule_search_locations or ())
+    return next((path for place in places for path in _files(place) if path.is_file()), None)
+
+
+def digests(modules: Iterable[str]) -> dict[str, str]:
+    """Module name to the sha256 of its source; modules that say nothing (an empty `__init__`) are left out."""
+    found = ((name, located(name)) for name in sorted(modules))
+    return {name: digest(path) for name, path in found if path is not None and _says(path)}
+
+
+def digest(path: Path) -> str:
+    """sha256 of a source file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _files(place: Path) -> tuple[Path, Path]:
+    return place.with_name(f"{place.name}.py"), place / "__init__.py"
+
+
+def _source(path: Path) -> Path | None:
+    return path if path.suffix == ".py" and path.is_file() else None
+
+
+def _own(name: str, path: Path, roots: Collection[str]) -> bool:
+    """Whether a module is read: not the instrument, and not somebody's installed package."""
+    root = name.split(".")[0]
+    if root == INSTRUMENT or root in sys.stdlib_module_names:
+        return False
+    return root in roots or not any(path.is_relative_to(place) for place in INSTALLED)
+
+
+def _says(path: Path) -> bool:
+    """Whether a file holds more than words: two empty ones are alike and share nothing."""
+    body = _parsed(path, path.stat().st_mtime_ns).body
+    return any(not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in body)
+
+
+@lru_cache(maxsize=512)
+def _parsed(path: Path, changed: int) -> ast.Module:
+    """The syntax tree of a file as it was at this time."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[ast.Pass()], type_ignores=[])
+
+
+def _imports(path: Path, module: str) -> set[str]:
+    """Names of the modules that a source file imports, with the packages around them."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names: set[str] = set()
+    for node in ast.walk(_parsed(path, path.stat().st_mtime_ns)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= set(_from(node, package))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {node.value} if "." in node.value and node.value in sys.modules else set()
+        elif isinstance(node, ast.Call):
+            names |= _called(node)
+    return {whole for name in names for whole in _packages(name)}
+
+
+def _from(node: ast.ImportFrom, package: str) -> Iterator[str]:
+    """What `from x import y` reaches: x, the module y, or the module that y was made in."""
+    parts = package.split(".") if node.level else []
+    base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
+    yield base
+    for alias in node.names:
+        name = f"{base}.{alias.name}"
+        made = getattr(vars(sys.modules[base]).get(alias.name), "__module__", None) if base in sys.modules else None
+        if name in sys.modules or (base.split(".")[0] not in sys.stdlib_module_names and located(name)):
+            yield name
+        elif isinstance(made, str):
+            yield made
+
+
+def _called(node: ast.Call) -> set[str]:
+    """The module that `import_module("name")` or `__import__("name")` asks for."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    first = node.args[0] if node.args else None
+    asked = name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return {first.value} if asked else set()
+
+
+def _packages(name: str) -> Iterator[str]:
+    """A module and the packages that hold it: `a`, `a.b`, `a.b.c`."""
+    parts = name.split(".")
+    yield from (".".join(parts[: count + 1]) for count in range(len(parts)))

@@ -1,0 +1,124 @@
+"""Whether a golden may judge at all: nothing behind it changed, and nothing of it is the device's own source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parity.errors import UsageError
+from parity.golden.manifest import Checkpoint, Producer
+from parity.golden.provenance import checkpoint
+from parity.golden.sources import INSTRUMENT, digest, located, reached
+from parity.golden.store import Dump
+
+DIGESTS = {
+    "config_digest": "config",
+    "weights_digest": "weights",
+    "tokenizer_digest": "tokenizer",
+    "chat_template_digest": "chat template",
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is not any more what it was when a golden was dumped, and what cannot be told here; in words."""
+
+    checkpoints: tuple[str, ...]
+    sources: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Everything that is known to have changed."""
+        return self.checkpoints + self.sources
+
+
+def changes(golden: Dump) -> Changes:
+    """Digest the golden's checkpoints and its references' source anew, without importing them."""
+    manifest = golden.manifest
+    changed, absent = [], []
+    for side, part in (("target", manifest.model.target), ("drafter", manifest.model.drafter)):
+        if (Path(part.path) / "config.json").is_file():
+            changed += [f"the {side}'s {what}" for what in _changed(part)]
+        else:
+            absent.append(f"{part.path} is no checkpoint here: nobody can tell whether the {side} changed")
+    sources, unknown = _sources(manifest.producer)
+    return Changes(tuple(changed), tuple(sources), (*absent, *unknown))
+
+
+def refuse_stale(golden: Dump) -> tuple[str, ...]:
+    """Refuse a golden behind which something changed; what cannot be told comes back, a sentence each.
+
+    Raises:
+        UsageError: it is stale; what changed.
+    """
+    found = changes(golden)
+    if found.all:
+        raise UsageError(
+            f"{golden.folder} is stale: {enumerated(found.all)} changed since it was dumped; make a new one with "
+            "`parity dump-golden`"
+        )
+    return found.unknown
+
+
+def enumerated(names: Sequence[str], most: int = 4) -> str:
+    """The first few of some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def refuse_shared(golden: Producer, device: Producer) -> None:
+    """The shared-oracle trap: a golden cannot judge the source that it was made by.
+
+    Raises:
+        UsageError: the two have a module or a source file in common.
+    """
+    if found := shared(golden, device):
+        raise UsageError(f"golden and device share source ({found[0]}): such a golden cannot judge it")
+
+
+def shared(golden: Producer, device: Producer) -> list[str]:
+    """Modules of both, and files of both under two names."""
+    names = sorted(set(golden.modules) & set(device.modules))
+    theirs = {source: name for name, source in golden.sources.items()}
+    return names + [
+        f"{name} is {theirs[source]} under another name"
+        for name, source in device.sources.items()
+        if source in theirs and name not in golden.modules
+    ]
+
+
+def device_modules(device: Any, declared: Iterable[str], name: str, golden: Producer) -> set[str]:
+    """The modules a device is made of: those it declares, and all that its class and its factory reach.
+
+    Args:
+        name: as given to `--device`, for the factory's module.
+        golden: whose own packages are read as well where the device imports them.
+    """
+    factory, colon, _ = name.partition(":")
+    starts = {type(device).__module__, *declared, *([factory] if colon else [])}
+    packages = {module for module in golden.modules if "." not in module}
+    found = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
+    return {module for module in found if module.split(".")[0] not in (*sys.stdlib_module_names, INSTRUMENT)}
+
+
+def _changed(part: Checkpoint) -> list[str]:
+    now = checkpoint(Path(part.path))
+    return [what for field, what in DIGESTS.items() if getattr(now, field) != getattr(part, field)]
+
+
+def _sources(producer: Producer) -> tuple[list[str], list[str]]:
+    """Modules whose source is another one by now, and a sentence where that cannot be told."""
+    if not producer.sources:
+        return [], ["the golden does not say which source files it was made by"]
+    paths = {name: located(name) for name in producer.sources}
+    absent = [name for name, path in paths.items() if path is None and located(name.split(".")[0]) is None]
+    changed = [
+        f"the source of {name}"
+        for name, path in paths.items()
+        if name not in absent and (path is None or digest(path) != producer.sources[name])
+    ]
+    note = "is not installed here: nobody can tell whether the references' source changed"
+    return changed, [f"{absent[0]} {note}"] if absent else []

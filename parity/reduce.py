@@ -1,0 +1,117 @@
+"""Shrinking a failing case: the shortest prompt, the fewest rounds and the smallest K that still fail alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parity.compare import compare
+from parity.compare.report import FAIL, Place
+from parity.drive import RunRequest, run_device
+from parity.golden.manifest import Mode
+from parity.golden.slices import OnePrompt
+from parity.golden.store import Dump
+from parity.policy import Policy
+from parity.seam import Device
+
+SLACK = 2
+"""Rounds more than the failing one that a shorter prompt may take to fail: it accepts other drafts."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A case that fails: its prompt, K and the first round that shows it; `first` is where."""
+
+    ids: tuple[int, ...]
+    k: int
+    round: int
+    first: Place
+
+
+@dataclass
+class Reducer:
+    """Shrinks one failure of one device.
+
+    Args:
+        golden: where it fails.
+        build: makes the device for a golden: `build(golden)`.
+        dump: makes a golden of one prompt: `dump(ids, k, budget, name)`.
+        mode: local or chained.
+        policy: the bounds.
+        folder: for runs.
+        told: called with one line about every case tried.
+    """
+
+    golden: Dump
+    build: Callable[[Dump], Device]
+    dump: Callable[[Sequence[int], int, int, str], Dump]
+    mode: Mode
+    policy: Policy
+    folder: Path
+    told: Callable[[str], None] = lambda line: None
+    tried: int = 0
+
+    def reduce(self, first: Place) -> Shrunk:
+        """The smallest case found that fails at the same stage of the dataflow.
+
+        Args:
+            first: where the device fails over the golden.
+        """
+        self.family = self.golden.declared[first.stage].stage.template
+        best = self._shorter(self._prompt(first))
+        for k in range(1, best.k):
+            found = self._again(replace(best, k=k), best)
+            if found:
+                return found
+        return best
+
+    def write(self, case: Shrunk) -> Dump:
+        """The case as a golden of its own, its budget what the failing round ends with."""
+        long = self._golden(case)
+        lengths = long.manifest.case.prompts[0].generation.acceptance_length[: case.round]
+        return self.dump(case.ids, case.k, 1 + sum(lengths), "reduced")
+
+    def _prompt(self, first: Place) -> Shrunk:
+        """The golden's shortest prompt that fails, by the round in which the failure is known."""
+        prompts = self.golden.manifest.case.prompts
+        for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids)):
+            place = self._fails(OnePrompt(self.golden, number, first.round))
+            if place is not None:
+                return Shrunk(prompts[number].ids, self.golden.manifest.case.k, place.round, place)
+        return Shrunk(prompts[first.prompt].ids, self.golden.manifest.case.k, first.round, first)
+
+    def _shorter(self, case: Shrunk) -> Shrunk:
+        """Prefixes: twice as long each time until one fails, then by bisection between it and the one before."""
+        low, high, best = 1, 2, case
+        while high < len(case.ids) and best is case:
+            best = self._again(replace(case, ids=case.ids[:high]), case) or case
+            low, high = (low, high) if best is not case else (high, 2 * high)
+        high = len(best.ids)
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._again(replace(case, ids=case.ids[:middle]), case)
+            low, high, best = (low, middle, found) if found else (middle, high, best)
+        return best
+
+    def _again(self, case: Shrunk, known: Shrunk) -> Shrunk | None:
+        """The case if it fails, with its own failing round."""
+        rounds = known.round + SLACK if known.round else 0
+        place = self._fails(OnePrompt(self._golden(replace(case, round=rounds)), 0, rounds))
+        self.told(f"{len(case.ids)} tokens, K = {case.k}: {'fails' if place else 'passes'}")
+        return replace(case, round=place.round, first=place) if place else None
+
+    def _golden(self, case: Shrunk) -> Dump:
+        self.tried += 1
+        budget = 1 + (case.round + 1) * (case.k + 1) if case.round else 1
+        return self.dump(case.ids, case.k, budget, f"case-{self.tried}")
+
+    def _fails(self, golden: Dump) -> Place | None:
+        """Where the device fails on this golden, if at the same kind of stage."""
+        self.tried += 1
+        out = self.folder / f"run-{self.tried}"
+        request = RunRequest(self.build(golden), golden, self.mode, (), out)
+        report = compare(golden, Dump(run_device(request)), self.policy)
+        failed = report.verdict == FAIL and report.first is not None
+        same = failed and golden.declared[report.first.stage].stage.template == self.family
+        return report.first if same else None

@@ -1,0 +1,73 @@
+"""The references under hypotheses: what the stages would hold if these things were wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from references.hf_target import HFTarget
+from references.hypotheses.catalogue import Hypothesis
+from references.loop import Recorder, Result, SpeculativeLoop
+from references.mutations import NotApplicable, drafter_layers, wrapped
+from references.peagle import PEagle
+
+Assumed = Sequence[tuple[Hypothesis, Any]]
+"""Hypotheses with their values, applied in this order."""
+
+
+class Counterfactuals:
+    """The references, loaded once, run under any set of hypotheses."""
+
+    def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32"):
+        dtype = getattr(torch, precision)
+        self.loop = SpeculativeLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k)
+
+    def run(
+        self, assumed: Assumed, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
+    ) -> Result:
+        """Take one prompt through the loop with all of `assumed` in force.
+
+        Args:
+            assumed: hypotheses with their values; none of them gives the references themselves.
+            ids: the prompt.
+            budget: tokens to emit at most.
+            recorder: a forcing trace (local or chained), or a plain one for what the pair would do by itself.
+            rounds: stop after so many verify rounds, whatever is left of the budget.
+
+        Raises:
+            NotApplicable: a hypothesis has nothing to change here, or they do not go together.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(wrapped(self.loop, "_finished", _after(budget if rounds is None else rounds)))
+            for hypothesis, value in assumed:
+                stack.enter_context(hypothesis.apply(self.loop, value))
+            for _, layer in drafter_layers(self.loop):
+                stack.enter_context(wrapped(layer.self_attn, "attend", _over_what_is_there))
+            try:
+                return self.loop.run(ids, budget, recorder)
+            except (RuntimeError, IndexError, KeyError, ValueError) as error:
+                if not assumed:
+                    raise
+                names = " and ".join(hypothesis.id for hypothesis, _ in assumed)
+                raise NotApplicable(f"{names}: no run comes of it ({error!r:.200})") from error
+
+
+def _over_what_is_there(attend, q, k, v, mask) -> torch.Tensor:
+    """A cache that lost rows is shorter than the slots say: the mask loses the oldest columns' newest ones."""
+    missing = mask.shape[-1] - k.shape[2]
+    if missing:
+        rows = q.shape[2]
+        mask = torch.cat((mask[..., : k.shape[2] - rows], mask[..., -rows:]), dim=-1)
+    return attend(q, k, v, mask)
+
+
+def _after(rounds: int):
+    """The loop's end, or so many rounds: a mutated loop may never come to its own."""
+    begun = count()
+    return lambda finished: finished() or next(begun) >= rounds

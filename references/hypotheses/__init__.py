@@ -1,0 +1,18 @@
+"""Hypotheses: every way in which a port of speculative decoding is known to be wrong, as a mutation of the references.
+
+Written from the references and from what was met in public, never from a device. Reading them imports no torch.
+"""
+
+from __future__ import annotations
+
+from references.hypotheses import attention, decisions, layers, taps
+from references.hypotheses.catalogue import Fit, Hypothesis
+
+HYPOTHESES: tuple[Hypothesis, ...] = (
+    *taps.HYPOTHESES,
+    *attention.HYPOTHESES,
+    *layers.HYPOTHESES,
+    *decisions.HYPOTHESES,
+)
+
+__all__ = ["HYPOTHESES", "Fit", "Hypothesis"]

@@ -1,0 +1,118 @@
+"""Other embeddings, heads, vocabularies and choices."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from references.mutations import NotApplicable, changed, reweighted, wrapped
+
+
+def _embedding(loop: Any, side: str) -> torch.Tensor:
+    return (loop.target.model.model if side == "target" else loop.drafter).embed_tokens.weight
+
+
+def _head(loop: Any, side: str) -> torch.nn.Linear:
+    return loop.target.model.lm_head if side == "target" else loop.drafter.lm_head
+
+
+def embedding(loop: Any, value: float | str, side: str) -> AbstractContextManager:
+    """Other embeddings: scaled, moved by a row, zero, or the other model's."""
+    weight = _embedding(loop, side)
+    if value == "the other model's":
+        return reweighted(weight, _embedding(loop, "drafter" if side == "target" else "target").data)
+    change = {
+        "times sqrt(H)": lambda w: w * w.shape[1] ** 0.5,
+        "one row late": lambda w: w.roll(1, 0),
+        "one row early": lambda w: w.roll(-1, 0),
+        "zero": torch.zeros_like,
+    }.get(value, lambda w: w * value)
+    return changed(weight, change)
+
+
+def head(loop: Any, value: float | str, side: str) -> AbstractContextManager:
+    """Other head weights."""
+    drafted = loop.drafter.to_target(torch.arange(loop.drafter.config.draft_vocab_size))
+    rows = slice(None) if side == "target" else drafted
+    change = {
+        "tied to its embedding": lambda w: _embedding(loop, side).data[rows],
+        "the target's": lambda w: _head(loop, "target").weight.data[rows],
+        "the target's first rows": lambda w: _head(loop, "target").weight.data[: len(w)],
+        "one row late": lambda w: w.roll(1, 0),
+        "one row early": lambda w: w.roll(-1, 0),
+        "shards swapped": lambda w: w.roll(len(w) // 2, 0),
+        "zero": torch.zeros_like,
+    }.get(value, lambda w: w * value)
+    return changed(_head(loop, side).weight, change)
+
+
+def vocabulary(loop: Any, value: None, how: str) -> AbstractContextManager:
+    """Draft ids taken to the target's vocabulary another way."""
+    d2t, most = loop.drafter.d2t, loop.drafter.config.vocab_size - 1
+    if not d2t.any():
+        raise NotApplicable("draft and target vocabulary are the same")
+    to_target = {
+        "absolute": lambda inner, ids: d2t[ids],
+        "missing": lambda inner, ids: ids,
+        "subtracted": lambda inner, ids: ids - d2t[ids],
+        "added twice": lambda inner, ids: inner(ids) + d2t[ids],
+        "plus one": lambda inner, ids: inner(ids) + 1,
+        "of the row before": lambda inner, ids: ids + d2t[(ids - 1).clamp(0)],
+        "of the row behind": lambda inner, ids: ids + d2t[(ids + 1).clamp(max=len(d2t) - 1)],
+    }[how]
+    return wrapped(loop.drafter, "to_target", lambda inner, ids: to_target(inner, ids).clamp(0, most))
+
+
+def choice(loop: Any, how: str) -> AbstractContextManager:
+    """Another argmax, of target and drafter alike."""
+
+    def last(inner, logits):
+        return logits.shape[-1] - 1 - inner(logits.flip(-1))
+
+    around = {
+        "of bfloat16 logits": lambda inner, logits: inner(logits.bfloat16().float()),
+        "the last of equal ones": last,
+        "the last of equal bfloat16 ones": lambda inner, logits: last(inner, logits.bfloat16().float()),
+        "second best": lambda inner, logits: logits.topk(2).indices[..., 1],
+        "smallest": lambda inner, logits: inner(-logits),
+    }[how]
+    return wrapped(loop, "_greedy", around)
+
+
+def one_shard(loop: Any, ranks: int, how: str) -> AbstractContextManager:
+    """An argmax over vocabulary shards: the first one alone, or an id without its shard's offset."""
+
+    def around(inner, logits):
+        size = logits.shape[-1] // ranks
+        return inner(logits[..., :size]) if how == "first" else inner(logits) % size
+
+    return wrapped(loop, "_greedy", around)
+
+
+def rows(loop: Any, delta: int, rounds_only: bool) -> AbstractContextManager:
+    """Each target row with the logits `delta` rows later."""
+
+    def forward(inner, ids):
+        logits = inner(ids)
+        if rounds_only and loop.length == 0:
+            return logits
+        return logits[torch.arange(len(logits)).add(delta).clamp(0, len(logits) - 1)]
+
+    return wrapped(loop.target, "forward", forward)
+
+
+def draft_rows(loop: Any, delta: int) -> AbstractContextManager:
+    """Drafts read `delta` rows later than they should."""
+
+    def predicting(inner, rows, committed):
+        many = len(rows) - committed + 1
+        return rows[torch.arange(many).add(committed - 1 + delta).clamp(0, len(rows) - 1)]
+
+    return wrapped(loop, "_predicting", predicting)
+
+
+def drafts_reversed(loop: Any, value: None) -> AbstractContextManager:
+    """Draft rows from the last to the first."""
+    return wrapped(loop, "_predicting", lambda inner, rows, committed: inner(rows, committed).flip(0))

@@ -1,0 +1,27 @@
+"""`parity reduce`: the smallest case that still fails, as a golden of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+WINDOW = 32
+
+
+def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, small_golden, tmp_path):
+    out, file = tmp_path / "reduced", tmp_path / "reduced.json"
+    device = ("--device", "device.faults:attn_window_missing_once")
+    found = parity("reduce", "--golden", small_golden.folder, *device, "--out", out, "--json", file)
+    assert found.code == 1, found
+    case = json.loads(file.read_text())
+    # Bisection stops at a prompt that fails while one token less does not; a row or two past the window may hide in noise.
+    assert WINDOW < len(case["ids"]) <= WINDOW + 8 and (case["k"], case["round"]) == (1, 0)
+    assert found.last == f"reproduce: {case['reproduce']}"
+    again = parity(*shlex.split(case["reproduce"])[1:])
+    assert again.code == 1 and "first divergent: target.layers.4.attn_out" in again.last
+
+
+def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
+    found = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
+    assert found.code == 0 and found.last.startswith("nothing to reduce")
+    assert not (tmp_path / "reduced").exists()

@@ -1,0 +1,80 @@
+"""The catalogue of planted faults: whole, documented, and without effect on any other device."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+import device
+from device import faults
+from device.faults import CATALOGUE, LEFT_OUT
+from parity.cli.faults import PROMPTS
+from parity.drive import generate
+from parity.stages import declared
+from reports.faults import page
+
+KNOWN_GATES = ("provenance", "stages", "taps", "decisions", "lossless", "verify", "acceptance", "rollback", "boundary", "positions")
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+
+
+def test_ids_are_unique_and_there_are_many():
+    ids = [fault.id for family in faults._FAMILIES for fault in family.faults]
+    assert len(ids) == len(set(ids)) == len(CATALOGUE) >= 60
+
+
+@pytest.mark.parametrize("fault", CATALOGUE.values(), ids=lambda fault: fault.id)
+def test_every_fault_says_what_it_is_and_where_it_shows(fault):
+    assert fault.what and fault.seen and fault.precision in ("bfloat16", "float32")
+    assert fault.gate in ("", *KNOWN_GATES)
+    names = declared(8, 4)
+    for stage in filter(None, (fault.stage, fault.chained)):
+        assert stage in names and any(fnmatchcase(stage, site) for site in fault.sites)
+    assert bool(fault.stage) or fault.gate not in ("", "stages")
+    assert all(any(fnmatchcase(name, site) for name in names) for site in fault.sites if site)
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text() == page(CATALOGUE.values(), LEFT_OUT), "parity faults list --markdown > docs/faults.md"
+
+
+def test_a_fault_is_a_factory_by_name_that_takes_what_load_takes():
+    assert inspect.signature(faults.tap_off_by_one) == inspect.signature(device.load)
+    with pytest.raises(AttributeError, match="no planted fault nonsense"):
+        faults.nonsense
+
+
+def test_no_fault_leaks_into_another_device(tiny, small_golden):
+    """All faults stay planted in devices that live on and have run; a clean device beside them is as before."""
+    options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
+    ids = small_golden.manifest.case.prompts[0].ids[:24]
+    clean = device.load(**options)
+    before = generate(clean, ids, 4)
+    sources = {place: getattr(*place) for place in _kernels()}
+    for fault in CATALOGUE.values():
+        pipeline = device.load(**options)
+        fault.plant(pipeline)
+        try:
+            generate(pipeline, ids, 3)
+        except Exception:  # noqa: BLE001  a faulty device may break down; it must put everything back all the same
+            pass
+    assert {place: getattr(*place) for place in _kernels()} == sources
+    assert generate(clean, ids, 4) == generate(device.load(**options), ids, 4) == before
+
+
+def _kernels():
+    """Every function that a module of the device calls by name."""
+    import pkgutil
+    from importlib import import_module
+
+    for one in pkgutil.walk_packages(device.__path__, "device."):
+        module = import_module(one.name)
+        yield from ((module, name) for name, value in vars(module).items() if callable(value))
+
+
+def test_the_default_goldens_prompts_exist(tiny):
+    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()
+    assert set(PROMPTS) <= {json.loads(line)["id"] for line in lines}

@@ -1,0 +1,93 @@
+"""Every planted fault is killed and placed; and the runner calls a survivor, a crash and a misplaced one what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from device.faults import CATALOGUE
+from parity.cli.faults import PROMPTS, TOKENS
+from parity.cli.wiring import builder
+from parity.faults import Request, compare_planted, judge, run_faults
+from parity.gates import GATES
+
+SHOWN = [fault for fault in CATALOGUE.values() if fault.stage and fault.gate]
+GATED = [fault for fault in CATALOGUE.values() if fault.gate not in ("", "stages")]
+CHAINED = (
+    "load-experts-swapped",
+    "rope-concentration",
+    "attn-window-missing-once",
+    "attn-o-bias-dropped",
+    "ffn-router-bias",
+    "tap-off-by-one",
+    "input-no-shift",
+    "drafter-residual-normed",
+    "d2t-absolute",
+    "accept-one-late",
+    "rollback-target-noop",
+)
+"""One or two of each family: a chained run of every fault is `parity faults run --all`."""
+
+
+@pytest.fixture(scope="module")
+def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> Request:
+    """The first prompt of the command's default golden."""
+    folder = tmp_path_factory.mktemp("faults")
+    lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
+    prompts = folder / "prompt.jsonl"
+    prompts.write_text(lines[PROMPTS[0]])
+    golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS)
+    return Request(golden, "numpy", builder("numpy", golden))
+
+
+@pytest.mark.parametrize("fault", SHOWN, ids=lambda fault: fault.id)
+def test_a_local_comparison_names_the_stage_and_no_other(fault, one_prompt):
+    early = fault.round is not None and fault.round < 2
+    seen = compare_planted(replace(one_prompt, rounds=1) if early else one_prompt, fault, "local")
+    assert seen.placed, seen
+
+
+@pytest.mark.parametrize("name", CHAINED)
+def test_a_chained_comparison_says_where_it_first_shows_and_what_inherits_it(name, one_prompt):
+    seen = compare_planted(one_prompt, CATALOGUE[name], "chained")
+    assert seen.placed, seen
+    assert seen.inherited or CATALOGUE[name].family in ("d2t", "accept"), seen
+
+
+@pytest.mark.parametrize("fault", GATED, ids=lambda fault: fault.id)
+def test_what_no_comparison_shows_is_killed_by_its_gate(fault, one_prompt):
+    if fault.gate not in GATES:
+        pytest.skip(f"the gate {fault.gate} is not there")
+    outcome = judge(one_prompt, fault, [])
+    assert outcome.killed, outcome
+
+
+def test_a_defect_as_large_as_rounding_is_known_to_survive(one_prompt):
+    (outcome,) = run_faults(one_prompt, [CATALOGUE["norm-cast-first"]])
+    assert not outcome.killed and [seen.verdict for seen in outcome.comparisons.values()] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+def test_a_clean_device_survives(mode, one_prompt):
+    seen = compare_planted(one_prompt, replace(CATALOGUE["tap-early"], plant=lambda device: None), mode)
+    assert seen.verdict == "pass" and not seen.placed
+
+
+def test_a_device_that_breaks_down_is_not_killed(one_prompt):
+    def plant(device):
+        device.draft = lambda tap: [][1]
+
+    outcome = judge(one_prompt, replace(CATALOGUE["tap-early"], plant=plant), [])
+    assert not outcome.killed and "broke down" in outcome.note and outcome.text_changed is None
+
+
+@pytest.mark.parametrize(("change", "accused"), [
+    (dict(stage="drafter.fc_out", sites=("drafter.*",)), ()),
+    (dict(round=3), ()),
+    (dict(stage="target.layers.0.attn_in", sites=("target.layers.0.attn_in",)), ("drafter.taps",)),
+])
+def test_a_fault_that_shows_elsewhere_is_misplaced(change, accused, one_prompt):
+    seen = compare_planted(replace(one_prompt, rounds=1), replace(CATALOGUE["tap-early"], **change), "local")
+    assert seen.verdict == "fail" and not seen.placed and seen.own == accused

@@ -1,0 +1,188 @@
+"""Devices that choose or pair wrongly, planted outside the kernels; each is a factory for `--device`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import device
+from device.pipeline import Pipeline
+from device.recorder import Recorder
+
+BRANCH = "ffn_out"
+
+
+class Choosing:
+    """A recorder under which tokens come from the logits of the pass by `choose(logits [R, V], ids [R])`."""
+
+    def __init__(self, record: Recorder, engine, choose: Callable):
+        self.record, self.engine, self.choose = record, engine, choose
+
+    def bind(self, group: str, rows: int, layer: int | None = None):
+        tap = self.record.bind(group, rows, layer)
+
+        def shown(part, value):
+            back = tap(part, value)
+            if part == "logits":
+                self.logits = self.engine.host(back)[0, :rows].astype(np.float32)
+            return back
+
+        return shown
+
+    def exact(self, group: str, part: str, value: np.ndarray) -> np.ndarray:
+        tokens = part in ("tokens", "draft_tokens")
+        return self.record.exact(group, part, self.choose(self.logits, value) if tokens else value)
+
+
+def choosing(choose: Callable, side: str = "target") -> Callable[..., Pipeline]:
+    """A device whose target or drafter chooses its tokens so."""
+
+    def load(**options) -> Pipeline:
+        broken = device.load(**options)
+        model = getattr(broken, side)
+        honest = model.choose
+        model.choose = lambda *rest: honest(*rest[:-1], Choosing(rest[-1], model.engine, choose))
+        return broken
+
+    return load
+
+
+def last_of_maxima(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The highest of equal maxima."""
+    return logits.shape[1] - 1 - logits[:, ::-1].argmax(axis=1)
+
+
+def tenth(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The first row's tenth best id, the others' best."""
+    return np.where(np.arange(len(ids)) == 0, np.argsort(-logits, axis=1)[:, 9], ids)
+
+
+last_equal_wins = choosing(last_of_maxima)
+tenth_best = choosing(tenth)
+
+
+def drafter_last_equal_wins(**options) -> Pipeline:
+    """The drafter's highest column wins a tie."""
+    broken = device.load(**options)
+    offsets = np.asarray(broken.drafter.outer["d2t"])
+
+    def choose(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        columns = last_of_maxima(logits, ids)
+        return columns + offsets[columns]
+
+    honest = broken.drafter.choose
+    broken.drafter.choose = lambda *rest: honest(*rest[:-1], Choosing(rest[-1], broken.drafter.engine, choose))
+    return broken
+
+
+def columns_rolled(**options) -> Pipeline:
+    """The target's head with its columns one off: tokens agree with its own logits, and are wrong."""
+    broken = device.load(**options)
+    outer = broken.target.outer
+    head = broken.target.engine.host(outer["head"])
+    outer["head"] = broken.target.engine.array(np.roll(head, 1, axis=-1), broken.target.dtype)
+    return broken
+
+
+def without_d2t(**options) -> Pipeline:
+    """Draft ids are used as target ids."""
+    broken = device.load(**options)
+    offsets = broken.drafter.outer["d2t"]
+    broken.drafter.outer["d2t"] = broken.drafter.engine.array(np.zeros(offsets.shape, np.int32))
+    return broken
+
+
+class Deaf:
+    """A device that shows its stages and goes on with its own values."""
+
+    def __init__(self, **options):
+        self.honest = device.load(**options)
+
+    def describe(self):
+        return self.honest.describe()
+
+    def __getattr__(self, verb: str):
+        def call(*arguments):
+            *rest, tap = arguments
+            return getattr(self.honest, verb)(*rest, lambda stage, value: (tap(stage, value.copy()), value)[1])
+
+        return call
+
+
+def feeding(change: Callable) -> Callable[..., Pipeline]:
+    """A device whose drafter is called as `change(pipeline, forward, taps, first, committed, ...)`."""
+
+    def load(**options) -> Pipeline:
+        broken = device.load(**options)
+        forward = broken.drafter.forward
+        broken.drafter.forward = lambda *rest: change(broken, forward, *rest)
+        return broken
+
+    return load
+
+
+def _late(pipeline, forward, taps, first, *rest):
+    return forward(taps, first + 1, *rest)
+
+
+def _next_round_late(pipeline, forward, taps, first, committed, masked, *rest):
+    return forward(taps, first + bool(masked and len(committed) > 1), committed, masked, *rest)
+
+
+def _unshifted(pipeline, forward, taps, first, committed, masked, *rest):
+    return forward(taps, first, committed if masked else np.r_[committed[0], committed[:-1]], masked, *rest)
+
+
+def _one_further(pipeline, forward, *rest):
+    pipeline.drafter.length += 1
+    try:
+        return forward(*rest)
+    finally:
+        pipeline.drafter.length -= 1
+
+
+one_row_late = feeding(_late)
+late_after_an_accept = feeding(_next_round_late)
+ids_not_shifted = feeding(_unshifted)
+positions_shifted = feeding(_one_further)
+
+
+class Catching:
+    """A recorder that keeps one part of every layer."""
+
+    def __init__(self, record: Recorder, part: str):
+        self.record, self.part, self.caught = record, part, {}
+
+    def bind(self, group: str, rows: int, layer: int | None = None):
+        tap = self.record.bind(group, rows, layer)
+
+        def shown(part, value):
+            back = tap(part, value)
+            if part == self.part:
+                self.caught[layer] = back
+            return back
+
+        return shown
+
+
+def taps_from_the_branch(**options) -> Pipeline:
+    """Taps are the MoE outputs before the residual is added."""
+    broken = device.load(**options)
+    forward = broken.target.forward
+
+    def wrong(rows, taps, record):
+        catching = Catching(record, BRANCH)
+        x, _ = forward(rows, taps, catching)
+        return x, np.concatenate([catching.caught[number - 1] for number in taps], axis=-1)
+
+    broken.target.forward = wrong
+    return broken
+
+
+def taps_in_another_order(**options) -> Pipeline:
+    """The last tap comes first."""
+    broken = device.load(**options)
+    forward = broken.target.forward
+    broken.target.forward = lambda rows, taps, record: forward(rows, taps[::-1], record)
+    return broken

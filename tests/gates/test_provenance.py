@@ -1,0 +1,147 @@
+"""The provenance gate, and what refuses a golden: something behind it changed, or it is the device's own source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from parity.cli.wiring import builder
+from parity.errors import UsageError
+from parity.gates import run_gate
+from parity.gates.bench import Bench
+from parity.gates.provenance import independent, unchanged
+from parity.golden.manifest import FILE
+from parity.golden.store import Dump
+from parity.golden.trust import changes, refuse_stale
+
+ORACLE = "tests.gates.oracle_devices:wrapped"
+
+
+@pytest.fixture
+def golden(small_golden, tiny, tmp_path) -> Dump:
+    """The small golden, dumped from a pair of checkpoints that may be spoiled."""
+    folder = Path(shutil.copytree(small_golden.folder, tmp_path / "golden"))
+    raw = json.loads((folder / FILE).read_text())
+    for part in ("target", "drafter"):
+        raw["model"][part]["path"] = shutil.copytree(tiny / part, tmp_path / part)
+    (folder / FILE).write_text(json.dumps(raw, default=str))
+    return Dump(folder)
+
+
+def part(golden: Dump, side: str) -> Path:
+    return Path(getattr(golden.manifest.model, side).path)
+
+
+def edit(golden: Dump, **producer) -> Dump:
+    """The golden with another record of who made it."""
+    raw = json.loads((golden.folder / FILE).read_text())
+    raw["producer"] |= producer
+    (golden.folder / FILE).write_text(json.dumps(raw))
+    return Dump(golden.folder)
+
+
+def flip(path: Path, at: int = -1) -> None:
+    """Change one byte."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def bench(golden: Dump, device: str = "numpy", folder: Path = Path("runs")) -> Bench:
+    return Bench(golden, device, builder(device, golden), "float32", folder)
+
+
+def test_an_untouched_golden_and_the_shipped_device_pass(small_golden):
+    checks = run_gate(bench(small_golden), "provenance").checks
+    assert [check.verdict for check in checks] == ["pass", "pass"]
+    assert "references.peagle" in checks[1].figures["golden"] and "device.kernels.head" in checks[1].figures["device"]
+    assert "transformers.models.gpt_oss.modeling_gpt_oss" in small_golden.manifest.producer.sources
+
+
+SPOILS = {
+    "the target's tokenizer": ("target", "tokenizer.json"),
+    "the target's chat template": ("target", "chat_template.jinja"),
+    "the target's weights": ("target", "model-00002-of-00002.safetensors"),
+    "the drafter's weights": ("drafter", "model.safetensors"),
+    "the target's config": ("target", "generation_config.json"),
+    "the drafter's config": ("drafter", "config.json"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILS)
+def test_one_changed_byte_is_named_by_the_gate_and_refused_by_every_command(what, golden, parity):
+    side, file = SPOILS[what]
+    made = bench(golden)
+    flip(part(golden, side) / file)
+    check = unchanged(made)
+    assert check.verdict == "fail" and what in check.evidence and "dump-golden" in check.evidence
+    for command in ("run", "diff", "gate", "diagnose", "calibrate"):
+        found = parity(command, "--golden", golden.folder)
+        assert found.code == 2 and what in found.err and "dump-golden" in found.err, (command, found)
+
+
+def test_a_stored_run_is_not_judged_by_a_stale_golden(golden, parity, tmp_path):
+    run = tmp_path / "run"
+    assert parity("run", "--golden", golden.folder, "--stage", "logits", "--out", run).code == 0
+    flip(part(golden, "target") / "chat_template.jinja")
+    for command in ("diff", "diagnose"):
+        found = parity(command, run, "--golden", golden.folder)
+        assert found.code == 2 and "chat template" in found.err
+
+
+def test_a_reference_that_was_edited_since_makes_the_golden_stale(golden):
+    sources = golden.manifest.producer.sources
+    older = edit(golden, sources=sources | {"references.rope": "0" * 64})
+    with pytest.raises(UsageError, match="the source of references.rope changed.*dump-golden"):
+        refuse_stale(older)
+    removed = edit(golden, sources=sources | {"references.removed": "0" * 64})
+    assert changes(removed).sources == ("the source of references.removed",)
+
+
+def test_references_that_are_not_installed_are_said_to_be_and_never_pass(golden, parity):
+    made = bench(golden)
+    made.golden = edit(golden, sources={"elsewhere.maths": "0" * 64}, modules=["elsewhere.maths"])
+    check = unchanged(made)
+    assert check.verdict == "inconclusive" and "elsewhere.maths is not installed here" in check.evidence
+    found = parity("run", "--golden", golden.folder, "--stage", "tokens")
+    assert found.code == 0 and "elsewhere.maths is not installed here" in found.err
+
+
+def test_a_golden_that_does_not_say_what_made_it_is_inconclusive(golden):
+    made = bench(golden)
+    made.golden = edit(golden, sources={}, modules=[])
+    assert (unchanged(made).verdict, independent(made).verdict) == ("inconclusive", "inconclusive")
+
+
+def test_a_checkpoint_that_is_gone_is_said_to_be(golden):
+    made = bench(golden)
+    shutil.rmtree(part(golden, "drafter"))
+    check = unchanged(made)
+    assert check.verdict == "inconclusive" and "no checkpoint here" in check.evidence
+    with pytest.raises(UsageError, match=r"no config\.json"):
+        bench(golden)
+
+
+def test_a_device_that_imports_the_references_is_red_although_it_declares_nothing(small_golden, parity):
+    check = independent(bench(small_golden, ORACLE))
+    assert check.verdict == "fail" and "references" in check.evidence
+    assert "references.peagle" in check.figures["shared"] and "references.rope" in check.figures["shared"]
+    found = parity("diff", "--golden", small_golden.folder, "--device", ORACLE, "--stage", "tokens")
+    assert found.code == 2 and "share source (references)" in found.err
+    for gate in ("stages", "decisions"):
+        found = parity("gate", "--golden", small_golden.folder, "--device", ORACLE, "--only", gate)
+        assert found.code == 2 and "share source" in found.err
+
+
+def test_a_source_file_under_another_name_is_red(small_golden, tmp_path, monkeypatch):
+    shutil.copy(Path(__file__).parents[2] / "references" / "rope.py", tmp_path / "borrowed_angles.py")
+    (tmp_path / "borrowing_device.py").write_text(
+        "import device\n\n\ndef load(**options):\n    return device.load(**options)\n\n\n"
+        "def angles():\n    import borrowed_angles\n\n    return borrowed_angles\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    check = independent(bench(small_golden, "borrowing_device:load"))
+    assert check.verdict == "fail" and "borrowed_angles is references.rope under another name" in check.evidence

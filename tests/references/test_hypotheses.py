@@ -1,0 +1,319 @@
+"""Hypotheses: each changes first the stage that it claims, undoes itself, and goes with others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from parity.stages import dataflow, declared, matches
+from parity.trace import ForcingTrace, Trace
+from references.counterfactual import Counterfactuals
+from references.hypotheses import HYPOTHESES, decisions
+from references.hypotheses.__main__ import page
+from references.mutations import NotApplicable, replaced
+from references.prompts import read_prompts
+
+ROOT = Path(__file__).parents[2]
+BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
+BUDGET = 14
+FIRST_VALUES = {
+    "tap-config-ignored": "thirds",
+    "input-chunk-boundary": 7,
+    "rope-beta-fast": 4.0,
+    "rope-concentration-drafter": "applied",
+    "drafter-window": 16,
+}
+"""The first value that means anything to the tiny pair, where the usual one does not."""
+
+ELSEWHERE = {
+    "input-raw-prompt": "test_another_prompt_is_another_sequence",
+    "rope-position-rounded": "test_rounded_positions_show_behind_256",
+    "rope-position-rounded-drafter": "test_rounded_positions_show_behind_256",
+    "d2t-row-before": "test_every_reading_of_d2t_differs",
+    "verify-tie-rule": "test_ties_are_decided_another_way",
+    "accept-eos-ignored": "test_eos_in_the_middle_of_a_round",
+    "accept-eos-dropped": "test_eos_in_the_middle_of_a_round",
+    "load-square-transpose": "test_a_square_weight_is_needed",
+    "load-mxfp4-nibbles": "test_mxfp4_needs_quantised_experts",
+    "load-mxfp4-scale": "test_mxfp4_needs_quantised_experts",
+}
+"""What this prompt cannot show, and the test that shows it."""
+
+
+class Enough(Exception):
+    """A difference was found: the rounds behind it need not run."""
+
+
+class Case:
+    """One prompt of the tiny pair: past the window and the original context, with rounds of 1, 1, 4 and 4 drafts."""
+
+    def __init__(self, tiny: Path, target: str = "target", ids=None, budget: int = BUDGET):
+        torch.set_num_threads(1)
+        self.counterfactuals = Counterfactuals(tiny / target, tiny / "drafter", 4)
+        self.names = declared(8, 4)
+        self.ids = ids or read_prompts(tiny / "prompts/chat.jsonl", tiny / target, 1280)[3][1][3:75]
+        self.budget = budget
+        self.retell()
+
+    def retell(self) -> None:
+        """Take the references' own run as the truth."""
+        record = Trace(self.names)
+        self.result = self.counterfactuals.run((), self.ids, self.budget, record)
+        self.truth = record.tensors
+
+    def run(self, assumed, mode="local", stop=False) -> ForcingTrace:
+        trace = ForcingTrace(self.names, lambda round_, stage: self.truth.get((round_, stage)), mode)
+        if stop:
+            begin = trace.begin
+
+            def enough(round_):
+                if self.first(trace, round_):
+                    raise Enough
+                begin(round_)
+
+            trace.begin = enough
+        try:
+            self.counterfactuals.run(assumed, self.ids, self.budget, trace)
+        except Enough:
+            pass
+        return trace
+
+    def first(self, trace: Trace, before: int = 99) -> str | None:
+        """The first stage, in the order data flows, in which a run differs from the truth."""
+        for round_ in range(min(before, len(self.result.acceptance_length) + 1)):
+            for named in dataflow(self.names.values(), round_):
+                if differ(trace.tensors.get((round_, named.name)), self.truth.get((round_, named.name))):
+                    return named.name
+        return None
+
+
+def differ(mine, true) -> bool:
+    """Beyond float32 rounding; another shape or a missing tensor counts."""
+    if mine is None or true is None:
+        return (mine is None) != (true is None)
+    if mine.shape != true.shape:
+        return True
+    if true.dtype.kind in "iub":
+        return not np.array_equal(mine, true)
+    return not np.linalg.norm(mine - true) <= 1e-5 * np.linalg.norm(true)
+
+
+def state(loop) -> dict:
+    """Everything that a mutation may replace, by identity; what a run itself writes is left out."""
+    run = ("emitted", "pending_taps", "cache", "length", "draft_length", "budget", "tap", "streams")
+    modules = [*loop.target.model.named_modules(), *loop.drafter.named_modules()]
+    found = {("loop", key): id(value) for key, value in vars(loop).items() if key not in run}
+    found |= {("target", key): id(value) for key, value in vars(loop.target).items() if key not in run}
+    for name, module in modules:
+        found |= {(name, key): id(value) for key, value in vars(module).items() if key != "parity_tap"}
+        found[name, "hooks"] = len(module._forward_hooks)
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        found |= {(name, key): tensor.data_ptr() for key, tensor in tensors}
+    return found
+
+
+def value_of(hypothesis):
+    """The value to test a hypothesis with."""
+    values = [FIRST_VALUES.get(hypothesis.id, value) for value in hypothesis.values[:1]]
+    return values[0] if values else 0.5
+
+
+@pytest.fixture(scope="module")
+def case(tiny):
+    return Case(tiny)
+
+
+def test_without_an_assumption_the_references_are_themselves(case):
+    again = case.run(()).tensors
+    assert again.keys() == case.truth.keys()
+    assert all(np.array_equal(again[place], case.truth[place]) for place in again)
+    assert case.result.accepted_drafts == (1, 1, 4, 4)
+
+
+@pytest.mark.parametrize("name", [name for name in BY_ID if name not in ELSEWHERE])
+def test_it_changes_first_what_it_claims_and_undoes_itself(name, case):
+    hypothesis, before = BY_ID[name], state(case.counterfactuals.loop)
+    first = case.first(case.run([(hypothesis, value_of(hypothesis))], stop=True))
+    assert first and any(matches(stage, first) for stage in hypothesis.stages), first
+    assert state(case.counterfactuals.loop) == before
+
+
+def test_a_mutation_that_is_not_undone_is_seen(case):
+    before, loop = state(case.counterfactuals.loop), case.counterfactuals.loop
+    with BY_ID["attn-sinks-missing"].apply(loop, 3):
+        assert state(loop) != before
+    with BY_ID["tap-without-residual"].apply(loop, None):
+        assert state(loop) != before
+
+
+def test_one_layer_alone_shows_in_that_layer(case):
+    assert case.first(case.run([(BY_ID["attn-sinks-missing"], 3)], stop=True)) == "target.layers.3.attn_out"
+    with pytest.raises(NotApplicable, match="layer 8"):
+        case.run([(BY_ID["attn-sinks-missing"], 8)])
+
+
+def test_what_this_prompt_cannot_show_is_shown_by_another_test():
+    assert all(test in globals() for test in ELSEWHERE.values())
+    assert ELSEWHERE.keys() <= BY_ID.keys()
+
+
+def test_another_prompt_is_another_sequence(tiny):
+    ids = read_prompts(tiny / "prompts/chat.jsonl", tiny / "target", 1280)[9][1]
+    case = Case(tiny, ids=ids, budget=3)
+    for value in BY_ID["input-raw-prompt"].values:
+        trace = case.run([(BY_ID["input-raw-prompt"], value)])
+        assert case.first(trace) == "target.embed"
+    raw = case.run([(BY_ID["input-raw-prompt"], "raw")]).tensors[0, "target.embed"]
+    text = read_prompts(tiny / "prompts/raw.jsonl", tiny / "target", 1280)[9][1]
+    weight = case.counterfactuals.loop.target.model.model.embed_tokens.weight
+    assert np.array_equal(raw, weight[text].detach().numpy())
+
+
+def test_rounded_positions_show_behind_256(case):
+    loop = case.counterfactuals.loop
+    places = torch.tensor([[200, 257, 511]])
+    x = torch.zeros(1, 3, 96)
+    for name, tables in (
+        ("rope-position-rounded-drafter", lambda: loop.drafter.tables(places)[0]),
+        ("rope-position-rounded", lambda: loop.target.model.model.rotary_emb(x, places)[0]),
+    ):
+        clean = tables()
+        with BY_ID[name].apply(loop, BY_ID[name].values[0]):
+            apart = (tables() != clean).flatten(2).any(-1)[0]
+        assert apart.tolist() == [False, True, True]
+
+
+def test_every_reading_of_d2t_differs(case):
+    loop = case.counterfactuals.loop
+    ids = torch.arange(loop.drafter.config.draft_vocab_size)
+    found = [loop.drafter.to_target(ids)]
+    for hypothesis in (one for one in HYPOTHESES if one.id.startswith("d2t-")):
+        with hypothesis.apply(loop, None):
+            found.append(loop.drafter.to_target(ids))
+    assert len({tuple(ids.tolist()) for ids in found}) == len(found) == 8
+
+
+def test_ties_are_decided_another_way(case):
+    loop, logits = case.counterfactuals.loop, torch.tensor([[1.0, 3.0, 2.9999, 3.0, 2.0]])
+    found = {}
+    for value in BY_ID["verify-tie-rule"].values:
+        with BY_ID["verify-tie-rule"].apply(loop, value):
+            found[value] = int(loop._greedy(logits)), int(loop._greedy(torch.tensor([[1.0, 2.9999, 3.0]])))
+    assert found["the last of equal ones"] == (3, 2)
+    assert found["the last of equal bfloat16 ones"] == (3, 2)
+    assert found["of bfloat16 logits"] == (1, 1)
+    assert found["smallest"] == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["accept-eos-ignored", "accept-eos-dropped"])
+def test_eos_in_the_middle_of_a_round(name, tiny):
+    case = Case(tiny)
+    middle = case.result.emitted[7]
+    with replaced(case.counterfactuals.loop, "eos", (middle,)):
+        case.retell()
+        assert case.result.finish == "eos"
+        assert case.first(case.run([(BY_ID[name], None)])) == "accept.length"
+
+
+def test_a_square_weight_is_needed(case):
+    with pytest.raises(NotApplicable, match="square"):
+        case.run([(BY_ID["load-square-transpose"], "all")])
+
+
+def test_mxfp4_needs_quantised_experts(case, tiny):
+    quantised = Case(tiny, target="target-mxfp4", budget=1)
+    for name in ("load-mxfp4-nibbles", "load-mxfp4-scale"):
+        value = BY_ID[name].values[0]
+        with pytest.raises(NotApplicable, match="not quantised"):
+            case.run([(BY_ID[name], value)])
+        assert quantised.first(quantised.run([(BY_ID[name], value)])) == "target.layers.0.ffn_out"
+
+
+@pytest.mark.parametrize("name", [one.id for one in HYPOTHESES if one.fit and one.fit.clean is not None])
+def test_the_clean_value_of_a_fit_changes_nothing(name, case):
+    try:
+        assert case.first(case.run([(BY_ID[name], BY_ID[name].fit.clean)], stop=True)) is None
+    except NotApplicable:
+        pass
+
+
+PAIRS = [
+    ("tap-off-by-one", "attn-sinks-missing"),
+    ("rollback-noop", "input-position-plus-one"),
+    ("rollback-reset", "commit-stale-placeholder"),
+    ("rollback-too-far", "rollback-wrong-axis"),
+    ("input-no-prefill", "rollback-reset"),
+    ("input-context-blind", "rope-interleaved-drafter"),
+    ("rope-interleaved", "rope-missing-k"),
+    ("attn-gqa-tiled", "attn-window-missing"),
+    ("load-tied-head", "verify-row"),
+    ("accept-all", "commit-last-row-only"),
+    ("ffn-top-k", "ffn-softmax-before-topk"),
+    ("d2t-absolute", "verify-one-shard"),
+]
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_pairs_go_together(pair, mode, case):
+    before = state(case.counterfactuals.loop)
+    both = case.run([(BY_ID[name], value_of(BY_ID[name])) for name in pair], mode)
+    assert case.first(both)
+    assert state(case.counterfactuals.loop) == before
+
+
+def test_a_pair_shows_both(case):
+    pair = [(BY_ID["tap-off-by-one"], 1), (BY_ID["attn-sinks-missing"], 3)]
+    both = case.run(pair).tensors
+    for one in pair:
+        alone = case.run([one]).tensors
+        changed = [place for place in alone if differ(alone[place], case.truth[place])]
+        assert changed and all(np.array_equal(alone[place], both[place]) for place in changed)
+
+
+@pytest.mark.parametrize("name", [one.id for one in decisions.HYPOTHESES if not one.layered])
+def test_a_free_run_comes_to_an_end(name, case):
+    ids = case.ids[:20]
+    hypothesis, record = BY_ID[name], Trace(case.names)
+    result = case.counterfactuals.run([(hypothesis, value_of(hypothesis))], ids, 6, record, rounds=3)
+    assert result.emitted and len(result.acceptance_length) <= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input-wrong-placeholder", 5),
+        ("input-position-plus-one", 3),
+        ("input-masked-positions", -1),
+        ("fuse-scaled", 0.75),
+        ("tap-scaled", 1.5),
+    ],
+)
+def test_a_value_is_read_out_of_the_devices_tensors(name, value, case):
+    infer = BY_ID[name].infer
+    assert infer(case.run([(BY_ID[name], value)]).tensors, case.truth) == pytest.approx(value, rel=1e-5)
+    assert infer(case.truth, case.truth) is None
+
+
+def test_metadata_is_complete():
+    assert len(BY_ID) == len(HYPOTHESES) >= 70
+    names = declared(8, 4)
+    for one in HYPOTHESES:
+        assert one.fix and one.says and one.cost in (1, 2, 3), one.id
+        assert all(any(matches(stage, name) for name in names) for stage in one.stages), one.id
+        assert one.values or one.fit, one.id
+        assert one.describe(value_of(one)) != one.says or "{" not in one.says, one.id
+
+
+def test_metadata_is_read_without_torch():
+    code = "import sys, references.hypotheses; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_documented_table_is_current():
+    assert (ROOT / "docs/hypotheses.md").read_text() == page(), "python -m references.hypotheses > docs/hypotheses.md"
