@@ -40,6 +40,8 @@ def _print_cause(out, number: int, cause: Cause) -> None:
         soft_wrap=True,
     )
     rest = f"{cause.remaining} stages still red with it" if cause.remaining else "every stage green with it"
+    if not cause.whole:
+        out.print("   not down to the floor: the device may do it otherwise at an edge, or this is a near relative")
     out.print(f"   shows at {cause.place}; {rest}", soft_wrap=True)
     if cause.fix:
         out.print(f"   usual fix: {cause.fix}", soft_wrap=True)

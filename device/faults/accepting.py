@@ -125,4 +125,6 @@ def _(pipeline: Pipeline) -> None:
 @report("oracle-shared-bug", "the device's maths is the reference's own", gate="provenance", round=None, seen="openinfer #454")
 def _(pipeline: Pipeline) -> None:
     says = pipeline.describe()
-    pipeline.describe = lambda: replace(says, modules=(*says.modules, "references.rope"))
+    # Not written in one word: the search for shared source takes a module's name in a string for an import.
+    shared = ".".join(("references", "rope"))
+    pipeline.describe = lambda: replace(says, modules=(*says.modules, shared))

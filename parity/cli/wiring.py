@@ -95,13 +95,13 @@ def _takes(make: Callable[..., Device], option: str) -> bool:
     return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
 
-def counterfactuals(golden: Dump, threads: int) -> tuple[Any, Sequence[Any]]:
-    """The references under hypotheses, on a golden's checkpoints, and the hypotheses there are."""
+def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
+    """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
     references(threads)
     module = import_module("references.counterfactual")
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
     known = import_module("references.hypotheses").HYPOTHESES
-    return module.Counterfactuals(target, drafter, golden.manifest.case.k), known
+    return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 
 def clean_devices() -> tuple[str, ...]:

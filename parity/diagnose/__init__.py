@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.compare.report import Place
 from parity.diagnose.explain import Residual
-from parity.diagnose.search import AHEAD, Search, Trial, ranked
+from parity.diagnose.search import AHEAD, Search, Trial, consistent, ranked
 from parity.diagnose.signature import signature
 from parity.diagnose.trials import Assumption, Trials, attempt
 
@@ -18,13 +18,18 @@ CAUSES = 6
 CONFIRMED = 5
 """Satisfying trials that get a full trial over every stage."""
 
+MOST = 0.95
+"""A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
+device may do the same wrong thing otherwise at an edge (the first row, the last slot)."""
+
 
 @dataclass(frozen=True)
 class Cause:
     """One hypothesis that brings a stage back to its floor.
 
-    `before` and `after` are residuals at `stage`, the first red one; `remaining` counts stages still red
-    with it; `others` are hypotheses that explain the stage as well (they cannot be told apart by it).
+    `before` and `after` are residuals at `stage`, the first red one; `whole` says that it is back at its
+    floor; `remaining` counts stages still red with it; `others` are hypotheses that explain the stage as well
+    (they cannot be told apart by it).
     """
 
     hypothesis: str
@@ -36,6 +41,7 @@ class Cause:
     before: Residual
     after: Residual
     remaining: int
+    whole: bool = True
     fix: str = ""
     seen: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -68,25 +74,17 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
     rounds = min(first.round + AHEAD, trials.rounds)
     known: tuple[Assumption, ...] = ()
     causes: list[Cause] = []
-    left = trials.residuals((), rounds)
-    while len(causes) < CAUSES:
-        red = [residual for residual in left.values() if residual.red]
-        if not red:
+    start = left = trials.residuals((), rounds)
+    while True:
+        red = [residual for residual in left.values() if _open(residual, start, known)]
+        if not red or len(causes) >= CAUSES:
             return Diagnosis(_mode(trials), trials.prompt, first, tuple(causes), trials=trials.count)
-        search = Search(trials, hypotheses, known, red[0])
-        confirmed: dict[int, dict[str, Residual]] = {}
-
-        def confirm(satisfying: Sequence[Trial]) -> Trial | None:
-            for trial in satisfying[:CONFIRMED]:
-                if id(trial) not in confirmed:
-                    confirmed[id(trial)] = attempt(lambda: trials.residuals((*known, *trial.assumed), rounds)) or {}
-            good = [trial for trial in satisfying if _better(confirmed.get(id(trial), {}), left, red[0])]
-            return min(good, key=lambda trial: _rank(trial, confirmed[id(trial)]), default=None)
-
-        found, made = search.best(confirm)
+        peel = Peel(trials, known, rounds, left, red[0])
+        found, made = Search(trials, hypotheses, known, red[0]).best(peel.confirm)
+        found = found or peel.nearest(made)
         if found is None:
             break
-        left = confirmed[id(found)]
+        left = peel.full(found)
         known = (*known, *found.assumed)
         causes += _causes(found, left, red[0], made)
     golden, run = trials.cut(rounds)
@@ -102,31 +100,68 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
     )
 
 
-def _better(after: dict[str, Residual], before: dict[str, Residual], first: Residual) -> bool:
-    """The first red stage is green again, and no stage that was within its bounds has become red."""
-    if not after or after[first.stage].red:
+def _open(residual: Residual, start: dict[str, Residual], known: Sequence[Assumption]) -> bool:
+    """Whether a stage still asks for a cause: red, and not what the known ones bring about."""
+    if not residual.red or (known and residual.settled):
         return False
-    return all(before[name].worst > 1.0 for name, residual in after.items() if residual.red and name in before)
+    own = any(consistent(hypothesis, residual.stage) for hypothesis, _ in known)
+    return not (own and residual.stage in start and start[residual.stage].explained(residual) >= MOST)
 
 
-def _rank(trial: Trial, after: dict[str, Residual]) -> tuple:
-    """Fewest stages left red; then the fewest assumptions, the least residual."""
-    return sum(residual.red for residual in after.values()), len(trial.assumed), trial.after.error
+@dataclass
+class Peel:
+    """One layer of a diagnosis: what is red under the known causes, and full trials of what might be the next."""
+
+    trials: Trials
+    known: tuple[Assumption, ...]
+    rounds: int
+    left: dict[str, Residual]
+    first: Residual
+    made: dict[int, dict[str, Residual]] = field(default_factory=dict)
+
+    def full(self, trial: Trial) -> dict[str, Residual]:
+        """Every stage under a trial's assumptions, each by its own floor; nothing where they cannot apply."""
+        if id(trial) not in self.made:
+            assumed = (*self.known, *trial.assumed)
+            found = attempt(lambda: self.trials.residuals(assumed, self.rounds, own_floor=True))
+            self.made[id(trial)] = found or {}
+        return self.made[id(trial)]
+
+    def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
+        """Of the trials that settle the first red stage, the one that leaves the fewest others and breaks none."""
+        good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.full(trial)[self.first.stage].settled]
+        return min(good, key=self._rank, default=None)
+
+    def nearest(self, made: Sequence[Trial]) -> Trial | None:
+        """The trial that explains most of the first red stage, if that is nearly all of it."""
+        good = (trial for trial in made[:CONFIRMED] if trial.explained >= MOST and self._harmless(trial))
+        return next(good, None)
+
+    def _harmless(self, trial: Trial) -> bool:
+        """No stage that was within its bounds becomes red."""
+        after = self.full(trial)
+        broken = (name for name, one in after.items() if not one.settled and name in self.left)
+        return bool(after) and all(self.left[name].worst > 1.0 for name in broken)
+
+    def _rank(self, trial: Trial) -> tuple:
+        """Fewest stages left red; then the fewest assumptions, the least residual."""
+        return sum(not one.settled for one in self.full(trial).values()), len(trial.assumed), trial.after.error
 
 
 def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial]) -> list[Cause]:
-    equal = [_says(one) for one in made if one is not found and not one.after.red and len(one.assumed) == 1]
+    equal = [_says(one) for one in made if one is not found and one.after.settled and len(one.assumed) == 1]
     return [
         Cause(
             hypothesis=hypothesis.id,
-            says=hypothesis.says.format(value=value),
+            says=hypothesis.describe(value),
             value=value,
             stage=first.stage,
             place=first.place,
             explained=found.explained,
             before=first,
             after=left[first.stage],
-            remaining=sum(residual.red for residual in left.values()),
+            whole=found.after.settled,
+            remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),
             others=tuple(equal[:3]),
@@ -136,7 +171,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
 
 
 def _says(trial: Trial) -> str:
-    return " and ".join(hypothesis.says.format(value=value) for hypothesis, value in trial.assumed)
+    return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)
 
 
 def _mode(trials: Trials) -> str:

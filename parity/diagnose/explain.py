@@ -15,6 +15,10 @@ from parity.golden.store import Dump
 from parity.policy import Policy
 
 
+DIRECTED = ("scale", "bias")
+"""Statistics of a direction instead of a size."""
+
+
 @dataclass(frozen=True)
 class Residual:
     """What is left of a device's error at one stage.
@@ -22,6 +26,8 @@ class Residual:
     Attributes:
         stage: its full name.
         red: beyond its bounds, or structurally different.
+        settled: back at its floor, whatever a scale or a bias of a part of it still says: these tell a thousandth
+            of a percent, more than a fitted parameter is worth.
         error: relative L2 over all rows; for a stage of choices the share of rows that are bugs; infinite
             where shapes or dtypes differ.
         x: the same in x noise, None for choices.
@@ -34,11 +40,12 @@ class Residual:
     x: float | None
     worst: float
     place: Place | None
+    settled: bool = False
 
     def explained(self, after: Residual) -> float:
         """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
         if self.error in (0.0, inf):
-            return 1.0 if not after.red else 0.0
+            return 1.0 if after.settled else 0.0
         return max(1.0 - (after.error / self.error) ** 2, -1.0) if after.error < inf else -1.0
 
 
@@ -74,8 +81,11 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
     red = result.verdict == FAIL and "inherited" not in result.marks
     if result.choices:
         share = result.choices["bug"] / max(result.rows, 1)
-        return Residual(result.stage, red, share, None, inf if share else 0.0, result.first)
+        return Residual(result.stage, red, share, None, inf if share else 0.0, result.first, settled=not red)
     if result.relative_l2 is None:
         missing = result.verdict == INCONCLUSIVE
-        return Residual(result.stage, missing, inf if missing else 0.0, None, inf if missing else 0.0, result.first)
-    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first)
+        lost = inf if missing else 0.0
+        return Residual(result.stage, missing, lost, None, lost, result.first, settled=not missing)
+    sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in DIRECTED and name in result.x]
+    settled = not red or (bool(sizes) and all(sizes))
+    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled)

@@ -13,17 +13,19 @@ from parity.trace import Tensors
 class Imagined(Dump):
     """A view of a golden of one prompt; nothing is written, and nothing of it is ever taken for a golden.
 
-    The noise floor is the golden's own error moved onto the counterfactual: what bfloat16 costs at a stage
-    does not hang on the hypothesis. Where a hypothesis changes a tensor's rows, the noise rows repeat.
+    Its noise floor is what the same counterfactual loses in bfloat16 (`rough`): some defects, like scores
+    that are not scaled, make rounding worse. Without it the golden's own error is moved onto the
+    counterfactual, which is nearly always the same; where the rows differ, the noise rows repeat.
 
     Args:
         golden: the golden, cut to one prompt.
         tensors: the counterfactual's stage tensors, by (round, stage).
         mode: local or chained, which floor to use.
+        rough: the counterfactual in bfloat16, or None.
     """
 
-    def __init__(self, golden: Dump, tensors: Tensors, mode: str):
-        self.golden, self.tensors, self.floor = golden, tensors, FLOOR[mode]
+    def __init__(self, golden: Dump, tensors: Tensors, mode: str, rough: Tensors | None = None):
+        self.golden, self.tensors, self.floor, self.rough = golden, tensors, FLOOR[mode], rough
         self.folder, self.declared = golden.folder, golden.declared
         self.rows, self.parts = {}, {}
         for (round_, stage), value in tensors.items():
@@ -50,6 +52,8 @@ class Imagined(Dump):
         value = self.tensors.get((round_, stage))
         if value is None or variant == "float32":
             return value
+        if self.rough is not None:
+            return self.rough[round_, stage]
         true, floor = (self.golden.contents(one, prompt, round_, stage) for one in ("float32", self.floor))
         if true is None or floor is None:
             return None

@@ -18,6 +18,9 @@ AHEAD = 3
 SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""
 
+CLOSE = 0.9
+"""From this share on a hypothesis that does not settle the stage is judged once more, by a floor of its own."""
+
 PAIRED = 6
 """Candidates that pairs are made of: 15 pairs."""
 
@@ -66,7 +69,7 @@ class Search:
         for tier in (self._enumerated(), self._fitted(), self._pairs(made)):
             for trials in tier:
                 made += trials
-                found = confirm(ranked(trial for trial in made if not trial.after.red))
+                found = confirm(ranked(trial for trial in made if trial.after.settled))
                 if found:
                     return found, ranked(made)
         return None, ranked(made)
@@ -80,24 +83,27 @@ class Search:
     def values(self, hypothesis: Any) -> list[Any]:
         """The values to enumerate; the layer of the red stage is one of a layered hypothesis."""
         values = list(hypothesis.values)
-        if getattr(hypothesis, "layered", False) and self.first.place is not None:
-            layer = self.first.place.layer
-            values += [layer] if layer is not None and layer not in values else []
-        return values if hypothesis.fit is None else [value for value in values if value is not None]
+        if hypothesis.layered and self.first.place is not None and self.first.place.layer is not None:
+            values.append(self.first.place.layer)
+        if hypothesis.infer is not None:
+            values.append(self.trials.infer(hypothesis, self.known, self.round))
+        alone = hypothesis.fit is None and hypothesis.infer is None
+        return list(dict.fromkeys(value for value in values if alone or value is not None))
 
     def _fitted(self) -> Iterator[list[Trial]]:
         """Continuous parameters: a scan, then golden section."""
         fits = [one for one in self.hypotheses if one.fit is not None]
         yield [trial for one in fits for trial in self._fit(one)]
 
-    def _fit(self, hypothesis: Any) -> list[Trial]:
+    def _fit(self, hypothesis: Any, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
+        """The best value of one parameter, `beside` what else is assumed."""
         fit, made = hypothesis.fit, {}
-        to, back = (log, exp) if fit.log else (float, float)
+        to, back = (log, exp) if fit.log else (float, round if fit.whole else float)
 
         def error(x: float) -> float:
             value = back(x)
             if value not in made:
-                made[value] = next(iter(self._tried([((hypothesis, value),)])), None)
+                made[value] = self._try((*beside, (hypothesis, value)))
             return made[value].after.error if made[value] else inf
 
         low, high = to(fit.low), to(fit.high)
@@ -110,8 +116,9 @@ class Search:
     def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
         """Two at a time, of those that explain part of it alone."""
         parts = [trial for trial in ranked(made) if len(trial.assumed) == 1 and trial.explained > SHARE][:PAIRED]
-        both = ((a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0])
+        both = [(a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0]]
         yield self._tried(both)
+        yield [trial for a, b in both for kept, (moved, _) in ((a, b), (b, a)) if moved.fit for trial in self._fit(moved, (kept,))]
 
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
         found = (self._try(assumed) for assumed in many)
@@ -119,8 +126,15 @@ class Search:
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
         stage = self.first.stage
-        left = attempt(lambda: self.trials.residuals((*self.known, *assumed), self.round, [stage], last=stage))
-        return None if left is None else Trial(assumed, self.first, left[stage])
+        everything = (*self.known, *assumed)
+        left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage))
+        if left is None:
+            return None
+        trial = Trial(assumed, self.first, left[stage])
+        if trial.after.settled or trial.explained < CLOSE:
+            return trial
+        again = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))
+        return trial if again is None else Trial(assumed, self.first, again[stage])
 
 
 def consistent(hypothesis: Any, stage: str) -> bool:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from parity.diagnose.explain import Residual, residuals
 from parity.diagnose.imagined import Imagined
 from parity.errors import ParityError
+from parity.golden.manifest import Variant
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
@@ -22,9 +25,15 @@ Assumption = tuple[Any, Any]
 class Reference(Protocol):
     """The references under any set of hypotheses; `references.counterfactual` is the one that ships."""
 
-    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any) -> Any:
-        """One prompt through the references; raises an error with `skip = True` where a hypothesis cannot apply."""
+    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int) -> Any:
+        """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
+
+
+class _Overflow(Exception):
+    """A counterfactual that is no number: it explains nothing that is one."""
+
+    skip = True
 
 
 class _Enough(Exception):
@@ -54,15 +63,16 @@ class Trials:
         run: the device's run over it, local or chained.
         prompt: which prompt to look at.
         policy: the bounds that say when a residual is noise.
-        reference: runs the counterfactuals.
+        reference: makes what runs the counterfactuals, in a precision; made once for each.
     """
 
     golden: Dump
     run: Dump
     prompt: int
     policy: Policy
-    reference: Reference
+    reference: Callable[[str], Reference]
     count: int = 0
+    _references: dict[str, Reference] = field(default_factory=dict)
     _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
 
     def cut(self, rounds: int) -> tuple[OnePrompt, OnePrompt]:
@@ -79,7 +89,12 @@ class Trials:
         return len(self.golden.manifest.case.prompts[self.prompt].generation.acceptance_length)
 
     def residuals(
-        self, assumed: Sequence[Assumption], rounds: int, stages: Sequence[str] = (), last: str | None = None
+        self,
+        assumed: Sequence[Assumption],
+        rounds: int,
+        stages: Sequence[str] = (),
+        last: str | None = None,
+        own_floor: bool = False,
     ) -> dict[str, Residual]:
         """What is left of the device's error under these hypotheses, by stage in the order in which it shows.
 
@@ -87,14 +102,33 @@ class Trials:
             rounds: how many of the prompt's rounds to look at.
             stages: judge these only.
             last: stop each counterfactual once the last round has handed this stage over.
+            own_floor: run the counterfactual in bfloat16 as well, for what rounding costs under it.
         """
         golden, run = self.cut(rounds)
-        mode = run.manifest.case.mode
-        view = Imagined(golden, self._tensors(golden, assumed, mode, last, stages), mode) if assumed else golden
+        view = self._imagined(golden, assumed, last, stages, own_floor) if assumed else golden
         return residuals(view, run, self.policy, stages)
 
-    def _tensors(self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages) -> Tensors:
+    def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
+        """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
+        golden, run = self.cut(rounds)
+        if known:
+            golden = self._imagined(golden, known)
+        return hypothesis.infer(*(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32"))))
+
+    def _imagined(self, golden: Dump, assumed, last=None, stages=(), own_floor: bool = False) -> Imagined:
+        mode = self.run.manifest.case.mode
+        tensors = self._tensors(golden, assumed, mode, last, stages)
+        own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
+        rough = self._tensors(golden, assumed, mode, last, stages, "bfloat16") if own_floor else {}
+        same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
+        return Imagined(golden, tensors, mode, rough if own_floor and same else None)
+
+    def _tensors(
+        self, golden: Dump, assumed: Sequence[Assumption], mode: str, last: str | None, stages, precision: str = "float32"
+    ) -> Tensors:
         self.count += 1
+        if precision not in self._references:
+            self._references[precision] = self.reference(precision)
         case = golden.manifest.case
         rounds = len(case.prompts[0].generation.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
@@ -106,10 +140,18 @@ class Trials:
             last=(rounds, last) if last else None,
         )
         try:
-            self.reference.run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder)
+            self._references[precision].run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
         except _Enough:
             pass
-        return {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+        found = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+        if not all(np.isfinite(value.astype(np.float32)).all() for value in found.values()):
+            raise _Overflow
+        return found
+
+
+def _contents(dump: Dump, variant: Variant) -> Tensors:
+    places = [(round_, stage) for one, _, round_, stage in dump.rows if one == variant]
+    return {place: dump.contents(variant, 0, *place) for place in places}
 
 
 def _choices(golden: Dump) -> Iterator[str]:

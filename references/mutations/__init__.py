@@ -17,6 +17,8 @@ import torch
 class NotApplicable(Exception):
     """This pair of checkpoints, or what else is assumed, gives the hypothesis nothing to change."""
 
+    skip = True
+
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
