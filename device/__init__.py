@@ -26,6 +26,7 @@ def load(
     precision: str = "bfloat16",
     engine: str = "numpy",
     max_positions: int | None = None,
+    batch: int = 1,
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -36,6 +37,7 @@ def load(
         precision: `bfloat16` or `float32`, of weights and activations.
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
+        batch: B, copies of the sequence that run together; the first one is shown.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -43,8 +45,15 @@ def load(
     machine = _machine(engine)
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
     from device.assembly import assemble
 
+    if batch > 1:
+        from device.engines.reordered import Order
+        from device.engines.reordered import engine as with_lanes
+
+        machine = with_lanes(machine.NAME, Order(), batch)
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
 
 

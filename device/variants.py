@@ -38,9 +38,11 @@ class Variant:
     span_bucket: int | None = None
     name: str = ""
 
-    def __call__(self, target: Path, drafter: Path, k: int, precision: str = "bfloat16") -> Pipeline:
-        """Load a pair of checkpoints, as `device.load`."""
-        machine = engine(f"numpy, {self.name}", self.order, self.lanes)
+    def __call__(
+        self, target: Path, drafter: Path, k: int, precision: str = "bfloat16", batch: int | None = None
+    ) -> Pipeline:
+        """Load a pair of checkpoints, as `device.load`; `batch` takes the place of the variant's lanes."""
+        machine = engine(f"numpy, {self.name}", self.order, batch or self.lanes)
         pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
         for model in (pipeline.target, pipeline.drafter):

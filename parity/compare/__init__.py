@@ -34,7 +34,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
     Raises:
         UsageError: the run is not one over this golden, the two share source, or the policy does not fit.
     """
-    _comparable(golden, run)
+    comparable(golden, run)
     _fits(policy, golden)
     names = select(globs, golden.manifest.stages)
     findings = check_structure(golden, run, names)
@@ -96,7 +96,7 @@ def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
     return stage_rows(golden, golden, golden.declared[scores], device="float32", mode=run.manifest.case.mode)
 
 
-def _comparable(golden: Dump, run: Dump) -> None:
+def comparable(golden: Dump, run: Dump) -> None:
     """Same case, same checkpoints, and no source in common."""
     true, seen = golden.manifest, run.manifest
     if seen.kind != "run":

@@ -48,6 +48,16 @@ def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.nd
     return Choices(np.where(mine == theirs, SAME, verdict), regret)
 
 
+def ranked(scores: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two chosen columns [R] of `scores` [R, X] with the higher score first, where neither side is the truth.
+
+    `judge` of them is symmetric: a choice below the row's best is no tie, whichever side made it.
+    """
+    rows = np.arange(len(scores))
+    swap = scores[rows, other] > scores[rows, one]
+    return np.where(swap, other, one), np.where(swap, one, other)
+
+
 def regrets(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Regret of `theirs` against `mine`, and one bfloat16 ULP of the larger of the two scores; each [R], float64."""
     rows = np.arange(len(scores))

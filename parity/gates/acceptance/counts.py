@@ -1,0 +1,128 @@
+"""What a generation says of its rounds, counted again: rates per position, and whether the numbers add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.golden.manifest import Generation
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The verify rounds of some prompts; only tokens that were really emitted count.
+
+    A round is *cut* when EOS or the budget ended it right behind an accepted draft, so that no token of the
+    target came behind it.
+
+    Attributes:
+        rounds: R.
+        tokens: emitted by them, counted from the emitted ids.
+        cut: rounds cut, at most one a prompt.
+        reached: [K] rounds whose draft i was accepted and emitted.
+        tried: [K] rounds in which draft i - 1 was accepted and the round was not cut right behind it.
+        two_or_more: rounds that emitted at least two tokens.
+    """
+
+    rounds: int
+    tokens: int
+    cut: int
+    reached: np.ndarray
+    tried: np.ndarray
+    two_or_more: int
+
+    @classmethod
+    def of(cls, generations: Sequence[Generation], k: int) -> Tally:
+        """Count the rounds of these generations."""
+        lengths = np.array([n for one in generations for n in one.acceptance_length], np.int64)
+        drafts = np.array([n for one in generations for n in one.accepted_drafts], np.int64)
+        cut = drafts >= lengths
+        places = np.arange(1, k + 1)
+        return cls(
+            rounds=len(lengths),
+            tokens=sum(len(one.emitted) - 1 for one in generations),
+            cut=int(cut.sum()),
+            reached=(drafts[:, None] >= places).sum(axis=0),
+            tried=((drafts[:, None] >= places - 1) & ~(cut[:, None] & (drafts[:, None] == places - 1))).sum(axis=0),
+            two_or_more=int((lengths >= 2).sum()),
+        )
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens emitted per round, the target's own included."""
+        return self.tokens / max(self.rounds, 1)
+
+    @property
+    def accepted_drafts(self) -> float:
+        """Drafts among them, per round."""
+        return float(self.reached.sum()) / max(self.rounds, 1)
+
+    @property
+    def two_or_more_share(self) -> float:
+        """Share of rounds that emitted at least two tokens."""
+        return self.two_or_more / max(self.rounds, 1)
+
+    @property
+    def rates(self) -> np.ndarray:
+        """[K] share of all rounds that accepted draft i."""
+        return self.reached / max(self.rounds, 1)
+
+    @property
+    def conditional(self) -> np.ndarray:
+        """[K] share of the rounds that tried draft i; NaN where none did."""
+        return np.where(self.tried > 0, self.reached / np.maximum(self.tried, 1), np.nan)
+
+    @property
+    def adds_up(self) -> bool:
+        """AL = 1 + sum of rates - cut / R, in whole tokens: every round emits one token of the target unless cut."""
+        return self.tokens == self.rounds + int(self.reached.sum()) - self.cut
+
+    def identity(self) -> str:
+        """The identity with its figures."""
+        rates = " + ".join(f"{rate:.3f}" for rate in self.rates)
+        cut = f" - {self.cut / max(self.rounds, 1):.3f} ({self.cut} cut)" if self.cut else ""
+        return f"AL {self.acceptance_length:.3f} {'=' if self.adds_up else 'is not'} 1 + {rates}{cut}"
+
+    def figures(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "rounds": self.rounds,
+            "tokens": self.tokens,
+            "cut": self.cut,
+            "acceptance_length": self.acceptance_length,
+            "accepted_drafts": self.accepted_drafts,
+            "rates": self.rates.tolist(),
+            "conditional": [None if np.isnan(rate) else float(rate) for rate in self.conditional],
+            "tried": self.tried.tolist(),
+            "two_or_more": self.two_or_more_share,
+        }
+
+
+def contradictions(one: Generation, k: int, budget: int, ends: Sequence[int] = ()) -> Iterator[str]:
+    """What in a generation's counts cannot be, in words.
+
+    Args:
+        ends: ids known to end a generation.
+    """
+    lengths, drafts = one.acceptance_length, one.accepted_drafts
+    if len(lengths) != len(drafts):
+        yield f"{len(lengths)} acceptance lengths, {len(drafts)} counts of accepted drafts"
+        return
+    if sum(lengths) != len(one.emitted) - 1:
+        yield f"acceptance lengths add up to {sum(lengths)}, {len(one.emitted) - 1} tokens came behind the first"
+    for number, (length, count) in enumerate(zip(lengths, drafts, strict=True), 1):
+        last = number == len(lengths)
+        if not (1 <= length <= k + 1 and 0 <= count <= k):
+            yield f"round {number}: length {length} with {count} accepted drafts at K = {k}"
+        elif length - count not in ((0, 1) if last else (1,)):
+            yield f"round {number}: length {length} with {count} accepted drafts; " + (
+                "no cut explains it" if last else "only the last round can be cut"
+            )
+    if len(one.emitted) > budget or (one.finish == "length" and len(one.emitted) != budget):
+        yield f"{len(one.emitted)} tokens of a budget of {budget}, ended by {one.finish}"
+    if any(token in ends for token in one.emitted[:-1]):
+        yield "it went on behind an end token"
+    if one.finish == "eos" and ends and one.emitted[-1] not in ends:
+        yield "it says EOS and ends with another token"

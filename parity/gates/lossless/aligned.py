@@ -1,0 +1,146 @@
+"""Speculation held to plain decoding token by token: it runs freely, and is led back after a divergence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parity.decode import Decoded, RowTap, accepted, decode, ended
+from parity.drive import untapped
+from parity.errors import Inconclusive
+from parity.seam import Device
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A row in which speculation chose another token than plain decoding.
+
+    Attributes:
+        prompt: its number in the golden.
+        step: number of the emitted token; row `step - 1` of the plain decoding chose the plain one.
+        round: of the speculation.
+        position: of the row.
+        mine, theirs: the plain and the speculative token.
+        scores: the plain row's logits [V].
+        flips: experts of this and earlier rows that differ from the plain ones, the first of them by position,
+            then layer: (stage, plain row number, speculative experts [X]), or None.
+    """
+
+    prompt: int
+    step: int
+    round: int
+    position: int
+    mine: int
+    theirs: int
+    scores: np.ndarray
+    flip: tuple[str, int, np.ndarray] | None
+
+
+@dataclass
+class Aligned:
+    """One prompt: what was compared, and what parted.
+
+    Attributes:
+        tokens: emitted tokens compared, prefill's included.
+        lost: tokens of the plain decoding that could not be reached.
+        drafts: accepted drafts among them.
+        wrong: an emission that is not what the accept rule says, in words.
+    """
+
+    tokens: int = 0
+    lost: int = 0
+    rounds: int = 0
+    drafts: int = 0
+    divergences: list[Divergence] = field(default_factory=list)
+    wrong: str = ""
+
+
+def align(device: Device, prompt: int, ids: tuple[int, ...], budget: int) -> tuple[Aligned, Decoded]:
+    """Decode a prompt plainly, then speculate with the device's own drafts.
+
+    Until the two part nothing is forced: this is the device as a user runs it. Where they part, the plain
+    token is forced in the rows that are on the plain path, and the comparison goes on behind it.
+    """
+    plain = decode(device, ids, budget)
+    return _Alignment(device, prompt, ids, budget, plain).run(), plain
+
+
+class _Alignment:
+    def __init__(self, device: Device, prompt: int, ids: tuple[int, ...], budget: int, plain: Decoded):
+        self.device, self.prompt, self.ids, self.budget, self.plain = device, prompt, ids, budget, plain
+        self.eos = device.describe().eos
+        self.found = Aligned()
+        self.experts: dict[str, list[np.ndarray]] = {}  # of the committed rows, as speculation chose them
+
+    def run(self) -> Aligned:
+        emitted = [int(self.device.prefill(self.ids, self.budget, untapped))]
+        if emitted[0] != self.plain.tokens[0]:
+            raise Inconclusive(f"prompt {self.prompt}: prefill gave {self.plain.tokens[0]} once and {emitted[0]} next")
+        while not ended(emitted, self.eos, self.budget) and not self.found.wrong:
+            fresh = self._round(len(emitted))
+            emitted += fresh
+            self.found.rounds += 1
+            if emitted != list(self.plain.tokens[: len(emitted)]):
+                break
+        self.found.tokens = next(
+            (step for step, pair in enumerate(zip(emitted, self.plain.tokens, strict=False)) if pair[0] != pair[1]),
+            min(len(emitted), len(self.plain.tokens)),
+        )
+        self.found.lost = len(self.plain.tokens) - self.found.tokens
+        return self.found
+
+    def _round(self, step: int) -> list[int]:
+        """One round behind `step` emitted tokens; what it emitted."""
+        drafts = np.asarray(self.device.draft(untapped), np.int64)
+        rows = self._on_path(drafts, step)
+        true = np.array(self.plain.tokens[step : step + rows], np.int64)
+        tap = RowTap({"verify.tokens": true})
+        returned = np.asarray(self.device.verify(drafts, tap), np.int64)
+        own = np.asarray(tap.seen.get("verify.tokens", returned), np.int64)
+        self._compare(own[:rows], true, step, tap.seen)
+        fresh = [int(token) for token in self.device.commit(drafts, returned, untapped)]
+        due = accepted(drafts.tolist(), returned.tolist(), self.eos, self.budget - step)
+        if fresh != due:
+            where = f"prompt {self.prompt}, round {self.found.rounds + 1}"
+            self.found.wrong = f"{where}: drafts {drafts.tolist()}, chosen {returned.tolist()}: emitted {fresh}, not {due}"
+        self.found.drafts += int(np.cumprod([a == b for a, b in zip(fresh, drafts, strict=False)]).sum())
+        self._keep(tap.seen, len(fresh))
+        return fresh
+
+    def _on_path(self, drafts: np.ndarray, step: int) -> int:
+        """Rows whose input is the plain decoding's: the last token, and the drafts before the first wrong one."""
+        behind = self.plain.tokens[step : step + len(drafts)]
+        right = np.cumprod([a == b for a, b in zip(drafts.tolist(), behind, strict=False)]).sum()
+        return min(int(right) + 1, len(self.plain.tokens) - step)
+
+    def _compare(self, own: np.ndarray, true: np.ndarray, step: int, seen: Mapping[str, np.ndarray]) -> None:
+        for row in np.flatnonzero(own != true).tolist():
+            at = step + row
+            scores = self.plain.rows["verify.logits"][at - 1].astype(np.float32)
+            place = (self.prompt, at, self.found.rounds + 1, len(self.ids) + at - 1)
+            flip = self._flip(seen, step - 1, row)
+            self.found.divergences.append(Divergence(*place, int(true[row]), int(own[row]), scores, flip))
+
+    def _flip(self, seen: Mapping[str, np.ndarray], before: int, row: int) -> tuple[str, int, np.ndarray] | None:
+        """The first row, then layer, up to plain row `before + row`, whose experts are others than the plain ones."""
+        names = [name for name in self.plain.routed(0, 1) if name in seen]
+        mine = {name: self.plain.rows[name][: before + row + 1] for name in names}
+        theirs = {name: np.concatenate([*self.experts.get(name, []), seen[name][: row + 1]]) for name in names}
+        parted = [(int(one), layer, name) for layer, name in enumerate(names) for one in _others(mine[name], theirs[name])]
+        if not parted:
+            return None
+        place, _, name = min(parted)
+        return name, place, theirs[name][place]
+
+    def _keep(self, seen: Mapping[str, np.ndarray], rows: int) -> None:
+        for name, experts in seen.items():
+            if name.endswith(".experts"):
+                self.experts.setdefault(name, []).append(experts[:rows])
+
+
+def _others(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Rows of two tables of experts [R, X] that differ as sets."""
+    rows = min(len(mine), len(theirs))
+    return np.flatnonzero((np.sort(mine[:rows]) != np.sort(theirs[:rows])).any(axis=1))

@@ -1,0 +1,153 @@
+"""Rows of verify passes against the same rows decoded one by one: errors, tokens and experts, and a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, join
+from parity.decode import Decoded
+from parity.gates.noise import Noise
+from parity.gates.verify.walks import Case, Pass
+from parity.policy import Bound, read_policy
+
+LOGITS = "verify.logits"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One row of a pass: where it stands, without what it held."""
+
+    case: Case
+    first: int
+    row: int
+    drafts: int
+
+
+@dataclass
+class Agreement:
+    """Collects passes and judges them by the policy's bounds for `verify.logits`.
+
+    In float32 errors are relative; any other token or expert is a bug. In bfloat16 they are multiples of the
+    golden's noise: decode and verify are two roundings of the same row, which part by sqrt(2) of one
+    rounding's error at most, and so stay within the 1.5 that a device is allowed against the golden. Another
+    token or expert has to be a tie, or within the row's noise, by the scores of the row decoded alone.
+    """
+
+    precision: str
+    noise: Noise
+    errors: list[float] = field(default_factory=list)
+    largest: list[float] = field(default_factory=list)
+    places: list[Spot] = field(default_factory=list)
+    equal: int = 0
+    tokens: Counter = field(default_factory=Counter)
+    experts: Counter = field(default_factory=Counter)
+    bug: Spot | None = None
+
+    def add(self, found: Pass, plain: Decoded) -> None:
+        """Compare the rows of one pass."""
+        mine, theirs = plain.rows[LOGITS][found.first :][: found.rows], found.seen[LOGITS][: found.rows]
+        if theirs.shape != mine.shape:
+            raise ValueError(f"verify.logits have shape {theirs.shape}, decoded alone {mine.shape}")
+        self.equal += int((mine == theirs).all(axis=1).sum())
+        scores = mine.astype(np.float64)
+        gap = theirs.astype(np.float64) - scores
+        gap[~np.isfinite(gap)] = np.inf
+        size = np.maximum(np.sqrt((scores**2).mean(axis=1)), np.finfo(np.float32).tiny)
+        self.errors += (np.sqrt((gap**2).mean(axis=1)) / size).tolist()
+        self.largest += (np.abs(gap).max(axis=1) / size).tolist()
+        self.places += [_spot(found, row) for row in range(found.rows)]
+        self._tokens(found, plain, mine.astype(np.float32))
+        for name in plain.routed(0, 1).keys() & found.seen.keys():
+            self._experts(name, found, plain)
+
+    def _tokens(self, found: Pass, plain: Decoded, scores: np.ndarray) -> None:
+        mine = np.array(plain.tokens[found.first + 1 : found.first + 1 + found.rows])
+        theirs = np.asarray(found.seen["verify.tokens"][: found.rows], np.int64)
+        legal = (theirs >= 0) & (theirs < scores.shape[1])
+        noise = self._row_noise(LOGITS, scores)
+        verdicts = judge(scores, *ranked(scores, mine, np.where(legal, theirs, mine)), noise).verdict
+        self._count(self.tokens, np.where(legal, verdicts, BUG), found)
+
+    def _experts(self, name: str, found: Pass, plain: Decoded) -> None:
+        logits = name.replace(".experts", ".router_logits")
+        rows = slice(found.first, found.first + found.rows)
+        scores = plain.rows[logits][rows].astype(np.float32)
+        mine, theirs = plain.rows[name][rows].astype(np.int64), found.seen[name][: found.rows].astype(np.int64)
+        self._count(self.experts, judge_experts(scores, mine, theirs, self._row_noise(logits, scores)).verdict, found)
+
+    def _row_noise(self, stage: str, scores: np.ndarray) -> np.ndarray:
+        return np.zeros(len(scores)) if self.precision == "float32" else self.noise.rms(stage, scores)
+
+    def _count(self, into: Counter, verdicts: np.ndarray, found: Pass) -> None:
+        verdicts = np.where(verdicts == SAME, SAME, BUG) if self.precision == "float32" else verdicts
+        into.update(verdicts.tolist())
+        if self.bug is None and BUG in verdicts:
+            self.bug = _spot(found, int(np.flatnonzero(verdicts == BUG)[0]))
+
+    @property
+    def unit(self) -> str:
+        """Of the figures."""
+        return "x noise" if self.precision == "bfloat16" else "relative"
+
+    def statistics(self) -> dict[str, float]:
+        """Pooled error, worst row and largest element, in the unit of the policy."""
+        errors = np.array(self.errors)
+        pooled, worst, element = float(np.sqrt((errors**2).mean())), float(errors.max()), float(max(self.largest))
+        if self.precision == "float32":
+            return {"l2": pooled, "worst_row": worst, "largest": element}
+        noisy = self.noise.noisy(LOGITS)
+        return {
+            "l2": pooled / self.noise.pooled(LOGITS),
+            "worst_row": worst / noisy,
+            "largest": element / (noisy * self.noise.crest(LOGITS)),
+        }
+
+    def verdict(self) -> str:
+        """Fail on a bound or a bug, inconclusive without rows."""
+        if not self.errors:
+            return INCONCLUSIVE
+        bounds, found = read_policy(None, self.precision).row(LOGITS, "chained").bounds, self.statistics()
+        verdicts = [_against(found[name], bounds[name]) for name in found if name in bounds]
+        return join([*verdicts, FAIL if self.bug else PASS])
+
+    def evidence(self) -> str:
+        """Counts and the worst figures."""
+        if not self.errors:
+            return "no row could be compared: every plain decoding ended at its first token"
+        found = self.statistics()
+        line = f"{len(self.errors)} rows, {self.equal} bit-equal, all {found['l2']:.2g}, "
+        line += f"worst row {found['worst_row']:.2g} {self.unit}; tokens {_words(self.tokens)}"
+        flips = sum(self.experts.values()) - self.experts[SAME]
+        line += f"; {flips} expert flips" + (f" ({_words(self.experts, SAME)})" if flips else "")
+        return line
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+        found = self.statistics() if self.errors else {}
+        counts = {"rows": len(self.errors), "bit_equal": self.equal, "unit": self.unit}
+        return counts | found | {"tokens": dict(self.tokens), "experts": dict(self.experts)}
+
+    def worst(self) -> tuple[str, Place]:
+        """Words and place of the first bug, or of the worst row."""
+        spot = self.bug or self.places[int(np.argmax(self.errors))]
+        position = len(spot.case.ids) + spot.first + spot.row
+        words = f"{spot.case.name}, {spot.drafts} drafts, row {spot.row}, position {position}"
+        return words, Place(LOGITS, None, spot.case.prompt, 1 + spot.first, position)
+
+
+def _spot(found: Pass, row: int) -> Spot:
+    return Spot(found.case, found.first, row, found.drafts)
+
+
+def _against(value: float, bound: Bound) -> str:
+    return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
+
+
+def _words(counts: Counter, without: str = "") -> str:
+    shown = (name for name in (SAME, TIE, NOISE, BUG) if name != without and (counts[name] or name in (SAME, BUG)))
+    return ", ".join(f"{counts[name]} {name}" for name in shown)

@@ -1,0 +1,119 @@
+"""Devices that accept, verify or choose wrongly, and benches to hold them against a golden."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from device.pipeline import Pipeline
+from parity.cli.wiring import builder
+from parity.gates.bench import Bench
+
+Plant = Callable[[Pipeline], None]
+LAYER = 4
+"""A sliding-window layer of the tiny target."""
+
+
+def bench_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> Bench:
+    """A bench whose devices all carry this defect."""
+    build = builder("numpy", golden)
+
+    def planted(precision: str, **options: int) -> Pipeline:
+        device = build(precision=precision, **options)
+        plant(device)
+        return device
+
+    return Bench(golden, "numpy", planted, precision, tmp_path)
+
+
+def past_mismatch(device: Pipeline) -> None:
+    """Matches are counted beyond the first mismatch."""
+    commit = device.commit
+
+    def wrong(drafts, tokens, tap=None):
+        drafts, tokens = np.array(drafts), np.array(tokens)
+        count = int((drafts == tokens[: len(drafts)]).sum())
+        drafts[:count], drafts[count:] = tokens[:count], -1
+        return commit(drafts, tokens, tap)
+
+    device.commit = wrong
+
+
+def one_late(device: Pipeline) -> None:
+    """The rejected draft is emitted, and the token behind it."""
+    commit = device.commit
+
+    def wrong(drafts, tokens, tap=None):
+        drafts, tokens = np.array(drafts), np.array(tokens)
+        rejected = np.flatnonzero(drafts != tokens[: len(drafts)])
+        if rejected.size:
+            tokens[rejected[0]] = drafts[rejected[0]]
+            drafts[rejected[0] + 1 :] = -1
+        return commit(drafts, tokens, tap)
+
+    device.commit = wrong
+
+
+def behind_eos(device: Pipeline) -> None:
+    """An end token inside an accepted run does not end it."""
+    device._ends = device._engine.array(np.array([-1], np.int32))
+
+
+def _in_wide_passes(device: Pipeline, change: Callable[[], Callable[[], None]]) -> None:
+    """`change` is made, and undone by what it returns, in verify passes of several rows."""
+    verify = device.verify
+
+    def wrong(drafts, tap=None):
+        undo = change() if len(drafts) else lambda: None
+        try:
+            return verify(drafts, tap)
+        finally:
+            undo()
+
+    device.verify = wrong
+
+
+def window_lost_in_wide_passes(device: Pipeline) -> None:
+    """Passes of several rows ignore one sliding window: verify and decode disagree beyond rounding."""
+    target, right = device.target, device.target.windows
+
+    def change():
+        target.windows = tuple(None if layer == LAYER else window for layer, window in enumerate(right))
+        return lambda: setattr(target, "windows", right)
+
+    _in_wide_passes(device, change)
+
+
+def last_equal_wins_in_wide_passes(device: Pipeline) -> None:
+    """Passes of several rows let the last of equal logits win, as an argmax over ranks may."""
+    module = sys.modules[type(device.target).__module__]
+
+    def change():
+        right = module.greedy
+        module.greedy = _last
+        return lambda: setattr(module, "greedy", right)
+
+    _in_wide_passes(device, change)
+
+
+def _last(logits):
+    values = logits.held
+    return type(logits)((values.shape[-1] - 1 - values[..., ::-1].argmax(axis=-1)).astype(np.int32), np.dtype(np.int32))
+
+
+def deaf(device: Pipeline) -> None:
+    """Goes on with its own tensors, whatever the tap returns."""
+    for name in ("prefill", "draft", "verify", "commit"):
+        _deafen(device, name)
+
+
+def _deafen(device: Pipeline, name: str) -> None:
+    verb = getattr(device, name)
+
+    def wrong(*arguments):
+        *rest, tap = arguments
+        return verb(*rest, lambda stage, value: (tap(stage, value), value)[1])
+
+    setattr(device, name, wrong)

@@ -1,0 +1,56 @@
+"""Each catalogued fault of verify, accept and report turns the check red that is there for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.faults import accepting
+from parity.gates import acceptance, lossless, verify
+from parity.gates.noise import Noise
+from tests.gates.planted import bench_of
+
+FAULTS = {one.id: one for family in (accepting.verify, accepting.accept, accepting.report) for one in family.faults}
+ROWS, TIES, RULE, CUTS, COUNTS = "rows", "ties", "rule", "cuts", "counts"
+RED = {
+    "verify-not-batch-invariant": ROWS,
+    "verify-rows-bidirectional": ROWS,
+    "verify-first-row-missing": ROWS,
+    "verify-tie-rule": TIES,
+    "accept-past-mismatch": RULE,
+    "accept-one-late": RULE,
+    "accept-no-bonus": RULE,
+    "accept-none": RULE,
+    "accept-all": RULE,
+    "accept-budget-overrun": CUTS,
+    "accept-end-ignored": CUTS,
+    "report-truncated-step": COUNTS,
+    "report-bonus": COUNTS,
+}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """One prompt and no padding widths."""
+    monkeypatch.setattr(verify, "PROMPTS", 1)
+    monkeypatch.setattr(verify, "EDGES", ())
+
+
+def check(what: str, bench):
+    generations = lambda dump: [prompt.generation for prompt in dump.manifest.case.prompts]  # noqa: E731
+    return {
+        ROWS: lambda: verify.rows_agree(bench, Noise(bench.golden), "float32"),
+        TIES: lambda: verify.lowest_wins(bench),
+        RULE: lambda: lossless.accepts_by_rule(bench),
+        CUTS: lambda: acceptance.emits_what_counts(bench),
+        COUNTS: lambda: acceptance.add_up(bench, generations(bench.run("chained")), generations(bench.golden)),
+    }[what]()
+
+
+@pytest.mark.parametrize("fault", RED)
+def test_the_fault_turns_its_check_red(fault, small_golden, tmp_path):
+    found = check(RED[fault], bench_of(small_golden, tmp_path, FAULTS[fault].plant))
+    assert found.verdict == "fail", found.evidence
+
+
+def test_every_fault_that_a_device_can_have_is_in_the_table():
+    assert set(FAULTS) - {"oracle-shared-bug"} == set(RED)

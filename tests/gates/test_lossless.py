@@ -1,0 +1,152 @@
+"""The lossless gate: clean devices pass in either precision, each accept fault fails, and every explanation holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parity.compare.decisions import BUG, NOISE, TIE
+from parity.decode import Decoded, accepted
+from parity.gates import lossless, run_gate
+from parity.gates.lossless import ROUTER, TWO_ULP, explain
+from parity.gates.lossless.aligned import Divergence
+from parity.gates.noise import Noise
+from tests.gates import planted
+
+
+def verdicts(golden, tmp_path, plant=lambda device: None):
+    return {check.name: check for check in run_gate(planted.bench_of(golden, tmp_path, plant), "lossless").checks}
+
+
+FLOAT32, BFLOAT16, RULE = (
+    "speculation = plain decoding, float32",
+    "speculation = plain decoding, bfloat16",
+    "accept rule",
+)
+
+
+def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(small_golden, tmp_path):
+    found = verdicts(small_golden, tmp_path)
+    assert {name: check.verdict for name, check in found.items()} == {FLOAT32: "pass", BFLOAT16: "pass", RULE: "pass"}
+    assert found[FLOAT32].figures["same"] == 2
+    assert found[FLOAT32].figures["tokens"] == 24
+    assert found[FLOAT32].figures["accepted_drafts"] > 0
+    # Of K = 4: no draft, and 16 patterns.
+    assert found[RULE].figures["rounds"] == 17
+
+
+@pytest.mark.parametrize("plant", [planted.past_mismatch, planted.one_late])
+def test_an_accept_fault_breaks_the_rule(plant, small_golden, tmp_path):
+    found = lossless.accepts_by_rule(planted.bench_of(small_golden, tmp_path, plant))
+    assert found.verdict == "fail", found.evidence
+    assert "emit other tokens; drafts [" in found.evidence
+
+
+def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path, planted.one_late)
+    found = lossless.same_text(bench, Noise(small_golden), "float32")
+    assert found.verdict == "fail", found.evidence
+    assert "prompt " in found.evidence
+    assert "round " in found.evidence
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path, _swap_in_wide_passes)
+    found = lossless.same_text(bench, Noise(small_golden), precision)
+    assert found.verdict == "fail"
+    assert found.figures["divergences"][BUG] > 0
+    assert found.place is not None
+    # Led back to the plain text, the comparison went to its end.
+    assert found.figures["lost"] == 0
+
+
+def _swap_in_wide_passes(device):
+    """Passes of several rows see one logit too large."""
+
+    def change():
+        right, name = device.target.outer["head"], "head"
+        wrong = right.held.copy()
+        wrong[:, 7] *= 40
+        device.target.outer[name] = type(right)(wrong, right.dtype)
+        return lambda: device.target.outer.__setitem__(name, right)
+
+    planted._in_wide_passes(device, change)
+
+
+def test_a_device_that_never_accepts_a_draft_was_not_tried(small_golden, tmp_path):
+    def blind(device):
+        draft = device.draft
+        device.draft = lambda tap: draft(tap) * 0 + 3
+
+    bench = planted.bench_of(small_golden, tmp_path, blind)
+    found = lossless.same_text(bench, Noise(small_golden), "float32")
+    assert found.verdict == "inconclusive"
+    assert "no draft was ever accepted" in found.evidence
+
+
+def test_a_device_deaf_to_the_tap_leaves_the_rule_unchecked(small_golden, tmp_path):
+    found = lossless.accepts_by_rule(planted.bench_of(small_golden, tmp_path, planted.deaf))
+    assert found.verdict == "inconclusive"
+
+
+NAME = "target.layers.0.experts"
+
+
+def divergence(gap: float, flip=None) -> tuple[Divergence, Decoded]:
+    """A row whose best logit 17 leads by `gap`; one bfloat16 ULP there is 0.125."""
+    scores = np.zeros(64, np.float32)
+    scores[3], scores[5] = 17, 17 - gap
+    router = np.array([[2.0, 1.0, 1.0 - 1e-6, -4.0]], np.float32)
+    rows = {"target.layers.0.router_logits": router, NAME: np.array([[0, 1]])}
+    return Divergence(0, 1, 1, 9, 3, 5, scores, flip), Decoded((1, 3), rows)
+
+
+class Loud:
+    """RMS noise of 0.1 in the logits, next to none in the router."""
+
+    def rms(self, stage, scores):
+        return np.full(len(scores), 0.1 if stage == "verify.logits" else 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gap", "flip", "verdict"),
+    [
+        (0.125, None, TIE),
+        (0.126, None, TWO_ULP),
+        (0.25, None, TWO_ULP),
+        (0.3, None, NOISE),
+        (0.51, None, BUG),
+        (5.0, (NAME, 0, np.array([0, 2])), ROUTER),
+        (5.0, (NAME, 0, np.array([0, 3])), BUG),
+    ],
+)
+def test_a_divergence_is_explained_by_the_rows_own_scores(gap, flip, verdict):
+    assert explain(*divergence(gap, flip), Loud()) == verdict
+
+
+def test_a_plain_choice_far_below_the_best_is_a_bug_too():
+    found, plain = divergence(5.0)
+    assert explain(replace(found, mine=found.theirs, theirs=found.mine), plain, Loud()) == BUG
+
+
+def test_in_float32_nothing_explains_a_divergence():
+    assert explain(*divergence(0.0), None) == BUG
+
+
+@pytest.mark.parametrize(
+    ("drafts", "tokens", "left", "emitted"),
+    [
+        ([5, 6], [5, 6, 7], 9, [5, 6, 7]),
+        ([5, 6], [5, 8, 7], 9, [5, 8]),
+        ([5, 6], [4, 6, 7], 9, [4]),
+        ([5, 6], [5, 6, 7], 2, [5, 6]),
+        ([9, 6], [9, 6, 7], 9, [9]),
+        ([5, 9], [5, 9, 7], 9, [5, 9]),
+        ([], [7], 1, [7]),
+    ],
+)
+def test_the_accept_rule(drafts, tokens, left, emitted):
+    assert accepted(drafts, tokens, (9,), left) == emitted

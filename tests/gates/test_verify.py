@@ -1,0 +1,133 @@
+"""The verify gate: passes of several rows against single rows, in float32, bfloat16 and a batch; and exact ties."""
+
+from __future__ import annotations
+
+import pytest
+
+import device
+from parity.errors import NotOffered, UsageError
+from parity.gates import verify
+from parity.gates.noise import Noise
+from tests.gates import planted
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """One prompt, one padding width, a few steps: enough to see it red, and cheap."""
+    monkeypatch.setattr(verify, "PROMPTS", 1)
+    monkeypatch.setattr(verify, "BATCH_PROMPTS", 1)
+    monkeypatch.setattr(verify, "EDGES", (32,))
+
+
+@pytest.fixture
+def rows_agree(small_golden, tmp_path):
+    """The check of verify against decode, in a precision, under a defect."""
+    return lambda precision, plant=lambda device: None: verify.rows_agree(
+        planted.bench_of(small_golden, tmp_path, plant), Noise(small_golden), precision
+    )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_clean_device_agrees_at_every_k_and_padding(precision, rows_agree):
+    found = rows_agree(precision)
+    assert found.verdict == "pass", found.evidence
+    assert "K 1, 2, 4, 5, 4 prompts, lengths 31 to 143" in found.evidence
+    assert found.figures["tokens"] == {"same": found.figures["rows"]}
+    assert found.figures["rows"] > 150
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_verify_path_of_its_own_fails_and_is_placed(precision, rows_agree):
+    found = rows_agree(precision, planted.window_lost_in_wide_passes)
+    assert found.verdict == "fail", found.evidence
+    assert found.place.stage == "verify.logits"
+    assert "drafts, row " in found.evidence
+
+
+def test_nan_rows_fail(rows_agree):
+    def plant(device):
+        def change():
+            right = device.target.outer["head"]
+            wrong = right.held.copy()
+            wrong[0, 9] = float("nan")
+            device.target.outer["head"] = type(right)(wrong, right.dtype)
+            return lambda: device.target.outer.__setitem__("head", right)
+
+        planted._in_wide_passes(device, change)
+
+    assert rows_agree("bfloat16", plant).verdict == "fail"
+
+
+def test_a_batch_of_two_agrees_and_its_figures_are_reported(small_golden, tmp_path):
+    found = verify.batch_agrees(planted.bench_of(small_golden, tmp_path), Noise(small_golden))
+    assert found.verdict == "pass", found.evidence
+    assert {"bit_equal", "worst_row"} <= found.figures["against_batch_1"].keys()
+
+
+def test_a_factory_without_a_batch_is_never_a_pass(small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path)
+    build = bench.build
+
+    def alone(precision, **options):
+        if "batch" in options:
+            raise NotOffered("--device mine: its factory takes no batch")
+        return build(precision=precision, **options)
+
+    bench.build = alone
+    found = verify.batch_agrees(bench, Noise(small_golden))
+    assert found.verdict == "inconclusive"
+    assert "takes no batch" in found.evidence
+
+
+def test_a_batch_that_is_not_the_single_sequence_fails(small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path)
+    build = bench.build
+
+    def crossed(precision, **options):
+        device = build(precision=precision, **options)
+        if options.get("batch"):
+            device.target.windows = (None,) * len(device.target.windows)
+        return device
+
+    bench.build = crossed
+    found = verify.batch_agrees(bench, Noise(small_golden))
+    assert found.verdict == "fail", found.evidence
+    assert found.figures["verify"]["worst_row"] < found.figures["against_batch_1"]["worst_row"]
+
+
+def test_a_k_that_the_device_refuses_is_said(small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path)
+    build = bench.build
+
+    def small(precision, **options):
+        if options["k"] > 4:
+            raise UsageError("k: 5 drafts are more than this device takes.")
+        return build(precision=precision, **options)
+
+    bench.build = small
+    assert "K 5 not checked: k: 5 drafts" in verify.rows_agree(bench, Noise(small_golden), "float32").evidence
+
+
+def test_ties_go_to_the_lowest_id(small_golden, tmp_path):
+    found = verify.lowest_wins(planted.bench_of(small_golden, tmp_path))
+    assert found.verdict == "pass", found.evidence
+    assert found.figures["rows"] == 4 * (8 + 1 + 5)
+
+
+def test_the_last_equal_value_winning_fails_and_is_told_from_a_wrong_path(small_golden, tmp_path, rows_agree):
+    bench = planted.bench_of(small_golden, tmp_path, planted.last_equal_wins_in_wide_passes)
+    found = verify.lowest_wins(bench)
+    assert found.verdict == "fail"
+    assert "5 rows, row 0" in found.evidence
+    assert rows_agree("float32", planted.last_equal_wins_in_wide_passes).verdict == "pass"
+
+
+def test_a_device_deaf_to_the_tap_leaves_ties_unchecked(small_golden, tmp_path):
+    found = verify.lowest_wins(planted.bench_of(small_golden, tmp_path, planted.deaf))
+    assert found.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("batch", [0, True, "2"])
+def test_a_batch_that_is_no_number_of_sequences_is_refused(batch, tiny):
+    with pytest.raises(UsageError, match="is no number of sequences"):
+        device.load(tiny / "target", tiny / "drafter", 4, batch=batch)
