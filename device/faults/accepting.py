@@ -125,4 +125,4 @@ def _(pipeline: Pipeline) -> None:
 @report("oracle-shared-bug", "the device's maths is the reference's own", gate="provenance", round=None, seen="openinfer #454")
 def _(pipeline: Pipeline) -> None:
     says = pipeline.describe()
-    pipeline.describe = lambda: replace(says, modules=(*says.modules, "references.rope"))
+    pipeline.describe = lambda: replace(says, modules=(*says.modules, "references"))
