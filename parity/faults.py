@@ -130,7 +130,7 @@ def run_faults(request: Request, faults: Sequence[Fault]) -> Iterator[Outcome]:
 
 def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outcome:
     """One fault: both comparisons where it has a stage, its own gate where that is another one, and its text."""
-    seen = {mode: compare_planted(request, fault, mode) for mode in request.modes if fault.stage}
+    seen = {mode: compare_planted(request, fault, mode) for mode in request.modes if _due(fault, mode)[0]}
     gate, note = fault.gate, ""
     killed = any(one.verdict == FAIL for one in seen.values())
     if gate not in ("", "stages"):
@@ -154,7 +154,7 @@ def _planted(request: Request, fault: Fault) -> Callable[..., Device]:
 
 def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
     """Prompt by prompt, until one shows the fault."""
-    due = (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
+    due = _due(fault, mode)
     seen = Seen("nothing compared", None, due)
     for number in range(len(request.golden.manifest.case.prompts)):
         case = OnePrompt(request.golden, number, request.rounds)
@@ -166,6 +166,11 @@ def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
         if seen.verdict == FAIL:
             break
     return seen
+
+
+def _due(fault: Fault, mode: Mode) -> tuple[str, int | None]:
+    """Where the catalogue expects it; an empty stage where it expects nothing."""
+    return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
 
 def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:

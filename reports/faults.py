@@ -16,14 +16,16 @@ HEAD = """# Planted faults
 Defects that real implementations had, and variations of them that a port can have, each planted alone in the device from
 outside its kernels (`device/faults/`).
 `parity faults run --all` plants one after the other: a gate must turn red, a local comparison must name the stage, and a
-chained one must say where the fault first shows and mark everything behind it as inherited. A fault that ends in a
+chained one must say where the fault first shows and mark everything behind it as inherited. Where a gate other than
+`stages` is named, that gate must turn red. A fault that ends in a
 crash or an inconclusive verdict is not caught. `--device device.faults:ID`, hyphens as underscores, is the
 device with that fault, for every command. Printed by `parity faults list --markdown`; a test keeps this page current.
 
 *First stage* is that of a local comparison, with its round where the golden does not decide it; *text* says whether
 the emitted tokens stay the same (up to ties) or may change: where they stay, token equality sees nothing.
 *Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
-comes by the defect. *float32* marks what is planted in a float32 device because bfloat16's noise is as large. Shards and ranks
+comes by the defect. *Local only* says that a chained comparison's noise is as
+large; *float32* marks what is planted in a float32 device because bfloat16's noise is as large. Shards and ranks
 are emulated on one device.
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "text", "seen in")
@@ -39,6 +41,7 @@ def cells(fault: Fault) -> tuple[str, ...]:
     """A fault's row in a table of `COLUMNS`."""
     round_ = "" if fault.round is None or not fault.stage else f", round {fault.round}"
     where = f"{fault.stage}{round_}" if fault.stage else "-"
+    where += " (local only)" if fault.stage and not fault.chained else ""
     where += " (float32)" if fault.precision == "float32" else ""
     return fault.id, fault.what, where, fault.gate or "none yet", "same" if fault.same_text else "may change", fault.seen
 

@@ -134,17 +134,16 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline, "_admit", make)
 
 
-@boundary("boundary-padded-rows", "padding rows write behind the logical ones, the last cache row at the latest", seen="class of NKIPy's max-width padding, TRT-LLM #15708")
+@boundary("boundary-padded-rows", "all rows of a pass written as one slice with its padding; near the end the slice moves back to fit", seen="class of NKIPy's max-width padding, TRT-LLM #15708")
 def _(pipeline: Pipeline) -> None:
-    last = pipeline.drafter.positions - 1
+    rows = pipeline.drafter.positions
 
     def make(clean: Callable) -> Callable:
         def pad_rows(*arguments: Any) -> Any:
-            rows = clean(*arguments)
-            slots = rows.slots.copy()
-            end = int(slots[0, rows.count - 1])
-            slots[0, rows.count :] = np.minimum(end + 1 + np.arange(rows.width - rows.count), last)
-            return replace(rows, slots=slots)
+            padded = clean(*arguments)
+            start = max(min(int(padded.slots[0, 0]), rows - padded.width), 0)
+            slots = np.minimum(start + np.arange(padded.width, dtype=np.int32), rows)
+            return replace(padded, slots=slots[None])
 
         return pad_rows
 

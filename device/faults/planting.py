@@ -27,11 +27,11 @@ class Fault:
         family: the part of the pipeline it sits in.
         what: the defect, one sentence.
         stage: where a local comparison first shows it, a full stage name; empty where no comparison can.
-        chained: the same for a chained comparison.
+        chained: the same for a chained comparison; empty where the noise that travels is as large.
         round: of the first showing in a local comparison; None where the golden decides.
         chained_round: the same in a chained one.
         sites: globs of the stages that are wrong by themselves; what else fails in a chained run inherited it.
-        gate: the gate that must turn red; empty where none can yet.
+        gate: the gate that must turn red, besides any comparison; empty where none can yet.
         same_text: whether the emitted tokens stay what they were, up to ties.
         seen: repository and issue it was met in.
         precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
