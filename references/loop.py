@@ -1,8 +1,4 @@
-"""The greedy speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
-
-One sequence at a time. Every stage of the design's table is handed to the tap; what the tap returns
-is what the loop goes on with.
-"""
+"""The greedy speculative loop over the two oracles: prefill, then draft, verify and commit, round by round."""
 
 from __future__ import annotations
 
@@ -10,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import torch
-
-from parity.errors import UsageError
 from references.capture import torch_tap
-from references.hf_target import HFTarget
-from references.peagle import KVCache, PEagle
+from references.speculation import Speculation, matching
 
 
 class Recorder(Protocol):
@@ -36,27 +28,8 @@ class Result:
     finish: Literal["eos", "length"]
 
 
-class SpeculativeLoop:
-    """gpt-oss with a P-EAGLE drafter.
-
-    Args:
-        target: the target's oracle.
-        drafter: the drafter's oracle.
-        k: K, drafts per round.
-
-    Raises:
-        UsageError: K is not in 1 … the number the drafter was made for.
-    """
-
-    def __init__(self, target: HFTarget, drafter: PEagle, k: int):
-        most = drafter.config.max_drafts
-        if k < 1 or (most is not None and k > most):
-            raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
-        self.target, self.drafter, self.k = target, drafter, k
-        layers = target.config.num_hidden_layers
-        self.tap_inputs = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
-        self.eos = _eos(target)
-        self.max_positions = min(target.config.max_position_embeddings, drafter.config.max_positions)
+class SpeculativeLoop(Speculation):
+    """Speculation that runs by itself."""
 
     def run(self, prompt: Sequence[int], max_new_tokens: int, recorder: Recorder) -> Result:
         """Prefill the prompt and speculate until EOS or the budget.
@@ -65,127 +38,15 @@ class SpeculativeLoop:
             UsageError: prompt, budget and K rows do not fit the context.
         """
         self.admit(len(prompt), max_new_tokens)
-        self.budget = max_new_tokens
-        self.tap = torch_tap(recorder)
+        tap = torch_tap(recorder)
         recorder.begin(0)
-        self._prefill(torch.tensor(prompt))
+        self.prefill(prompt, max_new_tokens, tap)
         lengths, accepted = [], []
-        while not self._finished():
+        while not self.finished:
             recorder.begin(len(lengths) + 1)
-            drafts = self._draft()
-            matched, length = self._accept(drafts, self._verify(drafts))
-            self._commit(length)
-            lengths.append(length)
-            accepted.append(min(matched, length))
-        finish = "eos" if self.emitted[-1] in self.eos else "length"
-        return Result(tuple(self.emitted), tuple(lengths), tuple(accepted), finish)
-
-    def admit(self, length: int, max_new_tokens: int) -> None:
-        """Refuse what does not fit, before any work is done."""
-        if length < 2:
-            raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
-        if max_new_tokens < 1:
-            raise UsageError(f"--max-new-tokens {max_new_tokens}: at least 1 is needed")
-        need = length + max_new_tokens + self.k
-        if need > self.max_positions:
-            raise UsageError(
-                f"a prompt of {length} tokens, {max_new_tokens} new tokens and {self.k} drafts need {need} positions; "
-                f"the context has {self.max_positions} (max_position_embeddings)"
-            )
-
-    def _finished(self) -> bool:
-        return self.emitted[-1] in self.eos or len(self.emitted) >= self.budget
-
-    def _prefill(self, prompt: torch.Tensor) -> None:
-        """Round 0: the target over S rows, the drafter over the S-1 rows whose next token is known."""
-        self.target.reset(self.tap)
-        self.cache = KVCache()
-        self.length, self.draft_length = 0, 0
-        logits = self.tap("target.logits", self.target.forward(prompt))
-        tokens = self.tap("target.tokens", logits.argmax(-1))
-        self.length = len(prompt)
-        self.emitted = [int(tokens[-1])]
-        streams = self.target.taps(self.tap_inputs)
-        self._drafter_rows(prompt[1:], streams[:-1], masked=0)
-        self.draft_length = len(prompt) - 1
-        self.pending_taps = streams[-1:]
-        self._caches()
-
-    def _draft(self) -> torch.Tensor:
-        """C committed rows, re-fed with their true taps, and K-1 placeholders: K ids [K]."""
-        committed = torch.tensor(self.emitted[-len(self.pending_taps) :])
-        rows = self._drafter_rows(committed, self.pending_taps, masked=self.k - 1)
-        self.draft_length = self.length
-        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(rows[len(committed) - 1 :]))
-        logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
-        return self.tap("drafter.draft_tokens", self.drafter.to_target(logits.argmax(-1)))
-
-    @torch.no_grad()
-    def _drafter_rows(self, committed: torch.Tensor, taps: torch.Tensor, masked: int) -> torch.Tensor:
-        """Run W rows through the drafter's trunk: the residual stream [W, H]."""
-        drafter, tap, start = self.drafter, self.tap, self.draft_length
-        taps = tap("drafter.taps", taps)
-        placeholders = committed.new_full((masked,), drafter.config.placeholder_id)
-        ids = tap("drafter.input_ids", torch.cat((committed, placeholders)))
-        positions = tap("drafter.positions", start + torch.arange(len(ids)))
-        slots = tap("drafter.slots", start + torch.arange(len(ids)))
-        unknown = drafter.mask_hidden[0].expand(masked, -1)
-        fused = tap("drafter.fc_out", drafter.fuse(torch.cat((taps, unknown))))
-        self.cache.start = int(slots[0])
-        mask = torch.arange(start + len(ids)) <= positions[:, None]
-        return drafter.trunk(
-            ids[None],
-            fused[None],
-            positions[None],
-            mask[None, None],
-            self.cache,
-            lambda layer: lambda part, value: tap(f"drafter.layers.{layer}.{part}", value[0])[None],
-        )[0]
-
-    def _verify(self, drafts: torch.Tensor) -> torch.Tensor:
-        """The last emitted token and the drafts as K+1 target rows: greedy ids [K+1]."""
-        rows = torch.cat((torch.tensor(self.emitted[-1:]), drafts))
-        logits = self.tap("verify.logits", self.target.forward(rows))
-        return self.tap("verify.tokens", logits.argmax(-1))
-
-    def _accept(self, drafts: torch.Tensor, tokens: torch.Tensor) -> tuple[int, int]:
-        """The drafts that equal the target's own choice, and the token behind them, cut by EOS and budget.
-
-        Returns the number of matched drafts and the number of tokens emitted.
-        """
-        matched = int((drafts == tokens[:-1]).long().cumprod(0).sum())
-        emitted = tokens[: matched + 1].tolist()[: self.budget - len(self.emitted)]
-        ends = [place for place, token in enumerate(emitted) if token in self.eos]
-        emitted = emitted[: ends[0] + 1] if ends else emitted
-        length = int(self.tap("accept.length", torch.tensor([len(emitted)]))[0])
-        self.emitted += self.tap("accept.emitted", torch.tensor(emitted)).tolist()
-        return matched, length
-
-    def _commit(self, length: int) -> None:
-        """Keep the rows of what was emitted, drop the rejected ones, keep the taps the drafter is owed."""
-        self.pending_taps = self.target.taps(self.tap_inputs)[:length]
-        self.length += length
-        self.target.crop(self.length)
-        self.cache.crop(self.draft_length)
-        self._caches()
-
-    def _caches(self) -> None:
-        """Hand over both caches' contents and lengths."""
-        for layer in range(self.target.config.num_hidden_layers):
-            self.target.load(layer, *self._pair(f"kv.target.{layer}", *self.target.rows(layer)))
-        self.tap("kv.target.length", torch.tensor([self.target.rows(0)[0].shape[0]]))
-        for layer in range(self.drafter.config.num_layers):
-            k, v = (x[0].transpose(0, 1) for x in self.cache.rows[layer])
-            k, v = self._pair(f"kv.drafter.{layer}", k, v)
-            self.cache.rows[layer] = (k.transpose(0, 1)[None], v.transpose(0, 1)[None])
-        self.tap("kv.drafter.length", torch.tensor([self.cache.rows[0][0].shape[2]]))
-
-    def _pair(self, name: str, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.tap(f"{name}.k", k), self.tap(f"{name}.v", v)
-
-
-def _eos(target: HFTarget) -> tuple[int, ...]:
-    """generation_config.json decides, else config.json; an int or a list."""
-    found = target.model.generation_config.eos_token_id
-    found = target.config.eos_token_id if found is None else found
-    return (found,) if isinstance(found, int) else tuple(found or ())
+            drafts = self.draft(tap)
+            tokens = self.verify(drafts, tap)
+            lengths.append(len(self.commit(drafts, tokens, tap)))
+            accepted.append(min(matching(drafts, tokens), lengths[-1]))
+        emitted = self.now.emitted
+        return Result(emitted, tuple(lengths), tuple(accepted), "eos" if emitted[-1] in self.eos else "length")
