@@ -1,0 +1,136 @@
+"""Many random histories on one device; the first that breaks an invariant, shrunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from hypothesis import Phase, Verbosity, find, settings
+from hypothesis.errors import Flaky, NoSuchExample
+
+from parity.compare.report import Place
+from parity.errors import Inconclusive
+from parity.gates.rollback.history import History, Round, Sequence, calmer, histories, render
+from parity.gates.rollback.play import Broken, Player
+from parity.seam import Poisonable
+
+ROWS, STATE, POISON, ERRORS = "rows", "state", "poison", "errors"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An invariant of this aspect does not hold: the shortest history found that shows it."""
+
+    aspect: str
+    history: str
+    message: str
+    place: Place | None
+
+    def __str__(self) -> str:
+        return f"{self.history} → {self.message}"
+
+
+@dataclass
+class Exploration:
+    """What came of it: distinct histories played, what they covered, what they broke."""
+
+    player: Player
+    played: set[History] = field(default_factory=set)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> Failure | None:
+        """A failure without any disturbance: nothing else can be judged then."""
+        return self.failures.get(ROWS) or self.failures.get(STATE)
+
+
+def explore(player: Player, count: int, seed: int, progress: Callable[[int, int, str], None], what: str) -> Exploration:
+    """Play this many distinct random histories, the same ones for the same seed.
+
+    Poison and errors that break something are left out from then on, and the exploration starts anew, so that
+    every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
+    """
+    found = Exploration(player)
+    player.play(_plain(player))
+    while not found.wrong:
+        random, failure, tries = Random(seed), None, 0
+        found.played.clear()
+        while failure is None and len(found.played) < count and tries < 8:
+            progress(len(found.played), count, what)
+            failure, tries = _search(found, count, random), tries + 1
+        if failure is None:
+            break
+        found.failures[failure.aspect] = failure
+    progress(count, count, "")
+    return found
+
+
+def _plain(player: Player) -> History:
+    """Every verb once, undisturbed: how many stages each hands over."""
+    return (Sequence(0, player.k + 2, (Round(0, player.k),)),)
+
+
+def _search(found: Exploration, count: int, random: Random) -> Failure | None:
+    """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
+    player = found.player
+    poisons = isinstance(player.device, Poisonable) and POISON not in found.failures
+    drawn = histories(player.k, len(player.truths), _budget(player), poisons, ERRORS not in found.failures)
+    broken: list[Failure] = []
+
+    def breaks(history: History) -> bool:
+        if not broken:
+            found.played.add(history)
+        elif history in found.played and history != broken_at[0]:
+            return False
+        failure = judge(player, history)
+        if failure and (not broken or failure.aspect == broken[0].aspect):
+            broken.append(failure)
+            broken_at[:] = [history]
+        return bool(failure) and failure.aspect == broken[0].aspect
+
+    broken_at: list[History] = []
+    options = settings(
+        max_examples=count - len(found.played),
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+    )
+    try:
+        shortest = find(drawn, breaks, settings=options, random=random)
+    except NoSuchExample:
+        return None
+    except Flaky:
+        return replace(broken[0], message=f"{broken[0].message} (not every time: it depends on what ran before)")
+    return judge(player, shortest) or broken[-1]
+
+
+def _budget(player: Player) -> int:
+    """The longest budget that leaves a whole round's true tokens behind it."""
+    return max(max(truth.more for truth in player.truths) - player.k, 2)
+
+
+def judge(player: Player, history: History) -> Failure | None:
+    """Play a history; if it breaks, play it with fewer disturbances, so that the blame falls on the right one."""
+    try:
+        player.play(history)
+    except Broken as wrong:
+        last = wrong
+    except Inconclusive:
+        raise
+    else:
+        return None
+    for aspect, kept in ((None, ()), (ERRORS, ("rehearsed",)), (POISON, ("rehearsed", "poison"))):
+        less = calmer(history, *kept)
+        try:
+            player.play(less)
+        except Broken as wrong:
+            return _failure(player, aspect or wrong.aspect, less, wrong)
+    return _failure(player, ERRORS, history, last)
+
+
+def _failure(player: Player, aspect: str, history: History, wrong: Broken) -> Failure:
+    line = render(history, [len(truth.ids) for truth in player.truths])
+    return Failure(aspect, line, wrong.message, wrong.place)
