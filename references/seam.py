@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.golden.provenance import loaded
@@ -35,6 +36,7 @@ def load(
     """
     if precision not in DTYPES:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
+    logging.disable_progress_bar()
     dtype = DTYPES[precision]
     return Reference(Speculation(HFTarget(target, dtype), PEagle.load(drafter, dtype), k, max_positions), precision)
 

@@ -13,6 +13,7 @@ from parity.gates.evidence import Check, GateResult, Gates
 GATES = {
     "stages": "every stage within its bounds, from the golden's input (local) and with errors travelling (chained)",
     "rollback": "caches after every accept and reject: lengths, contents, dead rows, errors in mid-round",
+    "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.errors import NotOffered
+from parity.errors import Inconclusive
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.rollback.explore import ERRORS, POISON, ROWS, STATE, Exploration, explore
@@ -15,8 +15,8 @@ from parity.gates.rollback.starts import starts, window
 from parity.gates.rollback.truth import FLOAT32_BOUND, Truth
 from parity.seam import Device, Poisonable
 
-PART = 4
-"""The bench's own precision plays a quarter of the histories: the same code ran in float32, only bits can differ."""
+PART = 8
+"""The bench's own precision plays an eighth of the histories: the same code ran in float32, only bits can differ."""
 
 
 def checks(bench: Bench) -> Iterator[Check]:
@@ -38,7 +38,7 @@ def never_speculated(bench: Bench, device: Device) -> list[Truth]:
     more = 4 * (says.k + 1) + 1
     chosen = starts(bench.golden, says.max_positions - more - says.k - 1)
     if not chosen:
-        raise NotOffered(f"{says.max_positions} positions are too few for a history of {more} tokens")
+        raise Inconclusive(f"{says.max_positions} positions are too few for a history of {more} tokens")
     return [Truth(device, prompt, ids, more) for prompt, ids in chosen]
 
 

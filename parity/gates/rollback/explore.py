@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -11,7 +11,7 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from parity.compare.report import Place
 from parity.errors import Inconclusive
-from parity.gates.rollback.history import History, Round, Sequence, calmer, histories, render
+from parity.gates.rollback.history import NAN, SENTINEL, VERBS, Error, History, Round, Sequence, calmer, histories, render
 from parity.gates.rollback.play import Broken, Player
 from parity.seam import Poisonable
 
@@ -46,16 +46,16 @@ class Exploration:
 
 
 def explore(player: Player, count: int, seed: int, progress: Callable[[int, int, str], None], what: str) -> Exploration:
-    """Play this many distinct random histories, the same ones for the same seed.
+    """Play this many distinct histories, the same ones for the same seed: every plain case, then random ones.
 
     Poison and errors that break something are left out from then on, and the exploration starts anew, so that
     every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
     """
     found = Exploration(player)
-    player.play(_plain(player))
+    player.play(_cases(player, ())[0])
     while not found.wrong:
-        random, failure, tries = Random(seed), None, 0
         found.played.clear()
+        random, tries, failure = Random(seed), 0, _first(found)
         while failure is None and len(found.played) < count and tries < 8:
             progress(len(found.played), count, what)
             failure, tries = _search(found, count, random), tries + 1
@@ -66,9 +66,27 @@ def explore(player: Player, count: int, seed: int, progress: Callable[[int, int,
     return found
 
 
-def _plain(player: Player) -> History:
-    """Every verb once, undisturbed: how many stages each hands over."""
-    return (Sequence(0, player.k + 2, (Round(0, player.k),)),)
+def _first(found: Exploration) -> Failure | None:
+    """The failure of the first plain case that breaks."""
+    for history in _cases(found.player, found.failures):
+        found.played.add(history)
+        failure = judge(found.player, history)
+        if failure:
+            return failure
+    return None
+
+
+def _cases(player: Player, broken: Container[str]) -> list[History]:
+    """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
+    k, longest = player.k, len(player.truths) - 1
+    plain = [Round(right, k) for right in range(k + 1)]
+    found = [((Sequence(0, _budget(player), (one,))),) for one in plain]
+    found += [(Sequence(longest, _budget(player), (one, one)),) for one in plain]
+    poisons = (NAN, SENTINEL) if isinstance(player.device, Poisonable) and POISON not in broken else ()
+    disturbed = [Round(1, k, rehearsed=True, poison=value) for value in poisons]
+    errors = VERBS if ERRORS not in broken else ()
+    disturbed += [Round(1, k, error=Error(verb, where)) for verb in errors for where in (500, 999)]
+    return found + [(Sequence(longest, _budget(player), (Round(1, k), one, Round(0, k))),) for one in disturbed]
 
 
 def _search(found: Exploration, count: int, random: Random) -> Failure | None:
@@ -80,18 +98,16 @@ def _search(found: Exploration, count: int, random: Random) -> Failure | None:
 
     def breaks(history: History) -> bool:
         if not broken:
+            if history in found.played or len(found.played) >= count:  # drawn again, or enough
+                return False
             found.played.add(history)
-        elif history in found.played and history != broken_at[0]:
-            return False
         failure = judge(player, history)
         if failure and (not broken or failure.aspect == broken[0].aspect):
             broken.append(failure)
-            broken_at[:] = [history]
         return bool(failure) and failure.aspect == broken[0].aspect
 
-    broken_at: list[History] = []
     options = settings(
-        max_examples=count - len(found.played),
+        max_examples=2 * (count - len(found.played)) + 10,  # some are drawn twice
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
@@ -109,7 +125,7 @@ def _search(found: Exploration, count: int, random: Random) -> Failure | None:
 
 def _budget(player: Player) -> int:
     """The longest budget that leaves a whole round's true tokens behind it."""
-    return max(max(truth.more for truth in player.truths) - player.k, 2)
+    return max(max(truth.asked for truth in player.truths) - player.k, 2)
 
 
 def judge(player: Player, history: History) -> Failure | None:

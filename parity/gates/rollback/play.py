@@ -72,10 +72,11 @@ class Player:
     Args:
         truths: the prompts that histories start from; their text serves every precision.
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
+        fewer: `draft` may give fewer than K drafts; as many are verified.
     """
 
-    def __init__(self, device: Device, truths: Many[Truth], exact: bool):
-        self.device, self.truths, self.exact = device, truths, exact
+    def __init__(self, device: Device, truths: Many[Truth], exact: bool, fewer: bool = False):
+        self.device, self.truths, self.exact, self.fewer = device, truths, exact, fewer
         says = device.describe()
         self.k, self.eos, self.layers = says.k, says.eos, says.num_layers
         self.names = declared(says.num_layers, says.num_drafter_layers)
@@ -99,6 +100,8 @@ class Player:
 
     def _start(self, one: Sequence) -> None:
         truth = self.truths[one.start]
+        if not self.exact:
+            truth.state, truth.drafts  # computed on this device: now, and not in mid-round
         self.failed = {}
         self.live = live = Live(truth, min(one.budget, truth.more), [], 1)
         error = one.error and Error("prefill", one.error.where)
@@ -115,7 +118,7 @@ class Player:
         live = self.live
         live.round += 1
         live.drafting = live.drafting and not one.plain
-        drafts, tokens, emitted = self._plan(one)
+        drafts, _, emitted = self._plan(one, self.k)
         self.tally.rounds += 1
         self.tally.accepted[len(emitted) - 1, len(drafts)] += len(emitted) == min(one.right, len(drafts)) + 1
         if one.rehearsed:
@@ -126,13 +129,13 @@ class Player:
         if one.error and one.error.verb == "prefill":
             self._broken_prefill(one.error)
         try:
-            self._verbs(one.error, drafts, tokens, emitted)
+            self._verbs(one, one.error)
         except RoundAnew:
-            self._verbs(None, drafts, tokens, emitted)
+            self._verbs(one, None)
 
-    def _plan(self, one: Round) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    def _plan(self, one: Round, room: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """Drafts [n], what verify says of them [n+1], and what has to be emitted."""
-        live, offered = self.live, 0 if one.plain else one.offered
+        live, offered = self.live, 0 if one.plain else min(one.offered, room)
         after = live.truth.text[len(live.truth.ids) + len(live.emitted) :]
         right = min(one.right, offered, len(after) - 1)
         drafts = (after + live.truth.text)[:offered]
@@ -153,16 +156,18 @@ class Player:
     def _broken_prefill(self, error: Error) -> None:
         """A prefill of another prompt fails in mid-sequence: the sequence goes on."""
         other = self.truths[(self.truths.index(self.live.truth) + 1) % len(self.truths)]
-        fired = self._fail("prefill", self._at("prefill", error), (other.ids, 2), {})
-        if not fired:
-            raise Broken("again", "prefill did not reach the stage that it reached before", self._place("target.embed"))
+        self.tally.errors["prefill"] += self._fail("prefill", self._at("prefill", error), (other.ids, 2), {})
         self.failed.pop("prefill")
 
-    def _verbs(self, error: Error | None, drafts: np.ndarray, tokens: np.ndarray, emitted: list[int]) -> None:
-        live, before = self.live, self.live.length
+    def _verbs(self, one: Round, error: Error | None) -> None:
+        live, before, room = self.live, self.live.length, self.k
         if live.drafting:
-            _, watch = self._verb("draft", error)
+            given, watch = self._verb("draft", error)
             self._drafter_rows(watch.tensors)
+            room = len(given)
+            if room > self.k or (room < self.k and not self.fewer):
+                raise Broken("rows", f"draft gave {room} drafts, not {self.k}", self._place("drafter.draft_tokens"))
+        drafts, tokens, emitted = self._plan(one, room)
         routes = self._routes(before, before + len(emitted))
         said, verified = self._verb("verify", error, drafts, routes=routes)
         if np.shape(said) != np.shape(tokens):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -57,48 +58,66 @@ def untapped(stage: str, value: np.ndarray) -> np.ndarray:
 class Truth:
     """The greedy text behind a prompt and the state over it, from prefills and first drafts alone.
 
+    Computed when it is first asked for, which starts new sequences on the device.
+
     Args:
         device: whose state is asked for; in float32.
         prompt: its number in the golden.
         ids: the tokens to prefill.
         more: how many tokens follow; fewer if the device says EOS.
-
-    Attributes:
-        text: the prompt and the tokens that follow.
-        state: cache rows, logits and routes of one prefill over the whole text, by stage.
-        drafts: drafter logits [K, VD] right after a prefill of so much text; a length is missing where they are not
-            handed over, or where a router tie fell otherwise.
-
-    Raises:
-        Inconclusive: the device hands no cache contents over.
     """
 
     def __init__(self, device: Device, prompt: int, ids: Sequence[int], more: int):
-        self.prompt, self.ids, self.text = prompt, tuple(ids), list(ids)
-        eos, drafted = device.describe().eos, {}
-        while self.more < more and (not self.more or self.text[-1] not in eos):
+        self.device, self.prompt, self.ids, self.asked = device, prompt, tuple(ids), more
+
+    @cached_property
+    def _grown(self) -> tuple[list[int], dict[int, tuple[dict[str, np.ndarray], np.ndarray | None]]]:
+        """Prompt and greedy tokens; the routes and the draft logits of each length on the way."""
+        eos, text, drafted = self.device.describe().eos, list(self.ids), {}
+        while len(text) < len(self.ids) + self.asked and (len(text) == len(self.ids) or text[-1] not in eos):
             watch = Watch()
-            self.text.append(int(device.prefill(self.text, 2, watch)))
-            if self.text[-1] not in eos:
+            text.append(int(self.device.prefill(text, 2, watch)))
+            if text[-1] not in eos:
                 routes = _routes(watch.tensors)
                 watch = Watch()
-                device.draft(watch)
-                drafted[len(self.text) - 1] = routes, watch.tensors.get("drafter.logits")
-        watch = Watch()
-        device.prefill(self.text, 1, watch)
-        require_caches(device, watch.tensors)
-        keep = ("target.logits", "kv.")
-        self.state = _routes(watch.tensors) | {s: x for s, x in watch.tensors.items() if s.startswith(keep)}
-        self.drafts = {
-            length: logits
-            for length, (routes, logits) in drafted.items()
-            if logits is not None and all(np.array_equal(x, self.state[s][:length]) for s, x in routes.items())
-        }
+                self.device.draft(watch)
+                drafted[len(text) - 1] = routes, watch.tensors.get("drafter.logits")
+        return text, drafted
+
+    @property
+    def text(self) -> list[int]:
+        """The prompt and the tokens that follow."""
+        return self._grown[0]
 
     @property
     def more(self) -> int:
         """Tokens behind the prompt."""
         return len(self.text) - len(self.ids)
+
+    @cached_property
+    def state(self) -> dict[str, np.ndarray]:
+        """Cache rows, logits and routes of one prefill over the whole text, by stage.
+
+        Raises:
+            Inconclusive: the device hands no cache contents over.
+        """
+        watch = Watch()
+        self.device.prefill(self.text, 1, watch)
+        require_caches(self.device, watch.tensors)
+        keep = ("target.logits", "kv.")
+        return _routes(watch.tensors) | {s: x for s, x in watch.tensors.items() if s.startswith(keep)}
+
+    @cached_property
+    def drafts(self) -> dict[int, np.ndarray]:
+        """Drafter logits [K, VD] right after a prefill of so much text.
+
+        A length is missing where they are not handed over, or where a router tie fell otherwise.
+        """
+        return {
+            length: logits
+            for length, (routes, logits) in self._grown[1].items()
+            if logits is not None and all(np.array_equal(x, self.state[s][:length]) for s, x in routes.items())
+        }
 
     def routes(self, start: int, end: int) -> dict[str, np.ndarray]:
         """The chosen experts of the text's rows start … end-1, by stage."""
@@ -111,6 +130,14 @@ class Truth:
             return False
         row = logits[position].astype(np.float64)
         return bool(row.max() - row[token] <= FLOAT32_BOUND * np.sqrt((row**2).mean()))
+
+
+class Fed(Truth):
+    """Tokens to go by where nothing is compared with a never-speculated state."""
+
+    def __init__(self, truth: Truth, more: Sequence[int]):
+        super().__init__(truth.device, truth.prompt, truth.ids, truth.more + len(more))
+        self._grown = [*truth.text, *more], {}
 
 
 def cache_stages(device: Device) -> Iterator[str]:
