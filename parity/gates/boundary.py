@@ -117,11 +117,11 @@ def refusal(device: Device, ids: Sequence[int], budget: int, most: int) -> str:
 
 def _size(spare: int) -> str:
     """How prompt + budget + K stand to the caches."""
-    return "exactly at the maximum" if not spare else f"{abs(spare)} {'below' if spare > 0 else 'above'} it"
+    return "exactly at" if not spare else f"{abs(spare)} {'below' if spare > 0 else 'above'}"
 
 
 def _admission(name: str, ends: Ends) -> Check:
-    line = "prompt + budget + K " + ", ".join(f"{_size(spare)}: {what}" for spare, what in ends.outcomes.items())
+    line = "prompt + budget + K against the maximum: " + ", ".join(f"{_size(spare)} {what}" for spare, what in ends.outcomes.items())
     if ends.admission:
         return Check(name, FAIL, f"{ends.admission.message}; {line}", {"outcomes": ends.outcomes})
     return Check(name, PASS, line, {"outcomes": ends.outcomes})
@@ -148,6 +148,11 @@ def _own(bench: Bench, judged: bool) -> Iterator[Check]:
     budget, ends = k + 3, Ends()
     ids = repeated(bench.golden.manifest.case.prompts[0].ids, most - budget - k)
     truth = Truth(device, 0, ids, budget - 1)
+    try:
+        truth.state
+    except ParityError as error:
+        yield Check(f"own maximum, {most} positions", FAIL, f"refused though it fits: {error}")
+        return
     _try(ends, device, truth, truth.more, budget - truth.more, exact=False)
     # Nothing is left to compute the last token's truth with: exactly at the end only bits are judged.
     fed = Fed(truth, ids[: k + 2])

@@ -62,7 +62,7 @@ def commit_stale_placeholder(**options) -> Pipeline:
     behind = [0]
 
     def stale(taps, first, committed, masked, width, record):
-        start, end = drafter.length, min(drafter.length + len(committed), behind[0])
+        start, end = drafter.length, min(drafter.length + len(committed), behind[0]) if masked else drafter.length
         kept = [[one.held[0, start:end].copy() for one in pair] for pair in drafter.caches]
         x = forward(taps, first, committed, masked, width, record)
         for pair, rows in zip(drafter.caches, kept, strict=True):

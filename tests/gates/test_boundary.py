@@ -28,9 +28,10 @@ def gate(small_golden, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("device", ["numpy", "references.seam:load"])
 def test_clean_devices_pass(device, gate):
-    result = gate(device, own=device == "numpy")
-    assert [check.verdict for check in result.checks if check.verdict != "not judged"] == ["pass"] * (4 if device == "numpy" else 2), result
-    assert "exactly at the maximum: runs, 1 above it: refused" in result.checks[ADMISSION].evidence
+    own = device == "numpy"
+    result = gate(device, own)
+    assert [check.verdict for check in result.checks] == ["pass", "pass"] + (["pass"] * 2 if own else ["not judged"]), result
+    assert "exactly at runs, 1 above refused" in result.checks[ADMISSION].evidence
 
 
 @pytest.mark.parametrize(
@@ -38,21 +39,27 @@ def test_clean_devices_pass(device, gate):
     [
         ("commit_cache_short", CONTENTS, r"kv\.drafter\.0\.k row \d+"),
         ("boundary_padded_rows", CONTENTS, r"kv\.drafter\.0\.k row \d+"),
-        ("boundary_transient_slots", CONTENTS, r"2 above it, .* verify raised UsageError"),
+        ("boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
         ("refuses_too_late", CONTENTS, r"raised UsageError"),
-        ("refuses_what_fits", ADMISSION, r"1 below it: refused though it fits"),
+        ("refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
     result = gate(f"tests.gates.cache_faults:{fault}")
     assert result.verdict == "fail"
+    assert result.checks[check].verdict == "fail"
     assert re.search(shows, result.checks[check].evidence), [one.evidence for one in result.checks]
+
+
+def test_a_device_that_refuses_what_its_own_caches_hold_fails(gate):
+    result = gate("tests.gates.cache_faults:refuses_what_fits", own=True)
+    assert (result.checks[-1].name, result.checks[-1].verdict) == ("own maximum, 512 positions", "fail")
 
 
 def test_faults_at_the_end_do_not_show_far_from_it(small_golden, tmp_path):
     for fault in ("commit_cache_short", "boundary_padded_rows", "boundary_transient_slots"):
         name = f"tests.gates.cache_faults:{fault}"
-        bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path, histories=10)
+        bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path, histories=1)
         assert [check.name for check in run_gate(bench, "rollback").checks if check.verdict == "fail"] == []
 
 

@@ -48,6 +48,8 @@ def _rows(bench: Bench, found: Exploration) -> Check:
     verdict, missing = PASS, _missing(bench, found)
     if ROWS in found.failures:
         return _failed(name, found, ROWS)
+    if missing and found.wrong:
+        return _unjudged(name)
     if missing:
         verdict = INCONCLUSIVE
     accepted = _accepted(found)
@@ -115,6 +117,8 @@ def _poison(bench: Bench, found: Exploration) -> Check:
         return Check(name, INCONCLUSIVE, "the device has no `poison(value)`: add it (parity.seam.Poisonable)")
     if found.wrong:
         return _unjudged(name)
+    if not found.poisons:
+        return Check(name, NOT_JUDGED, "verbs cannot be called again after an error, so nothing can be held against")
     counts = {"NaN": _times(found, NAN), f"{SENTINEL:g}": found.player.tally.poisoned[SENTINEL]}
     line = "rejected and padded slots held " + ", ".join(f"{value} in {n} rounds" for value, n in counts.items())
     verdict = PASS if all(counts.values()) else INCONCLUSIVE
@@ -151,8 +155,7 @@ def _exact(bench: Bench, truths: list[Truth]) -> Check:
 
 def _failed(name: str, found: Exploration, aspect: str) -> Check:
     failure = found.failures[aspect]
-    line = f"history {len(found.played)}: {failure}"
-    return Check(name, FAIL, line, {"history": failure.history, "broken": failure.message}, failure.place)
+    return Check(name, FAIL, str(failure), {"history": failure.history, "broken": failure.message}, failure.place)
 
 
 def _unjudged(name: str) -> Check:

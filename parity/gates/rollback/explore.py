@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -26,9 +27,10 @@ class Failure:
     history: str
     message: str
     place: Place | None
+    number: int = 0
 
     def __str__(self) -> str:
-        return f"{self.history} → {self.message}"
+        return f"history {self.number}: {self.history} → {self.message}"
 
 
 @dataclass
@@ -38,6 +40,14 @@ class Exploration:
     player: Player
     played: set[History] = field(default_factory=set)
     failures: dict[str, Failure] = field(default_factory=dict)
+    poisons: bool = False
+    errors: bool = True
+
+    def add(self, failure: Failure) -> None:
+        """Keep it, and disturb no further in this way; poison needs verbs that can be called again."""
+        self.poisons = self.poisons and failure.aspect != POISON and failure.aspect not in self.failures
+        self.errors = self.errors and failure.aspect != ERRORS
+        self.failures.setdefault(failure.aspect, replace(failure, number=len(self.played)))
 
     @property
     def wrong(self) -> Failure | None:
@@ -51,8 +61,9 @@ def explore(player: Player, count: int, seed: int, progress: Callable[[int, int,
     Poison and errors that break something are left out from then on, and the exploration starts anew, so that
     every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
     """
-    found = Exploration(player)
-    player.play(_cases(player, ())[0])
+    found = Exploration(player, poisons=isinstance(player.device, Poisonable))
+    with suppress(Broken):  # it counts each verb's stages; whether anything breaks is asked below
+        player.play(_cases(player, False, False)[0])
     while not found.wrong:
         found.played.clear()
         random, tries, failure = Random(seed), 0, _first(found)
@@ -61,14 +72,14 @@ def explore(player: Player, count: int, seed: int, progress: Callable[[int, int,
             failure, tries = _search(found, count, random), tries + 1
         if failure is None:
             break
-        found.failures[failure.aspect] = failure
+        found.add(failure)
     progress(count, count, "")
     return found
 
 
 def _first(found: Exploration) -> Failure | None:
     """The failure of the first plain case that breaks."""
-    for history in _cases(found.player, found.failures):
+    for history in _cases(found.player, found.poisons, found.errors):
         found.played.add(history)
         failure = judge(found.player, history)
         if failure:
@@ -76,24 +87,21 @@ def _first(found: Exploration) -> Failure | None:
     return None
 
 
-def _cases(player: Player, broken: Container[str]) -> list[History]:
+def _cases(player: Player, poisons: bool, errors: bool) -> list[History]:
     """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
     k, longest = player.k, len(player.truths) - 1
     plain = [Round(right, k) for right in range(k + 1)]
     found = [((Sequence(0, _budget(player), (one,))),) for one in plain]
     found += [(Sequence(longest, _budget(player), (one, one)),) for one in plain]
-    poisons = (NAN, SENTINEL) if isinstance(player.device, Poisonable) and POISON not in broken else ()
-    disturbed = [Round(1, k, rehearsed=True, poison=value) for value in poisons]
-    errors = VERBS if ERRORS not in broken else ()
-    disturbed += [Round(1, k, error=Error(verb, where)) for verb in errors for where in (500, 999)]
+    disturbed = [Round(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
+    disturbed += [Round(1, k, error=Error(verb, where)) for verb in VERBS if errors for where in (500, 999)]
     return found + [(Sequence(longest, _budget(player), (Round(1, k), one, Round(0, k))),) for one in disturbed]
 
 
 def _search(found: Exploration, count: int, random: Random) -> Failure | None:
     """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
     player = found.player
-    poisons = isinstance(player.device, Poisonable) and POISON not in found.failures
-    drawn = histories(player.k, len(player.truths), _budget(player), poisons, ERRORS not in found.failures)
+    drawn = histories(player.k, len(player.truths), _budget(player), found.poisons, found.errors)
     broken: list[Failure] = []
 
     def breaks(history: History) -> bool:
