@@ -76,7 +76,9 @@ class Speculation:
     def admit(self, length: int, max_new_tokens: int) -> None:
         """Refuse what does not fit, before any work is done."""
         if length < 2:
-            raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
+            raise UsageError(
+                f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before"
+            )
         if max_new_tokens < 1:
             raise UsageError(f"--max-new-tokens {max_new_tokens}: at least 1 is needed")
         need = length + max_new_tokens + self.k

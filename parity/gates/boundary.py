@@ -12,7 +12,8 @@ from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.rollback.history import Round
 from parity.gates.rollback.history import Sequence as Played
-from parity.gates.rollback.play import Broken, Player
+from parity.gates.rollback.invariants import Broken
+from parity.gates.rollback.play import Player
 from parity.gates.rollback.starts import repeated
 from parity.gates.rollback.truth import Fed, Truth, Watch
 from parity.seam import Device
@@ -106,9 +107,9 @@ def refusal(device: Device, ids: Sequence[int], budget: int, most: int) -> str:
         device.prefill(ids, budget, watch)
     except Exception as error:
         k, said = device.describe().k, str(error)
-        numbers = {int(number) for number in re.findall(r"\d+", said)}
-        clear = isinstance(error, ValueError | ParityError) and numbers & {most, len(ids) + budget, len(ids) + budget + k}
-        if clear and not watch.count:
+        sizes = {most, len(ids) + budget, len(ids) + budget + k}
+        names = sizes & {int(number) for number in re.findall(r"\d+", said)}
+        if names and isinstance(error, ValueError | ParityError) and not watch.count:
             return said
         what = f"after {watch.count} stages" if watch.count else "without naming the size"
         raise Broken("admission", f"prefill raised {type(error).__name__} {what}: {said}") from error
@@ -121,7 +122,8 @@ def _size(spare: int) -> str:
 
 
 def _admission(name: str, ends: Ends) -> Check:
-    line = "prompt + budget + K against the maximum: " + ", ".join(f"{_size(spare)} {what}" for spare, what in ends.outcomes.items())
+    sizes = ", ".join(f"{_size(spare)} {what}" for spare, what in ends.outcomes.items())
+    line = f"prompt + budget + K against the maximum: {sizes}"
     if ends.admission:
         return Check(name, FAIL, f"{ends.admission.message}; {line}", {"outcomes": ends.outcomes})
     return Check(name, PASS, line, {"outcomes": ends.outcomes})

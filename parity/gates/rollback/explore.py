@@ -11,9 +11,21 @@ from hypothesis import Phase, Verbosity, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
 from parity.compare.report import Place
-from parity.errors import Inconclusive
-from parity.gates.rollback.history import NAN, SENTINEL, VERBS, Error, History, Round, Sequence, calmer, histories, render
-from parity.gates.rollback.play import Broken, Player
+from parity.gates.rollback.history import (
+    NAN,
+    SENTINEL,
+    VERBS,
+    Error,
+    History,
+    Limits,
+    Round,
+    Sequence,
+    calmer,
+    histories,
+    render,
+)
+from parity.gates.rollback.invariants import Broken
+from parity.gates.rollback.play import Player
 from parity.seam import Poisonable
 
 ROWS, STATE, POISON, ERRORS = "rows", "state", "poison", "errors"
@@ -101,12 +113,12 @@ def _cases(player: Player, poisons: bool, errors: bool) -> list[History]:
 def _search(found: Exploration, count: int, random: Random) -> Failure | None:
     """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
     player = found.player
-    drawn = histories(player.k, len(player.truths), _budget(player), found.poisons, found.errors)
+    drawn = histories(Limits(player.k, len(player.truths), _budget(player), found.poisons, found.errors))
     broken: list[Failure] = []
 
     def breaks(history: History) -> bool:
         if not broken:
-            if history in found.played or len(found.played) >= count:  # drawn again, or enough
+            if history in found.played or len(found.played) >= count:
                 return False
             found.played.add(history)
         failure = judge(player, history)
@@ -142,8 +154,6 @@ def judge(player: Player, history: History) -> Failure | None:
         player.play(history)
     except Broken as wrong:
         last = wrong
-    except Inconclusive:
-        raise
     else:
         return None
     for aspect, kept in ((None, ()), (ERRORS, ("rehearsed",)), (POISON, ("rehearsed", "poison"))):

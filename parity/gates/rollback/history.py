@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -14,8 +16,9 @@ NAN, SENTINEL = math.nan, 1e4
 
 @dataclass(frozen=True)
 class Error:
-    """A tap that raises once: in this verb, this far through its stages (per mille); `prefill` is one of another prompt.
+    """A tap that raises once: in this verb, this far through its stages (per mille).
 
+    In a round, `prefill` is one of another prompt, which must not harm the sequence it interrupts.
     Afterwards the verb is called again, or with `restart` the whole round from `draft` on.
     """
 
@@ -84,30 +87,54 @@ def calmer(history: History, *kept: str) -> History:
     return tuple(replace(one, **error, rounds=tuple(replace(r, **calm) for r in one.rounds)) for one in history)
 
 
-def histories(k: int, starts: int, budget: int, poisons: bool, errors: bool) -> st.SearchStrategy[History]:
+@dataclass(frozen=True)
+class Limits:
+    """What histories may hold: K, how many starts, the longest budget, and which disturbances."""
+
+    k: int
+    starts: int
+    budget: int
+    poisons: bool
+    errors: bool
+
+
+@st.composite
+def histories(draw: st.DrawFn, limits: Limits) -> History:
     """Random histories of one or two sequences; every draw shrinks to the shorter, rejecting, undisturbed one."""
-    verbs = st.builds(Error, st.sampled_from(VERBS), st.integers(0, 999), st.booleans())
-    error = st.one_of(st.none(), st.none(), st.none(), verbs) if errors else st.none()
-    poison = st.sampled_from((None, None, NAN, SENTINEL) if poisons else (None,))
+    sequence = _sequences(limits)
+    return tuple(draw(st.lists(sequence, min_size=1, max_size=2)))
 
-    @st.composite
-    def rounds(draw: st.DrawFn) -> Round:
-        offered = draw(st.sampled_from((k,) * 5 + tuple(range(1, k))))
-        right = draw(st.integers(0, offered))
-        value = draw(poison)
-        return Round(
-            right,
-            offered,
-            plain=draw(st.sampled_from((False,) * 7 + (True,))),
-            end=draw(st.sampled_from((False,) * 11 + (True,))),
-            rehearsed=value is not None,
-            poison=value,
-            error=draw(error),
-        )
 
-    start = st.integers(0, starts - 1)
-    failing = st.one_of(st.none(), st.none(), st.none(), st.none(), verbs) if errors else st.none()
+@st.composite
+def _sequences(draw: st.DrawFn, limits: Limits) -> Sequence:
     # Mostly long budgets: a sequence that the budget ends early has few rounds to go wrong in.
-    budgets = st.sampled_from((budget, budget, *range(2, budget)))
-    sequence = st.builds(Sequence, start, budgets, st.lists(rounds(), min_size=1, max_size=5).map(tuple), failing)
-    return st.lists(sequence, min_size=1, max_size=2).map(tuple)
+    budget = _pick(draw, (limits.budget,) * limits.budget + tuple(range(2, limits.budget)))
+    start = _pick(draw, range(limits.starts))
+    rounds = tuple(draw(st.lists(_rounds(limits), min_size=1, max_size=5)))
+    error = _pick(draw, (False,) * 7 + (True,)) and limits.errors
+    return Sequence(start, budget, rounds, Error("prefill", _pick(draw, range(1000))) if error else None)
+
+
+@st.composite
+def _rounds(draw: st.DrawFn, limits: Limits) -> Round:
+    k = limits.k
+    offered = _pick(draw, (k,) * (4 * k) + tuple(range(1, k)))
+    right = _pick(draw, range(offered + 1))
+    plain, end = _pick(draw, (False,) * 7 + (True,)), _pick(draw, (False,) * 15 + (True,))
+    value = _pick(draw, (None, None, NAN, SENTINEL)) if limits.poisons else None
+    error = None
+    if limits.errors and _pick(draw, (False, False, False, True)):
+        error = Error(_pick(draw, VERBS), _pick(draw, range(1000)), _pick(draw, (False, True)))
+    return Round(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
+
+
+def _pick(draw: st.DrawFn, options: Many) -> Any:
+    """One of the options; the first is the simplest.
+
+    Drawn bit by bit: Hypothesis mixes constants of all loaded modules into the integers it draws, which would make
+    the histories depend on what else is imported, and keeps those constants in a folder on disk.
+    """
+    number = 0
+    for _ in range((4 * len(options)).bit_length()):
+        number = 2 * number + draw(st.booleans())
+    return options[number % len(options)]
