@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any
@@ -36,7 +37,8 @@ class Pipeline:
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
         self._emitted = np.empty(0, np.int64)  # by the last round: the committed rows of the next draft
-        self._taps: tuple[Any, int] = (None, 0)  # of the last target pass, and the row of the first committed one
+        self._taps: tuple[Any, int] = (None, 0)  # of the committed rows' target pass, and the row of the first one
+        self._verified: Any = None  # taps of this round's verify, committed or not
         self._left = 0
         self._drafted = False  # in this round
 
@@ -64,11 +66,12 @@ class Pipeline:
         """Round 0: S target rows, S-1 drafter rows; the first token."""
         prompt = self._admit(prompt_ids, max_new_tokens)
         record, count = Recorder(tap, self._engine), len(prompt)
-        first = self._start(prompt, max_new_tokens, record)
-        self.drafter.clear()
-        self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, self.prompt_bucket), record)
-        self.drafter.length = count - 1
-        self._record_caches(record)
+        with self._whole():
+            first = self._start(prompt, max_new_tokens, record)
+            self.drafter.clear()
+            self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, self.prompt_bucket), record)
+            self.drafter.length = count - 1
+            self._record_caches(record)
         return first
 
     def draft(self, tap: Tap | None = None) -> np.ndarray:
@@ -85,25 +88,18 @@ class Pipeline:
         """The last emitted token and up to K drafts through the target; one greedy id a row."""
         self._refuse_finished()
         ids = np.concatenate([self._emitted[-1:], self._drafts(draft_tokens)])
-        return self._target_pass(ids, len(ids), "verify", Recorder(tap, self._engine))
+        tokens, self._verified = self._target_pass(ids, len(ids), "verify", Recorder(tap, self._engine))
+        return tokens
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
         """Emit the agreeing drafts and one token more, keep their rows, clear the rejected ones."""
         self._refuse_finished()
-        record, before = Recorder(tap, self._engine), self.target.length
+        if self._verified is None:
+            raise UsageError("commit takes the tokens of this round's verify: verify comes first.")
         drafts = self._drafts(draft_tokens)
         verified = self._ids(verify_tokens, len(drafts) + 1)
-        array = self._engine.array
-        length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
-        length = int(record.exact("accept", "length", self._engine.host(length))[0])
-        self._emitted = record.exact("accept", "emitted", verified[:length])
-        self._left -= length
-        self.target.rollback(before + length)
-        if self._drafted:
-            # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
-            self.drafter.rollback(before)
-        self._drafted = False
-        self._record_caches(record)
+        with self._whole():
+            self._accept(drafts, verified, Recorder(tap, self._engine))
         return self._emitted.copy()
 
     def poison(self, value: float) -> None:
@@ -120,27 +116,57 @@ class Pipeline:
         unwatched = Recorder(None, self._engine)
         tokens = [self._start(self._admit(prompt_ids, max_new_tokens), max_new_tokens, unwatched)]
         while not self.finished:
-            self._emitted = self._target_pass(self._emitted[-1:], 1, "verify", unwatched)
+            self._emitted, _ = self._target_pass(self._emitted[-1:], 1, "verify", unwatched)
             self.target.length += 1
             self._left -= 1
             tokens.append(int(self._emitted[-1]))
         return tokens
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """All of a verb or nothing of it: an error puts back what the verb found.
+
+        Passes write in place behind the lengths only, and `clear` and `rollback` make new caches: the old ones,
+        kept by reference, still hold every committed row.
+        """
+        models = [(model, model.caches, model.length) for model in (self.target, self.drafter)]
+        kept = self._emitted, self._taps, self._verified, self._left, self._drafted
+        try:
+            yield
+        except BaseException:
+            for model, caches, length in models:
+                model.caches, model.length = caches, length
+            self._emitted, self._taps, self._verified, self._left, self._drafted = kept
+            raise
+
+    def _accept(self, drafts: np.ndarray, verified: np.ndarray, record: Recorder) -> None:
+        """Emit, keep the rows of what was emitted, clear the rejected ones."""
+        before, array = self.target.length, self._engine.array
+        length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
+        length = int(record.exact("accept", "length", self._engine.host(length))[0])
+        self._emitted = record.exact("accept", "emitted", verified[:length])
+        self._left -= length
+        self._taps, self._verified = (self._verified, 0), None
+        self.target.rollback(before + length)
+        # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
+        self.drafter.rollback(before if self._drafted else self.drafter.length)
+        self._drafted = False
+        self._record_caches(record)
+
     def _start(self, prompt: np.ndarray, budget: int, record: Recorder) -> int:
         self.target.clear()
-        tokens = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
+        tokens, taps = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
         self.target.length = len(prompt)
         self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, False
-        self._taps = (self._taps[0], len(prompt) - 1)
+        self._taps, self._verified = (taps, len(prompt) - 1), None
         return int(tokens[-1])
 
-    def _target_pass(self, ids: np.ndarray, width: int, group: str, record: Recorder) -> np.ndarray:
-        """Rows behind the target's cache, their greedy ids; keeps their taps for the next draft."""
+    def _target_pass(self, ids: np.ndarray, width: int, group: str, record: Recorder) -> tuple[np.ndarray, Any]:
+        """Rows behind the target's cache: their greedy ids, and their taps for the next draft."""
         positions = self.target.length + np.arange(len(ids))
         rows = pad_rows(ids, positions, positions, width, self.target.trash)
         x, taps = self.target.forward(rows, self.drafter.config.taps, record)
-        self._taps = (taps, 0)
-        return self.target.choose(x, rows, group, record)
+        return self.target.choose(x, rows, group, record), taps
 
     def _record_caches(self, record: Recorder) -> None:
         self.target.record(record)

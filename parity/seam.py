@@ -62,7 +62,8 @@ class Device(Protocol):
     cache S-1 (row p pairs token p+1 with the taps at p). A round that emits m tokens adds m rows
     to the target cache; the next `draft` re-feeds those m tokens as committed rows.
 
-    A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given.
+    A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given,
+    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it.
     """
 
     def describe(self) -> Description:
@@ -78,7 +79,10 @@ class Device(Protocol):
         ...
 
     def draft(self, tap: Tap) -> np.ndarray:
-        """Draft: C committed rows and K-1 masked rows in one pass; K target-vocabulary ids."""
+        """Draft: C committed rows and K-1 masked rows in one pass; K target-vocabulary ids.
+
+        Fewer ids, or none, where the caches' end leaves no room: plain decoding from there on.
+        """
         ...
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
@@ -99,7 +103,10 @@ class Poisonable(Protocol):
     """A device whose dead cache rows can be overwritten, which shows whether anything reads them."""
 
     def poison(self, value: float) -> None:
-        """Put `value` into every row of every cache that holds no committed row: behind the lengths, padding."""
+        """Put `value` into every row of every cache that holds no committed row: behind the lengths, padding.
+
+        Called between rounds only: after `prefill` or `commit`.
+        """
         ...
 
 

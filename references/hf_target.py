@@ -6,6 +6,7 @@ what the tap returns, so the same hooks serve capture, teacher forcing and the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -74,10 +75,26 @@ class HFTarget:
 
     def reset(self, tap: TorchTap) -> None:
         """Start a new sequence with an empty cache."""
-        self.tap = tap
         self.cache = TappedCache(tap)
+        self.watch(tap)
+
+    def watch(self, tap: TorchTap) -> None:
+        """Hand stages to this tap from now on."""
+        self.tap = self.cache.tap = tap
         for layer in self.model.model.layers:
             layer.self_attn.parity_tap = tap
+
+    def keep(self) -> Callable[[], None]:
+        """What puts the cache back as it is now; steps never change cached tensors in place."""
+        cache = self.cache
+        rows = [(layer.keys, layer.values) for layer in cache.layers]
+
+        def put_back() -> None:
+            self.cache = cache
+            for layer, (keys, values) in zip(cache.layers, rows, strict=True):
+                layer.keys, layer.values = keys, values
+
+        return put_back
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""

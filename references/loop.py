@@ -43,12 +43,13 @@ class SpeculativeLoop:
         target: the target's oracle.
         drafter: the drafter's oracle.
         k: K, drafts per round.
+        max_positions: rows that prompt, budget and K drafts have to fit; the smaller context where None.
 
     Raises:
-        UsageError: K is not in 1 … the number the drafter was made for.
+        UsageError: K is not in 1 … the number the drafter was made for, or the models have fewer positions.
     """
 
-    def __init__(self, target: HFTarget, drafter: PEagle, k: int):
+    def __init__(self, target: HFTarget, drafter: PEagle, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
         if k < 1 or (most is not None and k > most):
             raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
@@ -56,7 +57,10 @@ class SpeculativeLoop:
         layers = target.config.num_hidden_layers
         self.tap_inputs = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
         self.eos = _eos(target)
-        self.max_positions = min(target.config.max_position_embeddings, drafter.config.max_positions)
+        context = min(target.config.max_position_embeddings, drafter.config.max_positions)
+        if max_positions is not None and not 1 <= max_positions <= context:
+            raise UsageError(f"max_positions: {max_positions} is outside 1 to {context}, the smaller context")
+        self.max_positions = max_positions or context
 
     def run(self, prompt: Sequence[int], max_new_tokens: int, recorder: Recorder) -> Result:
         """Prefill the prompt and speculate until EOS or the budget.

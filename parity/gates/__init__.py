@@ -18,6 +18,8 @@ GATES = {
     "lossless": "speculation emits what plain greedy decoding of the same device emits, and accepts by the rule",
     "verify": "a pass of K+1 rows gives what K+1 passes of one row give, in any batch and padding",
     "acceptance": "acceptance against the reference on the same prompts, with an interval; counts that add up",
+    "rollback": "caches after every accept and reject: lengths, contents, dead rows, errors in mid-round",
+    "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
     "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""

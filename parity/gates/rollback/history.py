@@ -1,0 +1,140 @@
+"""Accept / reject histories: what is done to a device, how one is drawn, and how one reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+VERBS = ("prefill", "draft", "verify", "commit")
+NAN, SENTINEL = math.nan, 1e4
+"""A score of 1e4 drowns every real one, and stays far below the -1e9 and less that additive masks use."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """A tap that raises once: in this verb, this far through its stages (per mille).
+
+    In a round, `prefill` is one of another prompt, which must not harm the sequence it interrupts.
+    Afterwards the verb is called again, or with `restart` the whole round from `draft` on.
+    """
+
+    verb: str
+    where: int
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: `right` true drafts of `offered`, then a wrong one; a plain round offers none and skips `draft`.
+
+    Args:
+        end: the target says EOS behind the right drafts, and one more draft agrees with it.
+        rehearsed: draft and verify are tried first, by a tap that raises at their last stage: they must repeat.
+        poison: between rehearsal and round, this goes into the dead rows.
+    """
+
+    right: int
+    offered: int
+    plain: bool = False
+    end: bool = False
+    rehearsed: bool = False
+    poison: float | None = None
+    error: Error | None = None
+
+    def __str__(self) -> str:
+        before = "" if self.poison is None else f"poison {self.poison:g}; "
+        before = before or ("rehearse; " if self.rehearsed else "")
+        what = "plain round" if self.plain else f"accept {self.right} of {self.offered}"
+        what += ", then EOS" if self.end else ""
+        if self.error:
+            again = ", round anew" if self.error.restart else ""
+            what += f" (error in {self.error.verb} at {self.error.where / 10:.0f} %{again})"
+        return before + what
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One prefill and its rounds; `start` numbers the prompts that the exploration chose."""
+
+    start: int
+    budget: int
+    rounds: tuple[Round, ...]
+    error: Error | None = None
+
+
+History = tuple[Sequence, ...]
+
+
+def render(history: History, lengths: list[int]) -> str:
+    """The history in one line; `lengths` are the prompt tokens of the starts."""
+    parts = []
+    for one in history:
+        failing = f" (error at {one.error.where / 10:.0f} %)" if one.error else ""
+        parts.append(f"prefill {lengths[one.start]}, budget {one.budget}{failing}")
+        parts += map(str, one.rounds)
+    return "; ".join(parts)
+
+
+def calmer(history: History, *kept: str) -> History:
+    """The history without disturbances, but for those named: `rehearsed`, `poison`, `error`."""
+    calm = {"poison": None, "error": None, "rehearsed": False}
+    calm = {field: value for field, value in calm.items() if field not in kept}
+    error = {field: value for field, value in calm.items() if field == "error"}
+    return tuple(replace(one, **error, rounds=tuple(replace(r, **calm) for r in one.rounds)) for one in history)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What histories may hold: K, how many starts, the longest budget, and which disturbances."""
+
+    k: int
+    starts: int
+    budget: int
+    poisons: bool
+    errors: bool
+
+
+@st.composite
+def histories(draw: st.DrawFn, limits: Limits) -> History:
+    """Random histories of one or two sequences; every draw shrinks to the shorter, rejecting, undisturbed one."""
+    sequence = _sequences(limits)
+    return tuple(draw(st.lists(sequence, min_size=1, max_size=2)))
+
+
+@st.composite
+def _sequences(draw: st.DrawFn, limits: Limits) -> Sequence:
+    # Mostly long budgets: a sequence that the budget ends early has few rounds to go wrong in.
+    budget = _pick(draw, (limits.budget,) * limits.budget + tuple(range(2, limits.budget)))
+    start = _pick(draw, range(limits.starts))
+    rounds = tuple(draw(st.lists(_rounds(limits), min_size=1, max_size=5)))
+    error = _pick(draw, (False,) * 7 + (True,)) and limits.errors
+    return Sequence(start, budget, rounds, Error("prefill", _pick(draw, range(1000))) if error else None)
+
+
+@st.composite
+def _rounds(draw: st.DrawFn, limits: Limits) -> Round:
+    k = limits.k
+    offered = _pick(draw, (k,) * (4 * k) + tuple(range(1, k)))
+    right = _pick(draw, range(offered + 1))
+    plain, end = _pick(draw, (False,) * 7 + (True,)), _pick(draw, (False,) * 15 + (True,))
+    value = _pick(draw, (None, None, NAN, SENTINEL)) if limits.poisons else None
+    error = None
+    if limits.errors and _pick(draw, (False, False, False, True)):
+        error = Error(_pick(draw, VERBS), _pick(draw, range(1000)), _pick(draw, (False, True)))
+    return Round(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
+
+
+def _pick(draw: st.DrawFn, options: Many) -> Any:
+    """One of the options; the first is the simplest.
+
+    Drawn bit by bit: Hypothesis mixes constants of all loaded modules into the integers it draws, which would make
+    the histories depend on what else is imported, and keeps those constants in a folder on disk.
+    """
+    number = 0
+    for _ in range((4 * len(options)).bit_length()):
+        number = 2 * number + draw(st.booleans())
+    return options[number % len(options)]

@@ -1,0 +1,173 @@
+"""The references behind the device seam, so that the gates can be held against them too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from parity.errors import UsageError
+from parity.seam import Description, Tap
+from references.capture import to_numpy, torch_tap
+from references.hf_target import HFTarget
+from references.loop import SpeculativeLoop
+from references.peagle import PEagle
+from references.rotary import rotate
+
+__all__ = ["Reference", "load", "rotate"]
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def load(
+    target: str | Path, drafter: str | Path, k: int, precision: str = "float32", max_positions: int | None = None
+) -> Reference:
+    """Load a pair of checkpoints as a `parity.seam.Device`: `--device references.seam:load`.
+
+    Args:
+        k: K, drafts per round.
+        precision: `bfloat16` or `float32`.
+        max_positions: rows that prompt, budget and K drafts have to fit; the smaller context where None.
+
+    Raises:
+        UsageError: an option or a checkpoint that does not fit.
+    """
+    if precision not in DTYPES:
+        raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
+    logging.disable_progress_bar()
+    dtype = DTYPES[precision]
+    return Reference(SpeculativeLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k, max_positions), precision)
+
+
+class Reference:
+    """`parity.seam.Device` and `Poisonable` over the loop's steps: NumPy in and out.
+
+    A verb that raises leaves the state it found; a round may start again from `draft`.
+    """
+
+    def __init__(self, loop: SpeculativeLoop, precision: str):
+        self.loop, self.precision = loop, precision
+        self.started = False
+        self.drafted: Callable[[], None] | None = None
+        self.verified = 0
+
+    def describe(self) -> Description:
+        """What the references are."""
+        loop = self.loop
+        return Description(
+            name="references",
+            precision=self.precision,
+            num_layers=loop.target.config.num_hidden_layers,
+            num_drafter_layers=loop.drafter.config.num_layers,
+            k=loop.k,
+            max_positions=loop.max_positions,
+            eos=loop.eos,
+            versions={name: version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
+            modules=(__name__, type(loop).__module__),
+        )
+
+    @torch.no_grad()
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """Round 0; the first token."""
+        self.loop.admit(len(prompt_ids), max_new_tokens)
+        with self._whole(tap):
+            self.loop.budget = max_new_tokens
+            self.loop._prefill(torch.tensor([int(one) for one in prompt_ids]))
+            self.started, self.drafted, self.verified = True, None, 0
+        return self.loop.emitted[0]
+
+    @torch.no_grad()
+    def draft(self, tap: Tap) -> np.ndarray:
+        """K ids, int64."""
+        self._refuse_finished()
+        again = self.drafted or self._drafter()
+        again()
+        if self.loop.draft_length + len(self.loop.pending_taps) != self.loop.length:
+            raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow")
+        with self._whole(tap):
+            drafts = self.loop._draft()
+            self.drafted = again
+        return to_numpy(drafts)
+
+    @torch.no_grad()
+    def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """n+1 greedy ids, int64."""
+        self._refuse_finished()
+        if len(draft_tokens) > self.loop.k:
+            raise UsageError(f"{len(draft_tokens)} drafts are more than K = {self.loop.k}")
+        with self._whole(tap):
+            self.loop.target.crop(self.loop.length)
+            tokens = self.loop._verify(_ids(draft_tokens))
+            self.verified = len(tokens)
+        return to_numpy(tokens)
+
+    @torch.no_grad()
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """The ids emitted, int64."""
+        self._refuse_finished()
+        if self.verified != len(verify_tokens) or len(draft_tokens) != len(verify_tokens) - 1:
+            raise UsageError("commit takes the drafts and tokens of this round's verify")
+        before = len(self.loop.emitted)
+        with self._whole(tap):
+            _, length = self.loop._accept(_ids(draft_tokens), _ids(verify_tokens))
+            self.loop._commit(length)
+            self.drafted, self.verified = None, 0
+        return np.array(self.loop.emitted[before:], np.int64)
+
+    def poison(self, value: float) -> None:
+        """Put `value` into every cached row behind the lengths; between rounds the references keep none."""
+        loop = self.loop
+        for layer in range(loop.target.config.num_hidden_layers):
+            rows = (x.clone() for x in loop.target.rows(layer))
+            loop.target.load(layer, *(x.index_fill(0, torch.arange(loop.length, len(x)), value) for x in rows))
+        loop.cache.rows = {layer: tuple(x.clone() for x in pair) for layer, pair in loop.cache.rows.items()}
+        for x in (x for pair in loop.cache.rows.values() for x in pair):
+            x[:, :, loop.draft_length :] = value
+
+    @contextmanager
+    def _whole(self, tap: Tap) -> Iterator[None]:
+        """All of a verb or nothing of it: an error puts back what the verb found."""
+        loop, own = self.loop, (self.started, self.drafted, self.verified)
+        kept = {name: getattr(loop, name) for name in ("budget", "length", "pending_taps") if hasattr(loop, name)}
+        emitted, streams = list(getattr(loop, "emitted", ())), dict(loop.target.streams)
+        target, drafter = loop.target.keep(), self._drafter()
+        loop.tap = torch_tap(tap)
+        loop.target.watch(loop.tap)
+        try:
+            yield
+        except BaseException:
+            target()
+            drafter()
+            loop.target.streams, loop.emitted = streams, emitted
+            for name, value in kept.items():
+                setattr(loop, name, value)
+            self.started, self.drafted, self.verified = own
+            raise
+
+    def _drafter(self) -> Callable[[], None]:
+        """What puts the drafter's cache and length back as they are now; steps never change cached tensors in place."""
+        loop = self.loop
+        cache, length = getattr(loop, "cache", None), getattr(loop, "draft_length", 0)
+        rows = dict(cache.rows) if cache is not None else {}
+
+        def put_back() -> None:
+            loop.draft_length = length
+            if cache is not None:
+                loop.cache, loop.cache.rows = cache, dict(rows)
+
+        return put_back
+
+    def _refuse_finished(self) -> None:
+        if not self.started:
+            raise UsageError("there is no sequence: prefill comes first")
+        if self.loop._finished():
+            raise UsageError("the sequence has ended: only a new prefill can follow")
+
+
+def _ids(tokens: np.ndarray) -> torch.Tensor:
+    return torch.tensor([int(one) for one in tokens], dtype=torch.long)

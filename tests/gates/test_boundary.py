@@ -1,0 +1,72 @@
+"""The boundary gate: clean devices end cleanly, planted ones overrun, overwrite or refuse wrongly."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from parity.cli.wiring import builder
+from parity.gates import run_gate
+from parity.gates.bench import Bench
+
+ADMISSION, CONTENTS = 0, 1
+
+
+@pytest.fixture
+def gate(small_golden, tmp_path, monkeypatch):
+    """The boundary gate over a device; filling its own maximum is left to the clean ones."""
+
+    def run(device: str, own: bool = False):
+        if not own:
+            monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)
+        bench = Bench(small_golden, device, builder(device, small_golden), "float32", tmp_path)
+        return run_gate(bench, "boundary")
+
+    return run
+
+
+@pytest.mark.parametrize("device", ["numpy", "references.seam:load"])
+def test_clean_devices_pass(device, gate):
+    own = device == "numpy"
+    result = gate(device, own)
+    rest = ["pass", "pass"] if own else ["not judged"]
+    assert [check.verdict for check in result.checks] == ["pass", "pass", *rest], result
+    assert "exactly at runs, 1 above refused" in result.checks[ADMISSION].evidence
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "shows"),
+    [
+        ("commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        ("boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        ("boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
+        ("refuses_too_late", CONTENTS, r"raised UsageError"),
+        ("refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
+    ],
+)
+def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
+    result = gate(f"tests.gates.cache_faults:{fault}")
+    assert result.verdict == "fail"
+    assert result.checks[check].verdict == "fail"
+    assert re.search(shows, result.checks[check].evidence), [one.evidence for one in result.checks]
+
+
+def test_a_device_that_refuses_what_its_own_caches_hold_fails(gate):
+    result = gate("tests.gates.cache_faults:refuses_what_fits", own=True)
+    assert (result.checks[-1].name, result.checks[-1].verdict) == ("own maximum, 512 positions", "fail")
+
+
+def test_faults_at_the_end_do_not_show_far_from_it(small_golden, tmp_path):
+    for fault in ("commit_cache_short", "boundary_padded_rows", "boundary_transient_slots"):
+        name = f"tests.gates.cache_faults:{fault}"
+        bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path, histories=1)
+        assert [check.name for check in run_gate(bench, "rollback").checks if check.verdict == "fail"] == []
+
+
+def test_a_factory_without_max_positions_is_filled_to_its_own(small_golden, tmp_path):
+    name = "device.variants:unpadded"
+    bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path)
+    verdicts = [(check.name, check.verdict) for check in run_gate(bench, "boundary").checks]
+    assert verdicts[0] == ("admission", "not judged")
+    assert [verdict for _, verdict in verdicts[1:]] == ["pass", "pass"]

@@ -1,0 +1,99 @@
+"""The rollback gate: passes on clean devices, and each planted fault turns the check red that names it."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from parity.cli.wiring import builder
+from parity.gates import run_gate
+from parity.gates.bench import Bench
+from parity.gates.rollback.history import Round, Sequence
+
+ROWS, STATE, POISON, ERRORS, EXACT = range(5)
+PLAIN = (Sequence(0, 9, (Round(0, 4),)),)
+
+
+@pytest.fixture
+def gate(small_golden, tmp_path):
+    """The rollback gate over a device, with few histories."""
+
+    def run(device: str, precision: str = "float32", histories: int = 30, **options):
+        bench = Bench(small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options)
+        return run_gate(bench, "rollback")
+
+    return run
+
+
+@pytest.mark.parametrize(("device", "precision"), [("numpy", "bfloat16"), ("references.seam:load", "float32")])
+def test_clean_devices_pass(device, precision, gate):
+    result = gate(device, precision, histories=40)
+    assert [check.verdict for check in result.checks] == ["pass"] * (5 if precision == "bfloat16" else 4), result
+    assert re.search(r"^40 histories, .* accepted 0, 1, 2, 3, 4 of 4; ", result.checks[ROWS].evidence)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "shows"),
+    [
+        ("rollback_wrong_axis", ROWS, r"accept \d of 4 → kv\.drafter\.0\.[kv] row \d+ changed"),
+        ("rollback_noop", ROWS, r"kv\.target\.length is \d+, not \d+"),
+        ("rollback_too_far", ROWS, r"kv\.target\.length is \d+, not \d+"),
+        ("rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
+        ("commit_stale_placeholder", STATE, r"kv\.drafter\.0\.k row \d+ is .* off the never-speculated one"),
+        ("commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
+        ("reads_dead_values", POISON, r"poison nan; .*→ .* is another when (draft|verify) is called again"),
+        ("mask_off_by_one", STATE, r"never"),
+        ("error_loses_state", ERRORS, r"error in (prefill|commit)"),
+        ("error_loses_taps", ERRORS, r"error in verify|rehearse"),
+        ("swallows_errors", ERRORS, r"commit goes on after its tap raised"),
+    ],
+)
+def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
+    result = gate(f"tests.gates.cache_faults:{fault}", histories=30)
+    assert result.verdict == "fail"
+    failed = [number for number, one in enumerate(result.checks) if one.verdict == "fail"]
+    assert failed == [check], [one.evidence for one in result.checks]
+    assert re.search(shows, result.checks[check].evidence), result.checks[check].evidence
+    assert result.checks[check].place is not None
+
+
+def test_a_fault_that_only_bits_show_is_found_in_the_bench_precision(gate, monkeypatch):
+    from tests.gates import cache_faults
+
+    def only_bfloat16(precision, **options):
+        make = cache_faults.reads_dead_values if precision == "bfloat16" else cache_faults.device.load
+        return make(precision=precision, **options)
+
+    monkeypatch.setattr(cache_faults, "only_bfloat16", only_bfloat16, raising=False)
+    result = gate("tests.gates.cache_faults:only_bfloat16", "bfloat16", histories=24)
+    assert [check.verdict for check in result.checks] == ["pass"] * 4 + ["fail"], result
+    assert "poison nan" in result.checks[EXACT].evidence
+
+
+def test_what_was_not_seen_is_no_pass(gate):
+    without = gate("tests.gates.cache_faults:unpoisonable")
+    assert [check.verdict for check in without.checks] == ["pass", "pass", "inconclusive", "pass"]
+    assert "poison" in without.checks[POISON].evidence
+    silent = gate("tests.gates.cache_faults:silent_caches")
+    assert silent.verdict == "inconclusive"
+    assert "hands over no kv.target.0.k" in silent.checks[0].evidence
+
+
+def test_an_exploration_that_missed_a_case_is_no_pass(gate, monkeypatch):
+    # By module: the package's own `explore` is the function.
+    monkeypatch.setattr(import_module("parity.gates.rollback.explore"), "_cases", lambda *_: [PLAIN])
+    few = gate("numpy", histories=1)
+    assert [check.verdict for check in few.checks] == ["inconclusive", "pass", "inconclusive", "inconclusive"]
+    assert "no round accepted 1, 2, 3, 4 of 4" in few.checks[ROWS].evidence
+
+
+def test_the_same_seed_explores_the_same_histories_and_leaves_nothing_on_disk(gate, tmp_path, request):
+    request.addfinalizer(lambda: set_hypothesis_home_dir(None))
+    set_hypothesis_home_dir(tmp_path / "home")
+    first, again, other = (gate("numpy", histories=26, seed=seed) for seed in (3, 3, 4))
+    assert first.checks == again.checks
+    assert first.checks[ROWS].figures != other.checks[ROWS].figures
+    assert not (tmp_path / "home").exists()
