@@ -95,8 +95,8 @@ def _place(seen: Seen) -> str:
     return f"MISPLACED {shown}, due {due}{accused}"
 
 
-def print_summary(outcomes: Sequence[Outcome]) -> None:
-    """The last line: how many were killed, and how many of those that a comparison shows were placed."""
+def print_summary(outcomes: Sequence[Outcome], left_open: Sequence[str] = ()) -> None:
+    """The last line: how many were killed, how many of those that a comparison shows were placed, and what no gate kills yet."""
     killed = [outcome for outcome in outcomes if outcome.killed]
     shown = [outcome for outcome in outcomes if outcome.comparisons]
     placed = [outcome for outcome in shown if outcome.placed]
@@ -105,4 +105,5 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     words += f"text same in {sum(outcome.text_changed is False for outcome in outcomes)}"
     odd = [outcome.id for outcome in outcomes if not (outcome.killed and outcome.placed)]
     words += f"; look at {', '.join(odd[:8])}" + (" …" if len(odd) > 8 else "") if odd else ""
+    words += f"; not run, no gate kills it yet: {', '.join(left_open)}" if left_open else ""
     console().print(Text(words, style=STYLE["pass" if whole else "fail"]), soft_wrap=True)

@@ -60,7 +60,8 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
-    chosen = choose(planted_faults()[0], names)
+    catalogue = planted_faults()[0]
+    chosen = choose(catalogue, names)
     outcomes = []
     with _golden(golden) as golden, progress("faults") as bar:
         click.echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
@@ -70,7 +71,7 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
             print_outcome(outcome)
             bar(number + 1, len(chosen), fault.id)
     write_json(json_file, [outcome.to_dict() for outcome in outcomes])
-    print_summary(outcomes)
+    print_summary(outcomes, [name for name, fault in catalogue.items() if every and not fault.gate])
     sys.exit(int(not all(outcome.killed and outcome.placed for outcome in outcomes)))
 
 
