@@ -144,8 +144,10 @@ class HFTarget:
         """Router logits and chosen experts; weights follow from what the tap returns."""
 
         def hook(module, args, output):
-            logits, _, experts = output
-            logits = self.tap(f"{name}.router_logits", logits)
+            own, _, experts = output
+            logits = self.tap(f"{name}.router_logits", own)
+            if not torch.equal(logits, own):  # a choice is made from the scores that the tap goes on with
+                experts = torch.topk(logits, experts.shape[-1], dim=-1).indices
             experts = self.tap(f"{name}.experts", experts)
             return logits, torch.softmax(logits.gather(1, experts), dim=1), experts
 

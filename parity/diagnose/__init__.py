@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.compare.report import Place
 from parity.diagnose.explain import Residual
-from parity.diagnose.search import AHEAD, Search, Trial, consistent, ranked
+from parity.diagnose.search import AHEAD, Search, Trial, consistent, order, ranked
 from parity.diagnose.signature import signature
 from parity.diagnose.trials import Assumption, Trials, attempt
 
@@ -153,7 +153,7 @@ class Peel:
 
     def _rank(self, trial: Trial) -> tuple:
         """Fewest stages left red; then the fewest assumptions, the least residual."""
-        return sum(not one.settled for one in self.full(trial).values()), len(trial.assumed), trial.after.error
+        return sum(not one.settled for one in self.full(trial).values()), *order(trial)
 
 
 def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial]) -> list[Cause]:

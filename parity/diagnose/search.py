@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import exp, inf, log
 from typing import Any
@@ -18,8 +18,8 @@ AHEAD = 3
 SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""
 
-CLOSE = 0.9
-"""From this share on a hypothesis that does not settle the stage is judged once more, by a floor of its own."""
+DOUBTED = 5
+"""The best trials of a tier that do not settle the stage are judged once more, by floors of their own."""
 
 PAIRED = 6
 """Candidates that pairs are made of: 15 pairs."""
@@ -36,6 +36,7 @@ class Trial:
     assumed: tuple[Assumption, ...]
     before: Residual
     after: Residual
+    doubted: bool = False
 
     @property
     def explained(self) -> float:
@@ -69,6 +70,7 @@ class Search:
         for tier in (self._enumerated(), self._fitted(), self._pairs(made)):
             for trials in tier:
                 made += trials
+                made += self._doubted(made)
                 found = confirm(ranked(trial for trial in made if trial.after.settled))
                 if found:
                     return found, ranked(made)
@@ -126,15 +128,20 @@ class Search:
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
         stage = self.first.stage
-        everything = (*self.known, *assumed)
-        left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage))
-        if left is None:
-            return None
-        trial = Trial(assumed, self.first, left[stage])
-        if trial.after.settled or trial.explained < CLOSE:
-            return trial
-        again = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))
-        return trial if again is None else Trial(assumed, self.first, again[stage])
+        left = attempt(lambda: self.trials.residuals((*self.known, *assumed), self.round, [stage], last=stage))
+        return None if left is None else Trial(assumed, self.first, left[stage])
+
+    def _doubted(self, made: list[Trial]) -> list[Trial]:
+        """The best unsettled trials, by floors of their own; they take the old ones' place."""
+        stage, again = self.first.stage, []
+        for trial in [one for one in ranked(made) if not one.doubted and one.explained > SHARE][:DOUBTED]:
+            if trial.after.settled:
+                continue
+            everything = (*self.known, *trial.assumed)
+            left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))
+            made.remove(trial)
+            again.append(replace(trial, after=left[stage] if left else trial.after, doubted=True))
+        return again
 
 
 def consistent(hypothesis: Any, stage: str) -> bool:
@@ -143,8 +150,14 @@ def consistent(hypothesis: Any, stage: str) -> bool:
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
-    """The least residual first; among equals the cheaper, then the one with fewer assumptions."""
-    return sorted(trials, key=lambda one: (one.after.error, len(one.assumed), sum(h.cost for h, _ in one.assumed)))
+    """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
+    return sorted(trials, key=order)
+
+
+def order(trial: Trial) -> tuple:
+    """What trials are ranked by."""
+    hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
+    return trial.after.error, len(hypotheses), sum(one.cost for one in hypotheses), not all(one.seen for one in hypotheses)
 
 
 def golden_section(error: Callable[[float], float], low: float, high: float, steps: int) -> None:

@@ -121,3 +121,14 @@ def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
         if other is not None and other.golden.shape == rows.golden.shape:
             if np.median(_relative(other.golden, rows.device)) < ALIKE:
                 yield f"equals the golden's {name}"
+
+
+def _exact(rows: StageRows) -> Iterator[str]:
+    """Integers: how many rows, which, and by how much where that is one number."""
+    apart = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+    yield f"{apart.sum()} of {len(apart)} rows"
+    yield from _range("round", rows.round, apart)
+    yield from _range("position", rows.position, apart)
+    steps = np.unique((rows.device.astype(np.int64) - rows.golden)[apart])
+    if len(steps) == 1:
+        yield f"{steps[0]:+d} wherever it differs"
