@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isinf
 
 from rich.text import Text
 
 from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.explain import Residual
+from parity.diagnose.gates import Found
 from parity.golden.store import Dump
 from reports.dumps import console
 
 
 def print_clean(golden: Dump, run: Dump | None) -> None:
     """Nothing to explain."""
-    what = "the run passes" if run else "the device passes every stage, local and chained,"
+    what = "the run passes" if run else "the device passes every stage, local and chained, and every gate"
     console().print(f"nothing to diagnose: {what} over {len(golden.manifest.case.prompts)} prompts", style="green")
 
 
@@ -31,6 +33,20 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or "no hypothesis fits"
     rest = f"; {found.unexplained.stage} stays unexplained" if found.causes and found.unexplained else ""
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
+
+
+def print_gates(found: Sequence[Found], golden: Dump) -> None:
+    """What a gate found where no stage is red, and which defect that is."""
+    out = console()
+    out.print(f"every stage passes, local and chained; gate {found[0].gate} fails")
+    for number, one in enumerate(found, 1):
+        out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True)
+        out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True)
+        if one.seen:
+            out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True)
+    out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True)
+    named = "; ".join(dict.fromkeys(f"{one.says} ({one.id})" for one in found if one.id))
+    out.print(Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True)
 
 
 def _print_cause(out, number: int, cause: Cause) -> None:

@@ -159,7 +159,7 @@ def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
                 f"{counts.rounds} rounds: {name}"
             )
     if acceptance.same_prompts is None:
-        out.print("device acceptance: not measured, a local run generates nothing by itself")
+        out.print("device acceptance: not measured, this run generated nothing by itself")
     else:
         out.print(f"free run: {acceptance.same_prompts} of {acceptance.prompts} prompts emit the reference's tokens")
 

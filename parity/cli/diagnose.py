@@ -9,7 +9,10 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, write_json
+from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, published_configs, write_json
+
+HISTORIES = 60
+"""Accept/reject histories that a diagnosis explores where no stage is red."""
 
 
 @click.command()
@@ -27,26 +30,28 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
     nothing is wrong; 1: something is, named or not.
     """
     from parity.golden.store import Dump
-    from reports.diagnosis import print_clean, print_diagnosis
+    from reports.diagnosis import print_clean, print_diagnosis, print_gates
 
     golden = open_golden(golden)
     with TemporaryDirectory(prefix="parity-diagnose-") as folder:
         run = Dump(run) if run else None
         found = diagnose_device(golden, run, device_name, precision, policy, threads, Path(folder))
-    write_json(json_file, asdict(found) if found else {"causes": [], "unexplained": None})
-    if found is None:
+    write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
+    if not found:
         print_clean(golden, run)
         return
-    print_diagnosis(found, golden)
+    (print_gates if isinstance(found, list) else print_diagnosis)(found, golden)
     sys.exit(1)
 
 
 def diagnose_device(golden, run, device_name, precision, policy, threads, folder):
-    """The diagnosis of a run, or of a device run now; None where nothing is red."""
-    from parity.cli.wiring import counterfactuals, device, judging
+    """The diagnosis of a run, or of a device run now; what gates found where no stage is red; None where nothing is."""
+    from parity.cli.wiring import builder, counterfactuals, judging, rotary
     from parity.diagnose import diagnose
     from parity.diagnose.evidence import Redrive, red_device, red_run
+    from parity.diagnose.gates import read_gates
     from parity.diagnose.trials import Trials
+    from parity.gates.bench import Bench
     from parity.policy import read_policy
 
     bounds = read_policy(policy, run.manifest.case.precision if run else precision)
@@ -54,11 +59,15 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
         judging(golden)
         red = red_run(golden, run, bounds)
     else:
-        live = device(device_name, golden, precision)
+        bench = Bench(golden, device_name, builder(device_name, golden), precision, folder / "gates", HISTORIES)
+        bench.rotate, bench.configs = rotary(device_name), published_configs()
+        if shared := list(read_gates(bench, ["provenance"])):
+            return shared
+        live = bench.device()
         with progress(f"diagnose {device_name}") as bar:
             red = red_device(golden, live, bounds, folder, bar)
     if red is None:
-        return None
+        return None if run is not None else list(read_gates(bench))
     reference, hypotheses = counterfactuals(golden, threads)
     trials = Trials(red.golden, red.run, red.prompt if run is not None else 0, bounds, reference)
     if run is None:
