@@ -1,0 +1,98 @@
+"""How often `parity diagnose` names the planted fault first, and how long it takes.
+
+    python benchmarks/diagnosis.py [ID ...] [--golden DIR] [--markdown FILE] [--log FILE]
+
+Plants every fault of the device's catalogue in turn and diagnoses the device as the command does, over a golden of
+two chat prompts, 12 new tokens each. Goals: at least 95 % named first, a median below 20 s on two cores. A log that
+is there already is taken up: faults in it are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HOUSE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HOUSE))
+
+from device.faults import CATALOGUE  # noqa: E402
+from parity.cli.diagnose import diagnose_device  # noqa: E402
+from parity.cli.faults import _golden  # noqa: E402
+
+NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
+"""Fault id to the hypotheses that say the same thing, where the ids differ."""
+
+
+def diagnosed(golden, fault: str) -> dict:
+    """What a diagnosis of one planted fault says, and the seconds it took."""
+    start = time.perf_counter()
+    name = f"device.faults:{fault.replace('-', '_')}"
+    with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
+        found = diagnose_device(golden, None, name, "bfloat16", None, 1, Path(folder))
+    answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
+    unexplained, signature = "", ()
+    if found and not answers:
+        answers = [(cause.hypothesis, cause.says) for cause in found.causes]
+        unexplained = found.unexplained.stage if found.unexplained else ""
+        signature = found.signature
+    return {
+        "fault": fault,
+        "answers": answers,
+        "unexplained": unexplained,
+        "signature": signature,
+        "named": bool(answers) and says_the_same(fault, answers[0][0]),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def says_the_same(fault: str, hypothesis: str) -> bool:
+    """Whether a hypothesis names a fault; `-drafter` only says in which model."""
+    hypothesis = hypothesis.removesuffix("-drafter")
+    return hypothesis == fault or hypothesis in NAMED.get(fault, ())
+
+
+def page(results: list[dict]) -> str:
+    """The table of docs/diagnosis.md."""
+    lines = ["| planted | answer | named first | s |", "|---|---|---|---|"]
+    for one in results:
+        said = "; ".join(says for _, says in one["answers"]) or "nothing fits"
+        said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""
+        lines.append(f"| {one['fault']} | {said.replace('|', '/')} | {'yes' if one['named'] else 'no'} | {one['seconds']:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Diagnose, print a line each, then the rate and the median."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("faults", nargs="*", metavar="ID")
+    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--log", type=Path)
+    options = parser.parse_args()
+    results = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log and options.log.exists() else []
+    results = [one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results]
+    done = {one["fault"] for one in results}
+    with _golden(options.golden) as golden:
+        for fault in options.faults or CATALOGUE:
+            if fault in done:
+                continue
+            results.append(diagnosed(golden, fault))
+            one = results[-1]
+            print(f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s  {one['answers'][:3]} {one['unexplained']}", flush=True)
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(one, default=str) + "\n")
+    named = sum(one["named"] for one in results)
+    seconds = statistics.median(one["seconds"] for one in results)
+    print(f"{named} of {len(results)} named first ({named / len(results):.1%}, goal 95 %); median {seconds:.1f} s (goal 20)")
+    if options.markdown:
+        options.markdown.write_text(page(sorted(results, key=lambda one: list(CATALOGUE).index(one["fault"]))))
+
+
+if __name__ == "__main__":
+    main()
