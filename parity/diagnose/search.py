@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import exp, inf, log
 from typing import Any
 
@@ -21,8 +20,8 @@ SHARE = 0.05
 DOUBTED = 5
 """The best trials of a tier that do not settle the stage are judged once more, by floors of their own."""
 
-PAIRED = 6
-"""Candidates that pairs are made of: 15 pairs."""
+LEADERS = 2
+"""The hypotheses that explain most alone; each is tried with every other one, which may show only beside it."""
 
 GRID, STEPS = 9, 14
 """Points of the first scan of a parameter, and golden-section steps behind it: an interval of GRID shrinks
@@ -116,11 +115,15 @@ class Search:
         return ranked(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
-        """Two at a time, of those that explain part of it alone."""
-        parts = [trial for trial in ranked(made) if len(trial.assumed) == 1 and trial.explained > SHARE][:PAIRED]
-        both = [(a.assumed[0], b.assumed[0]) for a, b in combinations(parts, 2) if a.assumed[0][0] is not b.assumed[0][0]]
-        yield self._tried(both)
-        yield [trial for a, b in both for kept, (moved, _) in ((a, b), (b, a)) if moved.fit for trial in self._fit(moved, (kept,))]
+        """The leaders with every other hypothesis, then the best pairs with what can be fitted of them."""
+        alone = [trial for trial in ranked(made) if len(trial.assumed) == 1]
+        for leader in best_of_each(trial for trial in alone if trial.explained > SHARE)[:LEADERS]:
+            others = [one for one in alone if one.assumed[0][0] is not leader.assumed[0][0]]
+            pairs = self._tried((leader.assumed[0], one.assumed[0]) for one in others)
+            yield pairs
+            better = [pair for pair in ranked(pairs) if pair.after.error < leader.after.error][:LEADERS]
+            fits = ((kept, moved) for pair in better for kept, (moved, _) in (pair.assumed, pair.assumed[::-1]) if moved.fit)
+            yield [trial for kept, moved in fits for trial in self._fit(moved, (kept,))]
 
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
         found = (self._try(assumed) for assumed in many)
@@ -149,6 +152,14 @@ def consistent(hypothesis: Any, stage: str) -> bool:
     return any(matches(glob, stage) for glob in hypothesis.stages)
 
 
+def best_of_each(trials: Iterable[Trial]) -> list[Trial]:
+    """The best trial of every hypothesis, the best first."""
+    found: dict[str, Trial] = {}
+    for trial in ranked(trials):
+        found.setdefault(trial.assumed[0][0].id, trial)
+    return list(found.values())
+
+
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
     """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
     return sorted(trials, key=order)
@@ -157,7 +168,8 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 def order(trial: Trial) -> tuple:
     """What trials are ranked by."""
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
-    return trial.after.error, len(hypotheses), sum(one.cost for one in hypotheses), not all(one.seen for one in hypotheses)
+    error = float(f"{trial.after.error:.2e}")  # what differs behind the third digit is alike
+    return error, len(hypotheses), sum(one.cost for one in hypotheses), not all(one.seen for one in hypotheses)
 
 
 def golden_section(error: Callable[[float], float], low: float, high: float, steps: int) -> None:

@@ -1,0 +1,69 @@
+"""`parity diagnose`: the defect by its name, or what its error looks like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parity.cli.run import make_run
+
+CASES = {
+    "attn_window_missing": "attn-window-missing",
+    "attn_sinks_missing_once": "attn-sinks-missing",
+    "rope_theta_llama": "rope-theta",
+    "tap_off_by_one": "tap-off-by-one",
+    "input_position_plus_one": "input-position-plus-one",
+    "d2t_missing": "d2t-missing",
+}
+
+
+@pytest.fixture
+def diagnose(parity, small_golden, tmp_path):
+    """`parity diagnose ARGUMENTS` over the small golden: how it ended, and its JSON."""
+
+    def run(*arguments: object):
+        file = tmp_path / "diagnosis.json"
+        ended = parity("diagnose", "--golden", small_golden.folder, *arguments, "--json", file)
+        return ended, json.loads(file.read_text()) if file.exists() else None
+
+    return run
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
+    ended, found = diagnose("--device", f"device.faults:{fault}")
+    assert ended.code == 1, ended
+    first = found["causes"][0]
+    assert first["hypothesis"] == CASES[fault], ended.out
+    assert first["explained"] > 0.99 and first["after"]["settled"] and first["fix"] and found["unexplained"] is None
+    assert ended.last.startswith("diagnosis: ") and CASES[fault] in ended.last
+
+
+def test_a_run_folder_is_enough(diagnose, small_golden, tmp_path):
+    made = make_run(small_golden, "device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
+    ended, found = diagnose(made.folder)
+    assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
+    assert found["mode"] == "chained"
+
+
+def test_two_faults_at_one_stage_are_a_pair(diagnose):
+    ended, found = diagnose("--device", "tests.diagnose.devices:two_at_one_stage")
+    assert {cause["hypothesis"] for cause in found["causes"]} == {"attn-sinks-missing", "attn-window-missing"}, ended.out
+
+
+def test_an_error_that_no_hypothesis_explains_is_described(diagnose):
+    ended, found = diagnose("--device", "tests.diagnose.devices:loud_head")
+    assert ended.code == 1 and found["causes"] == [], ended.out
+    assert found["unexplained"]["stage"] == "target.layers.2.q" and "only head 3" in found["signature"]
+    assert "no hypothesis fits" in ended.last
+
+
+def test_a_clean_run_has_nothing_to_diagnose(diagnose, small_golden, tmp_path):
+    ended, _ = diagnose(make_run(small_golden, "numpy", "chained", out=tmp_path / "run").folder)
+    assert ended.code == 0 and ended.last.startswith("nothing to diagnose"), ended
+
+
+def test_a_fault_that_only_a_gate_sees_is_read_from_its_evidence(diagnose):
+    ended, found = diagnose("--device", "device.faults:oracle_shared_bug")
+    assert ended.code == 1 and found[0]["id"] == "oracle-shared-bug", ended
