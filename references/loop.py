@@ -188,6 +188,8 @@ class SpeculativeLoop:
         matched = self._matched(drafts, tokens)
         emitted = self._until_eos(self._within_budget(self._emission(drafts, tokens, matched)))
         length = int(self.tap("accept.length", torch.tensor([len(emitted)]))[0])
+        if length != len(emitted):  # what is emitted follows the length that the tap goes on with
+            emitted = tokens[:length].tolist()
         self.emitted += self.tap("accept.emitted", torch.tensor(emitted)).tolist()
         return matched, length
 

@@ -138,7 +138,15 @@ class Peel:
     def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
         """Of the trials that settle the first red stage, the one that leaves the fewest others and breaks none."""
         good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.full(trial)[self.first.stage].settled]
-        return min(good, key=self._rank, default=None)
+        good.sort(key=self._rank)
+        alike = [trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]]
+        return min(alike, key=self._later) if len(alike) > 1 else good[0] if good else None
+
+    def _later(self, trial: Trial) -> float:
+        """What a trial leaves at the first red stage over all rounds of the prompt: ties of the first ones part there."""
+        stage, assumed = self.first.stage, (*self.known, *trial.assumed)
+        left = attempt(lambda: self.trials.residuals(assumed, self.trials.rounds, [stage], last=stage))
+        return float(f"{left[stage].error:.2e}") if left else inf
 
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
         """The trial that explains most of the first red stage, if that is nearly all of it."""

@@ -58,18 +58,24 @@ def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | None:
 def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress) -> Red | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then every prompt whole.
 
-    None where it passes over the whole golden in both modes.
+    The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the whole golden in both modes.
     """
     looks = list(_looks(golden))
     for number, (mode, prompt, rounds) in enumerate(looks):
         progress(number, len(looks), f"{mode}, {golden.manifest.case.prompts[prompt].id}")
-        view = OnePrompt(golden, prompt, rounds)
-        request = RunRequest(device=device, golden=view, mode=mode, stages=(), out=folder / str(number))
-        run = Dump(run_device(request))
-        report = compare(view, run, policy)
-        if report.verdict == FAIL and report.first is not None:
-            return Red(view, run, prompt, report.first)
+        found = _look(golden, device, policy, mode, prompt, rounds, folder / str(number))
+        if found is not None:
+            whole = len(golden.manifest.case.prompts[prompt].generation.acceptance_length)
+            return found if rounds >= whole else _look(golden, device, policy, mode, prompt, whole, folder / "whole") or found
     return None
+
+
+def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path) -> Red | None:
+    view = OnePrompt(golden, prompt, rounds)
+    run = Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out)))
+    report = compare(view, run, policy)
+    failed = report.verdict == FAIL and report.first is not None
+    return Red(view, run, prompt, report.first) if failed else None
 
 
 def _looks(golden: Dump) -> Iterator[tuple[Mode, int, int]]:

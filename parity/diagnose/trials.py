@@ -173,8 +173,8 @@ class Trials:
         self.count += 1
         if precision not in self._references:
             self._references[precision] = self.reference(precision)
-        case = golden.manifest.case
-        return self._references[precision].run(assumed, case.prompts[0].ids, case.max_new_tokens, recorder, rounds=rounds)
+        ids, budget = golden.manifest.case.prompts[0].ids, self.run.manifest.case.max_new_tokens
+        return self._references[precision].run(assumed, ids, budget, recorder, rounds=rounds)
 
 
 def _contents(dump: Dump, variant: Variant) -> Tensors:
