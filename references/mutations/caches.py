@@ -258,7 +258,7 @@ def prompt_unseen(loop: Any, how: str):
 
     def prefill(inner, prompt):
         config = loop.drafter.config
-        empty = torch.zeros(1, config.num_kv_heads, 0, config.head_dim)
+        empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
         loop.cache.rows = {layer: (empty, empty) for layer in range(config.num_layers)}
         before[:] = [len(prompt) - 1 if positions == "the prompt's end" else 0]
         if handed == "empty tensors":
@@ -272,7 +272,8 @@ def prompt_unseen(loop: Any, how: str):
 def _hand_over_nothing(loop: Any) -> None:
     """The drafter's stages of a prefill without rows."""
     config = loop.drafter.config
-    taps, rows, ids = torch.zeros(0, loop.drafter.fc.in_features), torch.zeros(0, config.hidden_size), torch.zeros(0).long()
+    weight = loop.drafter.fc.weight
+    taps, rows, ids = weight.new_zeros(0, weight.shape[1]), weight.new_zeros(0, len(weight)), torch.zeros(0).long()
     known = {"taps": taps, "input_ids": ids, "positions": ids, "slots": ids, "fc_out": rows}
     for layer in range(config.num_layers):
         known |= {f"layers.{layer}.{part}": rows for part in ("attn_out", "ffn_out", "out")}

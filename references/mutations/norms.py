@@ -45,7 +45,7 @@ def norm(loop: Any, value: Any, side: str, part: str, how: str) -> AbstractConte
 
 def _cast_first(module: torch.nn.Module) -> Callable:
     """Rounded to bfloat16 before the weight multiplies."""
-    return lambda inner, x: (inner(x) / module.weight).bfloat16().float() * module.weight
+    return lambda inner, x: ((inner(x) / module.weight).bfloat16().float() * module.weight).to(x.dtype)
 
 
 def epsilon(loop: Any, value: float, side: str) -> AbstractContextManager:

@@ -12,6 +12,7 @@ import torch
 
 from parity.stages import dataflow, declared, matches
 from parity.trace import ForcingTrace, Trace
+from references import hf_target
 from references.counterfactual import Counterfactuals
 from references.hypotheses import HYPOTHESES, decisions
 from references.hypotheses.__main__ import page
@@ -293,7 +294,6 @@ def test_a_free_run_comes_to_an_end(name, case):
         ("input-position-plus-one", 3),
         ("input-masked-positions", -1),
         ("input-chunk-boundary", 9),
-        ("input-other-ids", ((5, 7), (71, 9))),
         ("load-layers-exchanged", (2, 5)),
         ("load-layers-exchanged-drafter", (1, 3)),
         ("load-layers-exchanged-mlp", (0, 7)),
@@ -322,6 +322,14 @@ def bfloat16(tensor):
     return tensor if tensor.dtype.kind in "iub" else torch.from_numpy(tensor).bfloat16().float().numpy()
 
 
+def test_isolated_ids_are_read_out_and_shifted_ones_are_not(case):
+    one, ids = BY_ID["input-other-ids"], ((5, 7), (71, 9))
+    assert one.infer(case.run([(one, ids)]).tensors, case.truth) == ids
+    assert one.infer(case.truth, case.truth) is None
+    for name in ("input-no-shift", "input-wrong-placeholder"):
+        assert one.infer(case.run([(BY_ID[name], value_of(BY_ID[name]))]).tensors, case.truth) is None
+
+
 def test_a_float8_cache_clips_what_float8_cannot_hold(case):
     loop = case.counterfactuals.loop
     with BY_ID["cache-narrow"].apply(loop, "float8 e4m3"):
@@ -332,7 +340,7 @@ def test_a_float8_cache_clips_what_float8_cannot_hold(case):
 
 
 def test_a_tiled_head_keeps_its_own_sink(case):
-    """Query head n on kv head n mod G is the same as the checkpoint with its kv projections repeated in that order."""
+    """Held against the equation: query head n on kv head n mod G, with sink n, in place n of the output."""
     loop = case.counterfactuals.loop
     layer = loop.target.model.model.layers[0].self_attn
     N, G, D = loop.target.config.num_attention_heads, loop.target.config.num_key_value_heads, layer.head_dim
@@ -344,21 +352,9 @@ def test_a_tiled_head_keeps_its_own_sink(case):
         weights = torch.cat((scores, layer.sinks.view(1, N, 1, 1)), -1).softmax(-1)[..., :-1]
         expected = (weights @ v[:, each]).transpose(1, 2)
         with BY_ID["attn-gqa-tiled"].apply(loop, 0):
-            assert_tiled(loop, layer, q, k, v, expected)
-
-
-def assert_tiled(loop, layer, q, k, v, expected):
-    from references import hf_target
-
-    found = []
-    layer_forward = layer.forward.args[0].args[0] if hasattr(layer.forward.args[0], "args") else layer.forward.args[0]
-    assert layer_forward is not None
-    around = layer.forward
-    def inner(*args, **kwargs):
-        found.append(hf_target.eager_attention_forward(layer, q, k, v, torch.zeros(1, 1, 1, 5), scaling=layer.scaling)[0])
-        return None
-    around.func(inner)
-    torch.testing.assert_close(found[0], expected)
+            attend = lambda: hf_target.eager_attention_forward(layer, q, k, v, torch.zeros(1, 1, 1, 5), scaling=layer.scaling)  # noqa: E731
+            found = layer.forward.func(attend)[0]
+    torch.testing.assert_close(found, expected)
 
 
 def test_metadata_is_complete():
