@@ -5,13 +5,17 @@ Written from the references and from what was met in public, never from a device
 
 from __future__ import annotations
 
-from references.hypotheses import attention, decisions, layers, taps
+from references.hypotheses import attention, decisions, edges, layers, loading, storage, streams, taps
 from references.hypotheses.catalogue import Fit, Hypothesis
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
     *taps.HYPOTHESES,
     *attention.HYPOTHESES,
+    *edges.HYPOTHESES,
+    *storage.HYPOTHESES,
     *layers.HYPOTHESES,
+    *streams.HYPOTHESES,
+    *loading.HYPOTHESES,
     *decisions.HYPOTHESES,
 )
 

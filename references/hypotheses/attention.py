@@ -18,7 +18,7 @@ MOVED = {"target": ("target.layers.*.q",), "drafter": ("drafter.layers.*.attn_ou
 OUT = {"target": ("target.layers.*.attn_out",), "drafter": ("drafter.layers.*.attn_out",)}
 
 
-def _both(id_, says, stages, apply, sides=("target", "drafter"), **rest):
+def both_sides(id_, says, stages, apply, sides=("target", "drafter"), **rest):
     """The same hypothesis on the target and on the drafter."""
     for side in sides:
         suffix = "" if side == "target" else "-drafter"
@@ -28,7 +28,7 @@ def _both(id_, says, stages, apply, sides=("target", "drafter"), **rest):
 
 
 def _rope():
-    yield from _both(
+    yield from both_sides(
         "rope-silent-fallback",
         "rotation uses the schedule {value}",
         TABLE,
@@ -48,7 +48,7 @@ def _rope():
         ),
     ):
         says = f"{key} is {{value:g}}"
-        yield from _both(id_, says, TABLE, partial(rope.parameter, key=key), values=values, fit=fit, fix=ROPE_FIX)
+        yield from both_sides(id_, says, TABLE, partial(rope.parameter, key=key), values=values, fit=fit, fix=ROPE_FIX)
     for key, side, clean, values in (
         ("beta_fast", "target", 32.0, (16.0, 64.0)),
         ("beta_slow", "target", 1.0, (2.0, 0.5)),
@@ -59,8 +59,8 @@ def _rope():
         apply = partial(rope.parameter, key=key)
         says = f"{key} is {{value:g}}"
         id_ = f"rope-{key.replace('_', '-')}"
-        yield from _both(id_, says, TABLE, apply, sides=(side,), values=values, fit=fit, fix=ROPE_FIX)
-    yield from _both(
+        yield from both_sides(id_, says, TABLE, apply, sides=(side,), values=values, fit=fit, fix=ROPE_FIX)
+    yield from both_sides(
         "rope-truncated",
         "YaRN's ramp bounds are rounded to whole dimensions (truncate {value})",
         TABLE,
@@ -69,7 +69,35 @@ def _rope():
         values=(True, False),
         fix=ROPE_FIX,
     )
-    yield from _both(
+    yield from both_sides(
+        "rope-key-ignored",
+        "no RoPE scaling is read at all, and theta is {value:g}",
+        TABLE,
+        rope.unread,
+        values=(10000.0, 500000.0, 150000.0, 1e6),
+        fix="both spellings: rope_parameters and rope_scaling with rope_theta beside it",
+        seen=("TensorRT-Model-Connect #400",),
+    )
+    yield from both_sides(
+        "rope-factor-alone",
+        "YaRN's factor is {value:g} in the frequencies; cos and sin have the scale of the true one",
+        TABLE,
+        rope.factor_alone,
+        sides=("target",),
+        values=(1.0, 32.0, 16.0, 8.0, 4.0, 2.0),
+        fit=Fit(1.0, 128.0, clean=None, log=True),
+        fix=ROPE_FIX,
+    )
+    for dtype in ("bfloat16", "float16"):
+        yield from both_sides(
+            f"rope-precision-{dtype}",
+            f"{{value}} of the rotation in {dtype}",
+            MOVED,
+            partial(rope.rounded, dtype=dtype),
+            values=("angles", "frequencies", "positions, frequencies and angles"),
+            fix="angles in float32, from integer positions and float32 frequencies",
+        )
+    yield from both_sides(
         "rope-concentration",
         "the scale of cos and sin is {value} (a number: times as large)",
         TABLE,
@@ -79,7 +107,7 @@ def _rope():
         fix="cos and sin are both scaled by 0.1 ln(factor) + 1 under YaRN, and by nothing under llama3",
         seen=("kekzl/imp #584",),
     )
-    yield from _both(
+    yield from both_sides(
         "rope-position",
         "rotation by a position {value} (a number: so many off)",
         MOVED,
@@ -88,7 +116,7 @@ def _rope():
         fit=Fit(-64, 64, clean=0, whole=True),
         fix=FORM_FIX,
     )
-    yield from _both(
+    yield from both_sides(
         "rope-length-not-position",
         "rotation by {value} instead of the row's position",
         MOVED,
@@ -98,7 +126,7 @@ def _rope():
         seen=("Automodel #2377",),
         cost=2,
     )
-    yield from _both(
+    yield from both_sides(
         "rope-position-rounded",
         "positions are {value} before they rotate",
         MOVED,
@@ -106,7 +134,7 @@ def _rope():
         values=("rounded to bfloat16",),
         fix="angles in float32, from integer positions",
     )
-    yield from _both(
+    yield from both_sides(
         "rope-table-overflow",
         "rotation tables end at the original context: positions behind it {value}",
         TABLE,
@@ -128,7 +156,7 @@ def _rope():
         seen = {"rope-interleaved": ("TRT-LLM #19036",), "rope-table-bf16": ("NKIPy example",)}.get(id_, ())
         says = f"rotation, {how}"
         apply = partial(rope.form, how=how)
-        yield from _both(id_, says, stages, apply, values=("all",), layered=True, fix=FORM_FIX, seen=seen)
+        yield from both_sides(id_, says, stages, apply, values=("all",), layered=True, fix=FORM_FIX, seen=seen)
 
 
 def _masks():
@@ -146,7 +174,7 @@ def _masks():
             "not itself": "a row does not see itself",
             "not the first row": "the first row of the sequence is not seen",
         }.get(what, f"a row sees {what}")
-        yield from _both(id_, says, OUT, partial(attention.sees, what=what), cost=cost, **layered)
+        yield from both_sides(id_, says, OUT, partial(attention.sees, what=what), cost=cost, **layered)
     out = OUT["target"]
     yield Hypothesis(
         "attn-window-missing",
@@ -156,7 +184,7 @@ def _masks():
         seen=("TensorRT-Model-Connect #400",),
         **layered,
     )
-    yield from _both("attn-window-added", "the target's window, where none belongs", OUT, attention.window_added, **layered)
+    yield from both_sides("attn-window-added", "the target's window, where none belongs", OUT, attention.window_added, **layered)
     yield Hypothesis(
         "attn-window-swapped",
         "target: odd layers slide and even ones do not",
@@ -184,7 +212,7 @@ def _masks():
 
 
 def _scores():
-    yield from _both(
+    yield from both_sides(
         "attn-scale",
         "scores are {value} (a number: times what they should be)",
         OUT,
@@ -200,6 +228,8 @@ def _scores():
         ("attn-sinks-counted-twice", "counted twice"),
         ("attn-sinks-scaled", "scaled"),
         ("attn-sinks-reversed", "reversed"),
+        ("attn-sinks-interleaved", "grouped, read as interleaved"),
+        ("attn-sinks-grouped", "interleaved, read as grouped"),
     ):
         yield Hypothesis(
             id_,
@@ -211,6 +241,12 @@ def _scores():
             fix="the sink logit of each head: one more column of the softmax, unscaled, once, dropped afterwards",
             seen=("vllm-metal #550",) if how == "missing" else (),
         )
+    for id_, says, apply, values in (
+        ("attn-sinks-rolled", "head n has the sink of the head {value} before", attention.sinks_rolled, (1, -1, 2, -2, 4, -4, 8, -8)),
+        ("attn-sinks-layer", "a layer has the sinks of the layer {value:+d} from it", attention.sinks_elsewhere, (1, -1, 2, -2)),
+    ):
+        fix = "the slice of the sinks that goes with a rank's heads, and the layer number of their tensor"
+        yield Hypothesis(id_, f"target: {says}", OUT["target"], apply, values=values, fix=fix)
     yield Hypothesis(
         "attn-sinks-added-drafter",
         "drafter: a sink with logit 0, where none belongs",
@@ -220,7 +256,7 @@ def _scores():
         layered=True,
         fix="the drafter is a Llama: no sinks",
     )
-    yield from _both(
+    yield from both_sides(
         "attn-softmax-bf16-sum",
         "the softmax's denominator is summed one by one in bfloat16",
         OUT,
@@ -234,17 +270,31 @@ def _scores():
 def _heads():
     layered = dict(values=("all",), layered=True)
     for id_, how, says in (
-        ("attn-gqa-tiled", "tiled", "query head n attends to kv head n mod G instead of n div (N / G)"),
         ("attn-gqa-next", "next", "every query head attends to the next kv head"),
         ("attn-head-order", "reversed", "heads in reverse order before o_proj"),
         ("attn-head-tiled", "output tiled", "heads before o_proj in the order of a tiled grouping"),
         ("attn-head-transposed", "transposed", "head and width axes transposed before o_proj"),
     ):
         fix = "the reshape between heads and groups: heads of a group are neighbours"
-        yield from _both(id_, says, OUT, partial(attention.regrouped, how=how), fix=fix, **layered)
+        yield from both_sides(id_, says, OUT, partial(attention.regrouped, how=how), fix=fix, **layered)
+    for id_, stays, says, sides in (
+        ("attn-gqa-tiled", "nothing", "", ("target", "drafter")),
+        ("attn-gqa-tiled-sinks", "sinks", "; the sinks stay where they were", ("target",)),
+        ("attn-gqa-tiled-output", "output", "; the outputs stay in that order before o_proj", ("target", "drafter")),
+        ("attn-gqa-tiled-both", "both", "; sinks and outputs go by that order", ("target",)),
+    ):
+        yield from both_sides(
+            id_,
+            f"query head n attends to kv head n mod G instead of n div (N / G){says}",
+            OUT,
+            partial(attention.tiled, stays=stays),
+            sides=sides,
+            fix="the reshape between heads and groups: heads of a group are neighbours",
+            **layered,
+        )
     first = {"target": ("target.layers.*.q", "target.layers.*.k"), "drafter": OUT["drafter"]}
     for id_, read in (("attn-gqa-layout", "grouped"), ("attn-gqa-packed", "concatenated")):
-        yield from _both(
+        yield from both_sides(
             id_,
             f"the fused q, k, v weight is read {read}, and is not stored so",
             first,
@@ -253,7 +303,7 @@ def _heads():
             seen=("NeMo-RL #2802",),
             **layered,
         )
-    yield from _both(
+    yield from both_sides(
         "load-kv-swapped",
         "k_proj makes the values and v_proj the keys",
         KEYS,
@@ -263,7 +313,7 @@ def _heads():
     )
     for part in "qkvo":
         stages = {"target": OUT["target"] if part == "o" else (f"target.layers.*.{part}",), "drafter": OUT["drafter"]}
-        yield from _both(
+        yield from both_sides(
             f"load-{part}-transposed",
             f"{part}_proj is read transposed in the same shape",
             stages,
@@ -272,7 +322,7 @@ def _heads():
             **layered,
         )
     for part in "qk":
-        yield from _both(
+        yield from both_sides(
             f"load-{part}-permuted",
             f"{part}_proj is permuted for interleaved rotation",
             {"target": (f"target.layers.*.{part}",), "drafter": OUT["drafter"]},
@@ -304,7 +354,7 @@ def _biases():
         fix="add the bias behind the all-reduce, or on one rank",
         seen=("mirage #722",),
     )
-    yield from _both(
+    yield from both_sides(
         "attn-shard-missing",
         "the first of {value} ranks' heads alone reach the output",
         OUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
 
@@ -126,6 +127,23 @@ def _acceptance():
         yield Hypothesis(id_, says, ACCEPTED, partial(accepting.uncut, by=by), fix=fix, seen=seen, cost=2)
 
 
+    for id_, count, seen in (
+        ("report-bonus", "without the bonus", ("vLLM #17908",)),
+        ("report-truncated-step", "uncut", ("NKIPy PR 63", "vLLM #56101")),
+        ("report-uncut-drafts", "uncut, without the bonus", ()),
+        ("report-drafted", "K + 1 whatever came", ()),
+    ):
+        yield Hypothesis(
+            id_,
+            f"the accepted count is shown {count}; the tokens are right",
+            ACCEPTED[:1],
+            partial(accepting.shown, count=count),
+            fix="acceptance length counts the tokens that were really emitted, the bonus among them",
+            seen=seen,
+            cost=2,
+        )
+
+
 def _rollback():
     for id_, how, says, seen in (
         ("rollback-noop", "noop", "rejected rows stay, and the next ones go behind them", ("mlx-lm #1109",)),
@@ -154,6 +172,16 @@ def _rollback():
     )
     for side in ("target", "drafter"):
         suffix = "" if side == "target" else "-drafter"
+        yield Hypothesis(
+            f"rollback-head-axis{suffix}",
+            f"{side}: rollback clears kv heads in all rows: from head {{value}} on",
+            (f"kv.{side}.*",),
+            partial(caches.heads_cleared, side=side),
+            values=(1, 2, 3, 4, 5, 6, 7, 0, "as many as rejected rows"),
+            fix="rollback slices the sequence axis, not the head axis",
+            seen=("NKIPy PR 63",),
+            cost=2,
+        )
         for id_, how in (
             ("cache-one-slot-late", "one slot late"),
             ("cache-one-slot-early", "one slot early"),
@@ -163,7 +191,6 @@ def _rollback():
             ("cache-no-first-row", "no first row"),
             ("cache-no-last-row", "no last row"),
             ("cache-no-v", "no v"),
-            ("cache-float8", "float8"),
             ("cache-one-head", "one head for all"),
         ):
             yield Hypothesis(
@@ -228,6 +255,15 @@ def _context():
         ("drafter.taps", "kv.drafter.*"),
         caches.no_prefill,
         values=("unstored", "skipped"),
+        fix="the drafter runs over the whole prompt and keeps its rows",
+        seen=("NKIPy PR 63",),
+    )
+    yield Hypothesis(
+        "input-no-prefill-cache",
+        "the drafter never runs over the prompt, its cache starts empty: (it hands over, positions start at) {value}",
+        ("drafter.taps", "kv.drafter.*"),
+        caches.prompt_unseen,
+        values=tuple(product(("nothing", "empty tensors"), ("0", "the prompt's end"))),
         fix="the drafter runs over the whole prompt and keeps its rows",
         seen=("NKIPy PR 63",),
     )

@@ -48,3 +48,91 @@ class Ratio:
             along += float((mine.astype(np.float64) * wide).sum())
             squares += float((wide * wide).sum())
         return along / squares if squares and np.isfinite(along) and along != squares else None
+
+
+def _error(mine: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Relative L2 of each row."""
+    mine, true = (x.reshape(len(x), -1).astype(np.float64) for x in (mine, true))
+    return np.linalg.norm(mine - true, axis=1) / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+
+
+APART = 5.0
+"""How many times as large the errors of what is wrong have to be as those of what is not: rounding is below 2 percent,
+other weights are above 10."""
+
+
+def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] | None:
+    """(layer, expert, other): the two experts whose rows of one layer's ffn_out, and theirs alone, are wrong."""
+    layers = {stage.split(".")[2] for _, stage in golden if stage.startswith("target.layers.") and stage.endswith(".experts")}
+    for layer in sorted(layers, key=int):
+        errors, chosen = [], []
+        for (round_, stage), ids in golden.items():
+            place = (round_, f"target.layers.{layer}.ffn_out")
+            if stage == f"target.layers.{layer}.experts" and place in device and device[place].shape == golden[place].shape:
+                errors.append(_error(device[place], golden[place]))
+                chosen.append(ids)
+        found = _two_experts(np.concatenate(errors), np.concatenate(chosen)) if errors else None
+        if found:
+            return (int(layer), *found)
+    return None
+
+
+def _two_experts(errors: np.ndarray, chosen: np.ndarray) -> tuple[int, int] | None:
+    has = np.stack([(chosen == expert).any(1) for expert in range(int(chosen.max()) + 1)])
+    log = np.log(np.maximum(errors, 1e-9))
+    least = np.log(APART)
+    for one in range(len(has)):
+        for other in range(one + 1, len(has)):
+            wrong = has[one] | has[other]
+            if has[one].any() and has[other].any() and not wrong.all():
+                gap = np.median(log[wrong]) - np.median(log[~wrong])
+                split = np.mean(log[wrong] > np.median(log[~wrong]) + least / 2) + np.mean(log[~wrong] < np.median(log[wrong]) - least / 2)
+                if gap > least and split > 1.9:
+                    return one, other
+    return None
+
+
+class LayerPair:
+    """The two layers whose errors at a stage, `{l}` for the layer, stand out from all others."""
+
+    def __init__(self, stage: str):
+        self.head, self.tail = stage.split("{l}")
+
+    def __call__(self, device: Tensors, golden: Tensors) -> tuple[int, int] | None:
+        stages = {stage for _, stage in golden if stage.startswith(self.head) and stage.endswith(self.tail)}
+        errors = {}
+        for stage in stages:
+            each = [_error(mine, true) for mine, true in _pairs(device, golden, stage)]
+            if each:
+                errors[int(stage[len(self.head) : len(stage) - len(self.tail)])] = float(np.median(np.concatenate(each)))
+        ranked = sorted(errors, key=errors.get, reverse=True)
+        if len(ranked) < 3 or errors[ranked[1]] <= APART * errors[ranked[2]]:
+            return None
+        return min(ranked[:2]), max(ranked[:2])
+
+
+def chunk_size(device: Tensors, golden: Tensors) -> int | None:
+    """What the numbers of the wrong rows of the prompt have in common: each is the last of a chunk."""
+    place = (0, "drafter.input_ids")
+    if place not in device or place not in golden or device[place].shape != golden[place].shape:
+        return None
+    size = int(np.gcd.reduce(np.flatnonzero(device[place] != golden[place]) + 1, initial=0))
+    return size if size > 1 else None
+
+
+MOST_IDS = 32
+
+
+def isolated_ids(device: Tensors, golden: Tensors) -> tuple[tuple[int, int], ...] | None:
+    """((position, id), …) of committed rows whose id is another, where these are few."""
+    found, rows = {}, 0
+    for (round_, stage), true in golden.items():
+        mine, positions = device.get((round_, stage)), golden.get((round_, "drafter.positions"))
+        if stage != "drafter.input_ids" or mine is None or mine.shape != true.shape or positions is None:
+            continue
+        masked = max(len(golden.get((round_, "drafter.draft_tokens"), ())) - 1, 0)
+        committed = slice(0, len(true) - masked)
+        rows += len(true) - masked
+        wrong = np.flatnonzero(mine[committed] != true[committed])
+        found |= {int(positions[row]): int(mine[row]) for row in wrong}
+    return tuple(sorted(found.items())) if 0 < len(found) <= min(MOST_IDS, rows / 4) else None

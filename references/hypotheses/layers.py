@@ -32,7 +32,7 @@ SHORT = {"input_layernorm": "input", "post_attention_layernorm": "mlp", "hidden_
 def _norms():
     for (side, part), stages in NORM_STAGES.items():
         layered = ALL if part.endswith("layernorm") else {}
-        for how in ("missing", "unweighted", "plus one", "centred", "twice", "cast first"):
+        for how in ("missing", "unweighted", "plus one", "centred", "twice", "sum of squares", "cast first"):
             if how == "cast first" and side == "drafter":
                 continue  # a Llama casts first
             suffix = "" if side == "target" else "-drafter"
@@ -62,6 +62,7 @@ def _residuals():
         suffix = "" if side == "target" else "-drafter"
         second = f"{side}.layers.*." + ("router_logits" if side == "target" else "ffn_out")
         for where, how in (
+            ("attention", "missing"),
             ("attention", "dropped"),
             ("attention", "normed"),
             ("attention", "twice"),
@@ -282,23 +283,6 @@ def _experts():
         experts.bias_layout,
         fix="weights and bias of gate_up are de-interleaved together",
         **ALL,
-    )
-    yield Hypothesis(
-        "load-mxfp4-nibbles",
-        "MXFP4: the high nibble is taken first",
-        FFN,
-        experts.nibbles,
-        fix="low nibble first",
-        seen=("code paths of gpt-oss loaders",),
-        **ALL,
-    )
-    yield Hypothesis(
-        "load-mxfp4-scale",
-        "MXFP4: block scales are {value:g} times what they should be",
-        FFN,
-        experts.block_scale,
-        values=(2.0, 0.5),
-        fix="value * 2 ** (scale - 127)",
     )
     for how in ("gate and up swapped", "gate and up interleaved", "gelu", "swiglu of gpt-oss", "no up"):
         yield Hypothesis(

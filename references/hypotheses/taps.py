@@ -6,7 +6,7 @@ from functools import partial
 from itertools import product
 
 from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from references.hypotheses.inference import Offset, Ratio, placeholder
+from references.hypotheses.inference import Offset, Ratio, chunk_size, isolated_ids, placeholder
 
 taps, inputs, fusing = Mutations("taps"), Mutations("inputs"), Mutations("fusing")
 
@@ -113,6 +113,24 @@ TAP_HYPOTHESES = (
         cost=2,
     ),
     Hypothesis(
+        "tap-buffer-stale",
+        "a round's rows carry {value} of what the target ran in the pass before",
+        TAPS,
+        taps.buffered,
+        values=("the first rows", "the last rows", "the same rows"),
+        fix="the buffer that hands taps from verify to the next draft",
+        cost=2,
+    ),
+    Hypothesis(
+        "tap-verify-rows",
+        "after verify the committed rows carry its hiddens {value} (a number: so many rows later)",
+        TAPS,
+        taps.verify_rows,
+        values=("the last ones", 1, -1),
+        fix="the slice of verify's K+1 hiddens: the first of them, as many as were emitted",
+        cost=2,
+    ),
+    Hypothesis(
         "tap-precision",
         "taps pass through {value}",
         TAPS,
@@ -160,6 +178,27 @@ FUSION_HYPOTHESES = (
         cost=2,
     ),
     Hypothesis(
+        "fuse-border",
+        "committed and masked rows part one row off: {value}",
+        FUSED,
+        fusing.edge_row,
+        values=(
+            "the first masked one takes the taps behind the last committed one's",
+            "the first masked one takes the last committed one's taps",
+            "the last committed one takes mask_hidden",
+        ),
+        fix="the row from which mask_hidden stands in for taps: C",
+        cost=2,
+    ),
+    Hypothesis(
+        "fuse-tap-missing",
+        "tap {value} does not reach fc's sum",
+        FUSED,
+        fusing.chunk_missing,
+        values=(0, 1, 2),
+        fix="the number of taps that are concatenated, or of the shards that are summed",
+    ),
+    Hypothesis(
         "fuse-chunk-order",
         "fc's input chunks are in the order {value}",
         FUSED,
@@ -187,7 +226,7 @@ FUSION_HYPOTHESES = (
         "a norm before fc that this drafter does not have, over {value}",
         FUSED,
         fusing.normed_before,
-        values=("each", "all"),
+        values=("each", "all", "each, committed rows", "all, committed rows"),
         fix="norm_before_fc and fc_norm of the drafter's config",
         seen=("SGLang #32334", "tokenspeed #751"),
     ),
@@ -235,6 +274,7 @@ INPUT_HYPOTHESES = (
         IDS,
         partial(inputs.chunked, fill="predicted"),
         values=(16, 32, 64, 128, 256, 512, 1024, 2048),
+        infer=chunk_size,
         fix="the next token at a chunk's end is the prompt's own",
         seen=("SGLang #26329",),
     ),
@@ -244,8 +284,19 @@ INPUT_HYPOTHESES = (
         IDS,
         partial(inputs.chunked, fill="last"),
         values=(16, 32, 64, 128, 256, 512, 1024, 2048),
+        infer=chunk_size,
         fix="the next token at a chunk's end is the prompt's own",
         seen=("vLLM chunked prefill",),
+    ),
+    Hypothesis(
+        "input-other-ids",
+        "committed rows hold other ids, (position, id): {value}",
+        IDS,
+        inputs.isolated,
+        values=(),
+        infer=isolated_ids,
+        fix="where these ids come from: a chunk's end, a predicted token, a special token of the template",
+        cost=3,
     ),
     Hypothesis(
         "input-wrong-placeholder",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
-from references.mutations import wrapped
+from references.mutations import replaced, wrapped
 
 
 def matched(loop: Any, value: None, how: str) -> AbstractContextManager:
@@ -57,3 +57,35 @@ def uncut(loop: Any, value: None, by: str) -> AbstractContextManager:
         "eos dropped": lambda inner, ids: [token for token in inner(ids) if token not in loop.eos] or inner(ids),
     }[by]
     return wrapped(loop, "_within_budget" if by.startswith("budget") else "_until_eos", around)
+
+
+@contextmanager
+def shown(loop: Any, value: None, count: str):
+    """The accepted count is handed over counted another way; what is emitted stays."""
+    whole = [0]
+
+    def emission(inner, drafts, tokens, matched):
+        ids = inner(drafts, tokens, matched)
+        whole[:] = [len(ids)]
+        return ids
+
+    def accept(inner, drafts, tokens):
+        def tap(stage, value):
+            if stage != "accept.length":
+                return before(stage, value)
+            other = {
+                "without the bonus": int(value[0]) - 1,
+                "uncut": whole[0],
+                "uncut, without the bonus": whole[0] - 1,
+                "K + 1 whatever came": len(tokens),
+            }[count]
+            given = torch.full_like(value, other)
+            back = before(stage, given)
+            return value if torch.equal(back, given) else back
+
+        before = loop.tap
+        with replaced(loop, "tap", tap):
+            return inner(drafts, tokens)
+
+    with wrapped(loop, "_emission", emission), wrapped(loop, "_accept", accept):
+        yield

@@ -133,10 +133,7 @@ def regrouped(loop: Any, value: Any, side: str, how: str) -> AbstractContextMana
     """Query heads paired with other kv heads, or the heads' outputs in another order before o_proj."""
 
     def around(attend, q, k, v, mask):
-        N, G = q.shape[1], k.shape[1]
-        tiled = torch.arange(N).view(N // G, G).T.flatten()
-        if how == "tiled":
-            return attend(q[:, tiled], k, v, mask)[:, :, tiled.argsort()]
+        tiled = _tiled(q.shape[1], k.shape[1])
         if how == "next":
             return attend(q, k.roll(-1, 1), v.roll(-1, 1), mask)
         out = attend(q, k, v, mask)
@@ -144,6 +141,31 @@ def regrouped(loop: Any, value: Any, side: str, how: str) -> AbstractContextMana
         return out[:, :, tiled] if how == "output tiled" else orders[how]()
 
     return attending(loop, layers_of(loop, side, value), side, around)
+
+
+def _tiled(N: int, G: int) -> torch.Tensor:
+    """The heads in the order in which n mod G counts up: place p of N has head (p mod N/G) * G + p div N/G."""
+    return torch.arange(N).view(N // G, G).T.flatten()
+
+
+def tiled(loop: Any, value: Any, side: str, stays: str) -> AbstractContextManager:
+    """Query head n reads kv head n mod G.
+
+    `stays` names what goes by the place in that order instead of following the head: nothing, sinks, output or both.
+    """
+    layers = layers_of(loop, side, value)
+
+    def around(attend, q, k, v, mask):
+        order = _tiled(q.shape[1], k.shape[1])
+        out = attend(q[:, order], k, v, mask)
+        return out if stays in ("output", "both") else out[:, :, order.argsort()]
+
+    contexts = [attending(loop, layers, side, around)]
+    if side == "target" and stays in ("nothing", "output"):
+        config = loop.target.config
+        order = _tiled(config.num_attention_heads, config.num_key_value_heads)
+        contexts += [changed(layer.self_attn.sinks, lambda logits: logits[order]) for _, layer in layers]
+    return together(contexts)
 
 
 def zero_sink(loop: Any, value: Any, side: str = "drafter") -> AbstractContextManager:
@@ -176,7 +198,10 @@ def saturating_sum(loop: Any, value: Any, side: str) -> AbstractContextManager:
 def sinks(loop: Any, value: Any, how: str) -> AbstractContextManager:
     """Other sink logits."""
     scale = loop.target.config.head_dim**-0.5
+    group = loop.target.config.num_attention_heads // loop.target.config.num_key_value_heads
     change = {
+        "grouped, read as interleaved": lambda logits: logits.view(-1, group).T.flatten(),
+        "interleaved, read as grouped": lambda logits: logits.view(group, -1).T.flatten(),
         "missing": lambda logits: torch.full_like(logits, float("-inf")),
         "zero": torch.zeros_like,
         "doubled": lambda logits: 2 * logits,
@@ -185,6 +210,18 @@ def sinks(loop: Any, value: Any, how: str) -> AbstractContextManager:
         "reversed": lambda logits: logits.flip(0),
     }[how]
     return together(changed(layer.self_attn.sinks, change) for _, layer in layers_of(loop, "target", value))
+
+
+def sinks_rolled(loop: Any, many: int) -> AbstractContextManager:
+    """Head n with the sink of head n - `many`."""
+    return together(changed(layer.self_attn.sinks, lambda logits: logits.roll(many)) for _, layer in layers_of(loop, "target"))
+
+
+def sinks_elsewhere(loop: Any, delta: int) -> AbstractContextManager:
+    """Each layer with the sinks of the one `delta` later, round the end."""
+    held = [layer.self_attn.sinks for _, layer in layers_of(loop, "target")]
+    theirs = [sink.data for sink in held]
+    return together(reweighted(sink, theirs[(place + delta) % len(held)]) for place, sink in enumerate(held))
 
 
 def biased(loop: Any, value: Any, part: str, times: float) -> AbstractContextManager:

@@ -75,9 +75,13 @@ def contents(loop: Any, value: Any, side: str, how: str) -> AbstractContextManag
         "no first row": lambda k, v: (zero_first(k), zero_first(v)),
         "no last row": lambda k, v: (zero_last(k), zero_last(v)),
         "no v": lambda k, v: (k, torch.zeros_like(v)),
-        "float8": lambda k, v: tuple(x.to(torch.float8_e4m3fn).to(x.dtype) for x in (k, v)),
         "one head for all": lambda k, v: tuple(x[:, :1].expand_as(x) for x in (k, v)),
     }[how]
+    return changed_rows(loop, value, side, change)
+
+
+def changed_rows(loop: Any, value: Any, side: str, change: Any) -> AbstractContextManager:
+    """`change(k, v)` of what these layers' caches hold [S, G, D] after each commit."""
     count = loop.target.config.num_hidden_layers if side == "target" else loop.drafter.config.num_layers
     wanted = {f"kv.{side}.{layer}" for layer in chosen(range(count), value)}
 
@@ -85,6 +89,38 @@ def contents(loop: Any, value: Any, side: str, how: str) -> AbstractContextManag
         return inner(name, *change(k, v)) if name in wanted and len(k) else inner(name, k, v)
 
     return wrapped(loop, "_pair", pair)
+
+
+def heads_cleared(loop: Any, value: int | str, side: str) -> AbstractContextManager:
+    """A rollback that slices the head axis: kv heads from `value` on are zero in all rows after a verify round.
+
+    "as many as rejected rows" counts them from the last head.
+    """
+    heads = loop.target.config.num_key_value_heads if side == "target" else loop.drafter.config.num_kv_heads
+    if not isinstance(value, str) and not 0 <= value < heads:
+        raise NotApplicable(f"head {value} of {heads}")
+    rejected: list[int] = []
+
+    def commit(inner, length):
+        rejected[:] = [loop.k + 1 - length if side == "target" else loop.k - 1]
+        return inner(length)
+
+    def clear(x):
+        kept = value if not isinstance(value, str) else max(heads - rejected[0], 0)
+        return x * (torch.arange(heads) < kept)[:, None]
+
+    change = lambda k, v: (clear(k), clear(v)) if rejected else (k, v)  # noqa: E731
+    return together([_fresh(loop, rejected), wrapped(loop, "_commit", commit), changed_rows(loop, "all", side, change)])
+
+
+def _fresh(loop: Any, seen: list) -> AbstractContextManager:
+    """Forget what was seen when a new sequence begins."""
+
+    def prefill(inner, prompt):
+        seen.clear()
+        return inner(prompt)
+
+    return wrapped(loop, "_prefill", prefill)
 
 
 def ring(loop: Any, value: Any) -> AbstractContextManager:
@@ -209,6 +245,40 @@ def no_prefill(loop: Any, how: str) -> AbstractContextManager:
         loop.cache.rows = {layer: tuple(torch.zeros_like(x) for x in rows) for layer, rows in cache.items()}
 
     return wrapped(loop, "_prefill_drafter", prefill)
+
+
+@contextmanager
+def prompt_unseen(loop: Any, how: str):
+    """The drafter starts behind the prompt with an empty cache, and hands nothing over for it, or empty tensors.
+
+    `how` is (what it hands over, whether positions start at the prompt's end or at 0).
+    """
+    handed, positions = how
+    before = [0]
+
+    def prefill(inner, prompt):
+        config = loop.drafter.config
+        empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
+        loop.cache.rows = {layer: (empty, empty) for layer in range(config.num_layers)}
+        before[:] = [len(prompt) - 1 if positions == "the prompt's end" else 0]
+        if handed == "empty tensors":
+            _hand_over_nothing(loop)
+
+    places = lambda inner, committed, masked: inner(committed, masked) + before[0]  # noqa: E731
+    with wrapped(loop, "_prefill_drafter", prefill), wrapped(loop, "_positions", places):
+        yield
+
+
+def _hand_over_nothing(loop: Any) -> None:
+    """The drafter's stages of a prefill without rows."""
+    config = loop.drafter.config
+    weight = loop.drafter.fc.weight
+    taps, rows, ids = weight.new_zeros(0, weight.shape[1]), weight.new_zeros(0, len(weight)), torch.zeros(0).long()
+    known = {"taps": taps, "input_ids": ids, "positions": ids, "slots": ids, "fc_out": rows}
+    for layer in range(config.num_layers):
+        known |= {f"layers.{layer}.{part}": rows for part in ("attn_out", "ffn_out", "out")}
+    for stage, value in known.items():
+        loop.tap(f"drafter.{stage}", value)
 
 
 def blind(loop: Any, value: None, what: str) -> AbstractContextManager:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from references.checkpoint import read_config
 from references.mutations import NotApplicable, changed, drafter_layers, replaced, reweighted, target_layers, together
 from references.mutations import wrapped
 
@@ -177,25 +175,22 @@ def stored(loop: Any, value: Any, part: str, how: str) -> AbstractContextManager
     return together(changed(getattr(mlp.experts, part), change) for mlp in _mlps(loop, value))
 
 
-def _quantised(loop: Any) -> None:
-    config = read_config(Path(loop.target.model.name_or_path), "GptOssForCausalLM")
-    if "quantization_config" not in config:
-        raise NotApplicable("the experts are not quantised")
+def _expert_weights(loop: Any, value: Any, parts: tuple[str, ...]) -> list[torch.Tensor]:
+    return [getattr(mlp.experts, part) for mlp in _mlps(loop, value) for part in parts]
 
 
-def nibbles(loop: Any, value: Any) -> AbstractContextManager:
-    """The high nibble first: each pair of inputs swapped."""
-    _quantised(loop)
-    change = lambda w: w.unflatten(1, (-1, 2)).flip(2).flatten(1, 2)  # noqa: E731
-    weights = [getattr(mlp.experts, part) for mlp in _mlps(loop, value) for part in ("gate_up_proj", "down_proj")]
-    return together(changed(weight, change) for weight in weights)
+def nibbles(loop: Any, value: Any, parts: tuple[str, ...], axis: int = 1) -> AbstractContextManager:
+    """The high nibble first: each pair of neighbours swapped, inputs (`axis` 1) or outputs (2).
+
+    Bytes hold two inputs in MXFP4; the same swap comes about where a loader packs an unquantised checkpoint itself.
+    """
+    change = lambda w: w.unflatten(axis, (-1, 2)).flip(axis + 1).flatten(axis, axis + 1)  # noqa: E731
+    return together(changed(weight, change) for weight in _expert_weights(loop, value, parts))
 
 
-def block_scale(loop: Any, factor: float) -> AbstractContextManager:
-    """Block scales off by a power of two."""
-    _quantised(loop)
-    weights = [getattr(mlp.experts, part) for mlp in _mlps(loop) for part in ("gate_up_proj", "down_proj")]
-    return together(changed(weight, lambda w: w * factor) for weight in weights)
+def block_scale(loop: Any, factor: float, parts: tuple[str, ...]) -> AbstractContextManager:
+    """Block scales off by a power of two, or weights packed with them."""
+    return together(changed(weight, lambda w: w * factor) for weight in _expert_weights(loop, "all", parts))
 
 
 def drafter_mlp(loop: Any, value: Any, how: str) -> AbstractContextManager:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -44,6 +44,34 @@ def masked_past_fc(loop: Any, value: str) -> AbstractContextManager:
     return wrapped(loop, "_fused", fused)
 
 
+def edge_row(loop: Any, value: str) -> AbstractContextManager:
+    """The border between committed and masked rows is one row off: which row carries what through fc."""
+
+    def fused(inner, taps, masked):
+        rows, border = inner(taps, masked), len(taps)
+        if not masked:
+            return rows
+        rows, hidden = rows.clone(), loop.drafter.mask_hidden[0]
+        if value == "the last committed one takes mask_hidden":
+            rows[border - 1] = loop.drafter.fuse(hidden)[0]
+        elif value == "the first masked one takes the last committed one's taps":
+            rows[border] = rows[border - 1]
+        else:
+            every = loop.target.taps(loop.tap_inputs)
+            if border < len(every) and len(loop.emitted) > 1:
+                rows[border] = loop.drafter.fuse(every[border : border + 1])[0]
+        return rows
+
+    return wrapped(loop, "_fused", fused)
+
+
+def chunk_missing(loop: Any, place: int) -> AbstractContextManager:
+    """This tap does not reach fc's sum."""
+    chunk = loop.target.config.hidden_size
+    keep = torch.arange(loop.drafter.fc.in_features) // chunk != place
+    return changed(loop.drafter.fc.weight, lambda w: w * keep)
+
+
 def columns(loop: Any, order: tuple[int, ...]) -> AbstractContextManager:
     """fc's input chunks in another order."""
     chunk = loop.target.config.hidden_size
@@ -65,15 +93,24 @@ def one_chunk_only(loop: Any, place: int) -> AbstractContextManager:
     return changed(loop.drafter.fc.weight, lambda w: w * keep)
 
 
-def normed_before(loop: Any, over: str) -> AbstractContextManager:
-    """An RMS norm without weight before fc, over all taps together or each alone."""
+@contextmanager
+def normed_before(loop: Any, over: str):
+    """An RMS norm without weight before fc, over all taps together or each alone; of all rows, or not of the masked ones."""
     eps, chunk = loop.drafter.config.eps, loop.target.config.hidden_size
+    masked = [0]
+
+    def fused(inner, taps, many):
+        masked[:] = [many if over.endswith(", committed rows") else 0]
+        return inner(taps, many)
 
     def fuse(inner, taps):
-        rows = taps.unflatten(-1, (-1, chunk if over == "each" else taps.shape[-1]))
-        return inner((rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).flatten(-2))
+        rows = taps.unflatten(-1, (-1, chunk if over.startswith("each") else taps.shape[-1]))
+        normed = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).flatten(-2)
+        kept = len(taps) - masked[0]
+        return inner(torch.cat((normed[:kept], taps[kept:])))
 
-    return wrapped(loop.drafter, "fuse", fuse)
+    with wrapped(loop, "_fused", fused), wrapped(loop.drafter, "fuse", fuse):
+        yield
 
 
 def normed_behind(loop: Any, value: None) -> AbstractContextManager:

@@ -48,6 +48,22 @@ def head(loop: Any, value: float | str, side: str) -> AbstractContextManager:
     return changed(_head(loop, side).weight, change)
 
 
+def capped(loop: Any, limit: float, side: str) -> AbstractContextManager:
+    """Logits soft-capped as Gemma's are: limit * tanh(logits / limit)."""
+    return wrapped(_head(loop, side), "forward", lambda inner, x: limit * torch.tanh(inner(x) / limit))
+
+
+def formed(loop: Any, form: str, side: str) -> AbstractContextManager:
+    """Logits handed over in another form."""
+    change = {
+        "their log softmax": lambda x: x.log_softmax(-1),
+        "their softmax": lambda x: x.softmax(-1),
+        "less the largest": lambda x: x - x.max(-1, keepdim=True).values,
+        "less their mean": lambda x: x - x.mean(-1, keepdim=True),
+    }[form]
+    return wrapped(_head(loop, side), "forward", lambda inner, x: change(inner(x)))
+
+
 def vocabulary(loop: Any, value: None, how: str) -> AbstractContextManager:
     """Draft ids taken to the target's vocabulary another way."""
     d2t, most = loop.drafter.d2t, loop.drafter.config.vocab_size - 1

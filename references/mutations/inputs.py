@@ -68,6 +68,19 @@ def chunked(loop: Any, size: int, fill: str):
         yield
 
 
+def isolated(loop: Any, others: tuple[tuple[int, int], ...]) -> AbstractContextManager:
+    """Committed rows at some positions hold other ids: ((position, id), …)."""
+    known = dict(others)
+    if not all(0 <= token < loop.drafter.config.vocab_size for token in known.values()):
+        raise NotApplicable("an id outside the vocabulary")
+
+    def ids(inner, committed, masked):
+        places = enumerate(committed.tolist(), loop.draft_length)
+        return inner(torch.tensor([known.get(place, token) for place, token in places], dtype=torch.long), masked)
+
+    return wrapped(loop, "_ids", ids)
+
+
 def placeholder(loop: Any, token: int | str) -> AbstractContextManager:
     """Masked rows hold another id: a number, or the name of a special token."""
     config, target = loop.drafter.config, loop.target.config

@@ -20,6 +20,12 @@ def _norms(loop: Any, side: str, part: str, value: Any) -> list[torch.nn.Module]
     return [getattr(layer, part) for _, layer in layers_of(loop, side, value)]
 
 
+def parts_of(side: str) -> tuple[str, ...]:
+    """The norms' names, the final one last."""
+    fusion = ("hidden_norm",) if side == "drafter" else ()
+    return ("input_layernorm", *fusion, "post_attention_layernorm", "norm")
+
+
 def norm(loop: Any, value: Any, side: str, part: str, how: str) -> AbstractContextManager:
     """A norm left out, or with other weights or another order."""
     norms = _norms(loop, side, part, value)
@@ -30,6 +36,7 @@ def norm(loop: Any, value: Any, side: str, part: str, how: str) -> AbstractConte
         "missing": lambda inner, x: x,
         "centred": lambda inner, x: inner(x - x.mean(-1, keepdim=True)),
         "twice": lambda inner, x: inner(inner(x)),
+        "sum of squares": lambda inner, x: inner(x) * x.shape[-1] ** -0.5,
     }
     if how == "cast first":
         return together(wrapped(one, "forward", _cast_first(one)) for one in norms)
@@ -38,7 +45,7 @@ def norm(loop: Any, value: Any, side: str, part: str, how: str) -> AbstractConte
 
 def _cast_first(module: torch.nn.Module) -> Callable:
     """Rounded to bfloat16 before the weight multiplies."""
-    return lambda inner, x: (inner(x) / module.weight).bfloat16().float() * module.weight
+    return lambda inner, x: ((inner(x) / module.weight).bfloat16().float() * module.weight).to(x.dtype)
 
 
 def epsilon(loop: Any, value: float, side: str) -> AbstractContextManager:
@@ -94,7 +101,7 @@ def fusion_half(loop: Any, value: str) -> AbstractContextManager:
 def residual(loop: Any, value: Any, side: str, where: str, how: str) -> AbstractContextManager:
     """A residual sum gone wrong in these layers.
 
-    `where`: attention or mlp. `how`: dropped (the branch alone), normed (the branch's normed input plus the
+    `where`: attention or mlp. `how`: missing (the branch is lost), dropped (the branch alone), normed (the branch's normed input plus the
     branch), twice, or, behind the mlp, input (the layer's input, without the attention).
     """
     one = _target_layer if side == "target" else _drafter_layer
@@ -102,7 +109,7 @@ def residual(loop: Any, value: Any, side: str, where: str, how: str) -> Abstract
 
 
 def _sum(how: str, x, normed, branch, before):
-    return {"dropped": branch, "normed": normed + branch, "twice": 2 * x + branch, "input": before + branch}[how]
+    return {"missing": x, "dropped": branch, "normed": normed + branch, "twice": 2 * x + branch, "input": before + branch}[how]
 
 
 def _target_layer(layer: torch.nn.Module, where: str, how: str) -> AbstractContextManager:
@@ -125,6 +132,8 @@ def _drafter_layer(layer: torch.nn.Module, where: str, how: str):
         seen["before"] = x
         if where != "attention":
             return inner(x, attn_out)
+        if how == "missing":
+            return x
         normed = layer.input_layernorm(x) if not hasattr(layer, "hidden_norm") else layer.hidden_norm(x)
         return _sum(how, x, normed, attn_out, x)
 

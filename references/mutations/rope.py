@@ -59,6 +59,43 @@ def kind(loop: Any, value: str, side: str) -> AbstractContextManager:
     return _scheduled(loop, side, rope | {"rope_type": value})
 
 
+def unread(loop: Any, theta: float, side: str) -> AbstractContextManager:
+    """The rope key is not read at all: no scaling, and a theta out of the code."""
+    return _scheduled(loop, side, {"rope_type": "default", "rope_theta": theta})
+
+
+def factor_alone(loop: Any, factor: float, side: str) -> AbstractContextManager:
+    """YaRN's factor is another one in the frequencies; cos and sin keep the scale of the true one."""
+    rope, (held, name) = _parameters(loop, side), _tables(loop, side)
+    if rope.get("rope_type") != "yarn" or rope["factor"] == factor:
+        raise NotApplicable(f"rope_type {rope.get('rope_type')}, factor {rope.get('factor')}")
+    return _scheduled(loop, side, rope | {"factor": factor, "attention_factor": getattr(held, name)})
+
+
+def rounded(loop: Any, what: str, side: str, dtype: str) -> AbstractContextManager:
+    """The frequencies, the angles (position x frequency), or both and the positions, rounded on their way to cos and sin."""
+    held, name = _tables(loop, side)
+    buffer = held.inv_freq if side == "target" else held.frequencies
+    through = lambda x: x.to(getattr(torch, dtype))  # noqa: E731
+    if what == "frequencies":
+        return changed(buffer, lambda now: through(now).to(now.dtype))
+
+    def angles(positions: torch.Tensor) -> torch.Tensor:
+        exact = what == "angles"
+        places, frequencies = (x.float() if exact else through(x).float() for x in (positions, buffer))
+        return through(places[..., None] * frequencies).float()
+
+    if side == "drafter":
+        around = lambda inner, positions: _table(angles(positions)[:, :, None], getattr(held, name), torch.float32)  # noqa: E731
+        return wrapped(loop.drafter, "tables", around)
+    around = lambda inner, x, position_ids: _table(angles(position_ids), getattr(held, name), x.dtype)  # noqa: E731
+    return wrapped(held, "forward", around)
+
+
+def _table(angle: torch.Tensor, scale: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    return (angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)
+
+
 def concentrated(loop: Any, value: float | str, side: str) -> AbstractContextManager:
     """cos and sin with another scale: without YaRN's, with it twice, with it where there is none, times a factor."""
     held, name = _tables(loop, side)

@@ -113,6 +113,51 @@ def stale(loop: Any, value: None) -> AbstractContextManager:
     return wrapped(loop, "_taps", taps)
 
 
+def verify_rows(loop: Any, value: int | str) -> AbstractContextManager:
+    """The committed rows of a verify round carry others of its K+1 hiddens: so many rows later, or its last ones."""
+
+    def taps(inner, first, end):
+        if len(loop.emitted) == 1:
+            return inner(first, end)
+        rows = loop.target.taps(loop.tap_inputs)
+        delta = len(rows) - end if value == "the last ones" else value
+        return rows[torch.arange(first, end).add(delta).clamp(0, len(rows) - 1)]
+
+    return wrapped(loop, "_taps", taps)
+
+
+@contextmanager
+def buffered(loop: Any, which: str):
+    """A verify round's rows carry the first or the last rows of all that the target ran in the pass before.
+
+    "the same rows" are those at the same places of the verify pass before, and fresh ones behind the prefill.
+    """
+    passes: list[torch.Tensor] = []
+
+    def forward(inner, ids):
+        logits = inner(ids)
+        passes.append(loop.target.taps(loop.tap_inputs).clone())
+        del passes[:-2]
+        return logits
+
+    def taps(inner, first, end):
+        fresh = inner(first, end)
+        if len(loop.emitted) == 1 or len(passes) < 2:
+            return fresh
+        before = passes[0]
+        if which == "the same rows" and len(before) != len(passes[1]):
+            return fresh
+        start = max(len(before) - (end - first), 0) if which == "the last rows" else 0
+        return before[start + torch.arange(end - first).clamp(max=len(before) - 1)]
+
+    def prefill(inner, prompt):
+        passes.clear()
+        return inner(prompt)
+
+    with wrapped(loop.target, "forward", forward), wrapped(loop, "_taps", taps), wrapped(loop, "_prefill", prefill):
+        yield
+
+
 def rounded(loop: Any, dtype: str) -> AbstractContextManager:
     """Taps through another dtype on their way."""
     return wrapped(loop, "_taps", lambda inner, *rows: inner(*rows).to(getattr(torch, dtype)).float())
