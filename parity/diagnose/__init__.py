@@ -83,6 +83,8 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
         red = [residual for residual in left.values() if _open(residual, start, known)]
         if not red or len(causes) >= CAUSES:
             return Diagnosis(_mode(trials), trials.prompt, first, tuple(causes), trials=trials.count)
+        if red[0].error == inf:  # tensors of another shape cannot be forced: what comes behind tells of other states
+            rounds = min(rounds, red[0].place.round)
         peel = Peel(trials, known, rounds, left, red[0])
         found, made = Search(trials, hypotheses, known, red[0]).best(peel.confirm)
         found = found or peel.nearest(made)
