@@ -11,6 +11,7 @@ from parity.compare.flow import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
 from parity.compare.rows import order
 from parity.compare.structure import Finding
+from parity.diagnose.imagined import Imagined
 from parity.golden.store import Dump
 from parity.policy import Policy
 
@@ -62,16 +63,41 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
         round_ = found[1].place.round if found[1].red and found[1].place else late
         return round_, rank.get((round_ > 0, found[0]), 0)
 
-    return dict(sorted(_each(report), key=when))
+    return dict(sorted(_each(report, Absent(golden, run)), key=when))
 
 
-def _each(report: Report):
+class Absent:
+    """Tensors that a counterfactual lacks or leaves empty where the device does too: agreement, not missing evidence.
+
+    A golden itself has every tensor: nothing is ever absent from it.
+    """
+
+    def __init__(self, golden: Dump, run: Dump):
+        self.imagined = isinstance(golden, Imagined)
+        self.sides = ((golden, "float32"), (run, run.manifest.case.precision))
+        self.due = golden.golden.rows if self.imagined else {}
+
+    def at(self, round_: int, stage: str) -> bool:
+        """Neither side has a row of this tensor."""
+        rows = [dump.rows.get((variant, 0, round_, stage)) for dump, variant in self.sides]
+        return self.imagined and all(row is None or 0 in row.full_shape for row in rows)
+
+    def throughout(self, stage: str) -> bool:
+        """Neither side has a row of this stage in any round in which the golden has it."""
+        rounds = {round_ for variant, _, round_, name in self.due if (variant, name) == ("float32", stage)}
+        return bool(rounds) and all(self.at(round_, stage) for round_ in rounds)
+
+
+def _each(report: Report, absent: Absent):
     structural: dict[str, Finding] = {}
     for finding in report.findings:
-        if finding.kind != "generation":
+        if finding.kind != "generation" and not (finding.kind == "missing" and absent.at(finding.round, finding.stage)):
             structural.setdefault(finding.stage, finding)
     for result in report.stages:
-        yield result.stage, _residual(result, structural.get(result.stage))
+        if result.stage not in structural and absent.throughout(result.stage):
+            yield result.stage, Residual(result.stage, False, 0.0, None, 0.0, None, settled=True)
+        else:
+            yield result.stage, _residual(result, structural.get(result.stage))
 
 
 def _residual(result: StageResult, finding: Finding | None) -> Residual:

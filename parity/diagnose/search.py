@@ -99,7 +99,8 @@ class Search:
     def _fit(self, hypothesis: Any, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
         """The best value of one parameter, `beside` what else is assumed."""
         fit, made = hypothesis.fit, {}
-        to, back = (log, exp) if fit.log else (float, round if fit.whole else float)
+        to, free = (log, exp) if fit.log else (float, float)
+        back = (lambda x: round(free(x))) if fit.whole else free
 
         def error(x: float) -> float:
             value = back(x)
