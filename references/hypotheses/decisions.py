@@ -95,11 +95,11 @@ def _acceptance():
     for id_, how, seen in (
         ("accept-past-mismatch", "past the mismatch", ("vLLM #2658",)),
         ("accept-last-match", "up to the last match", ("vLLM #2658",)),
+        ("accept-none", "none", ()),
+        ("accept-all", "all", ()),
         ("accept-one-fewer", "one fewer", ()),
         ("accept-one-more", "one more", ()),
         ("accept-next-row", "against the next row", ()),
-        ("accept-none", "none", ()),
-        ("accept-all", "all", ()),
     ):
         says = f"matched drafts are counted: {how}"
         fix = "accepted drafts are those before the first mismatch, each against the row of the token before it"
@@ -108,8 +108,8 @@ def _acceptance():
         ("accept-rejected-emitted", "the rejected draft", ()),
         ("accept-one-late", "the rejected draft as well", ("openvino.genai #4190",)),
         ("accept-token-late", "one token late", ("openvino.genai #4190",)),
-        ("accept-bonus-missing-full", "no bonus behind K drafts", ()),
         ("accept-bonus-missing", "no bonus", ("vLLM #17908",)),
+        ("accept-bonus-missing-full", "no bonus behind K drafts", ()),
         ("accept-bonus-last-row", "the bonus of the last row", ()),
         ("accept-bonus-twice", "the last token twice", ()),
     ):
