@@ -32,6 +32,7 @@ STATISTICS: dict[str, str] = {
     "top1_missed": "share",
     "top5_missed": "share",
     "top50_missed": "share",
+    "unlike": "share",
     "ulp_max": "ULP",
     "ulp_beyond": "share",
 }

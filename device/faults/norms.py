@@ -17,7 +17,7 @@ SITES = ("target.layers.*.attn_in", "target.layers.*.router_logits", "target.lay
 fault = Family("norms", sites=SITES)
 
 
-@fault("norm-cast-first", "cast before the weight multiplies (Llama's order)", IN, gate="", seen="gpt-oss against Llama")
+@fault("norm-cast-first", "cast before the weight multiplies (Llama's order)", IN, chained="", seen="gpt-oss against Llama")
 def _(pipeline: Pipeline) -> None:
     _norms(pipeline, lambda clean: llama_norm)
 

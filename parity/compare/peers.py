@@ -1,4 +1,4 @@
-"""Other tools' statistics, as they define them: no floor, no rows. Each is "at most" its bound."""
+"""Statistics over a stage as a whole: other tools', as they define them, and likeness to the floor's own bits."""
 
 from __future__ import annotations
 
@@ -77,6 +77,12 @@ def _shift(golden: np.ndarray, device: np.ndarray) -> np.ndarray:
     return means[1] - slope * means[0]
 
 
+def unlike(seen: Evidence) -> float:
+    """Share of elements that are not, bit for bit, what the floor's own rounding gave."""
+    device, floor = (side.astype(np.float32).view(np.uint32) for side in (seen.rows.device, seen.rows.floor))
+    return float((device != floor).mean())
+
+
 def top_missed(k: int) -> Callable[[Evidence], float]:
     """Mean share of the golden's top k that the device lacks."""
     return lambda seen: 1.0 - float(topk_overlap(seen.rows.golden, seen.rows.device, (k,))[k].mean())
@@ -99,6 +105,7 @@ STATISTICS: dict[str, Callable[[Evidence], float]] = {
     "top1_missed": top_missed(1),
     "top5_missed": top_missed(5),
     "top50_missed": top_missed(50),
+    "unlike": unlike,
     "ulp_max": lambda seen: float(seen.device.ulp_max),
     "ulp_beyond": lambda seen: 1.0 - seen.device.ulp_share(seen.row.ulp),
 }

@@ -112,7 +112,8 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
 
 def _open(residual: Residual, start: dict[str, Residual], known: Sequence[Assumption]) -> bool:
     """Whether a stage still asks for a cause: red, and not what the known ones bring about."""
-    if not residual.red or (known and residual.settled):
+    before = start.get(residual.stage, residual)
+    if not residual.red or (known and (before.settled_by(residual) if before.red else residual.settled)):
         return False
     own = any(consistent(hypothesis, residual.stage) for hypothesis, _ in known)
     return not (own and residual.stage in start and start[residual.stage].explained(residual) >= MOST)
@@ -139,7 +140,7 @@ class Peel:
 
     def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
         """Of the trials that settle the first red stage, the one that leaves the fewest others and breaks none."""
-        good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.full(trial)[self.first.stage].settled]
+        good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.first.settled_by(self.full(trial)[self.first.stage])]
         good.sort(key=self._rank)
         alike = [trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]]
         return min(alike, key=self._later) if len(alike) > 1 else good[0] if good else None
@@ -167,7 +168,7 @@ class Peel:
 
 
 def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial]) -> list[Cause]:
-    equal = [_says(one) for one in made if one is not found and one.after.settled and len(one.assumed) == 1]
+    equal = [_says(one) for one in made if one is not found and one.settles and len(one.assumed) == 1]
     return [
         Cause(
             hypothesis=hypothesis.id,
@@ -178,7 +179,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
             explained=found.explained,
             before=first,
             after=left[first.stage],
-            whole=found.after.settled,
+            whole=found.settles,
             remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),

@@ -16,8 +16,8 @@ from parity.golden.store import Dump
 from parity.policy import Policy
 
 
-DIRECTED = ("scale", "bias")
-"""Statistics of a direction instead of a size."""
+FINE = ("scale", "bias", "unlike")
+"""Statistics of a direction or of bits instead of a size."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Residual:
     Attributes:
         stage: its full name.
         red: beyond its bounds, or structurally different.
-        settled: back at its floor, whatever a scale or a bias of a part of it still says: these tell a thousandth
-            of a percent, more than a fitted parameter is worth.
+        settled: back at its floor, whatever scale, bias and single bits still say: these tell a thousandth of a
+            percent, more than a fitted parameter is worth.
         error: relative L2 over all rows; for a stage of choices the share of rows that are bugs; infinite
             where shapes or dtypes differ.
         x: the same in x noise, None for choices.
@@ -43,10 +43,14 @@ class Residual:
     place: Place | None
     settled: bool = False
 
+    def settled_by(self, after: Residual) -> bool:
+        """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
+        return not after.red or (after.settled and not self.settled)
+
     def explained(self, after: Residual) -> float:
         """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
         if self.error in (0.0, inf):
-            return 1.0 if after.settled else 0.0
+            return 1.0 if self.settled_by(after) else 0.0
         return max(1.0 - (after.error / self.error) ** 2, -1.0) if after.error < inf else -1.0
 
 
@@ -112,6 +116,6 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         missing = result.verdict == INCONCLUSIVE
         lost = inf if missing else 0.0
         return Residual(result.stage, missing, lost, None, lost, result.first, settled=not missing)
-    sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in DIRECTED and name in result.x]
+    sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x]
     settled = not red or (bool(sizes) and all(sizes))
     return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled)

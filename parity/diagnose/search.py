@@ -38,6 +38,11 @@ class Trial:
     doubted: bool = False
 
     @property
+    def settles(self) -> bool:
+        """Whether the stage is back at its floor."""
+        return self.before.settled_by(self.after)
+
+    @property
     def explained(self) -> float:
         """Share of the squared error that is gone."""
         return self.before.explained(self.after)
@@ -70,7 +75,7 @@ class Search:
             for trials in tier:
                 made += trials
                 made += self._doubted(made)
-                found = confirm(ranked(trial for trial in made if trial.after.settled))
+                found = confirm(ranked(trial for trial in made if trial.settles))
                 if found:
                     return found, ranked(made)
         return None, ranked(made)
@@ -139,7 +144,7 @@ class Search:
         """The best unsettled trials, by floors of their own; they take the old ones' place."""
         stage, again = self.first.stage, []
         for trial in [one for one in ranked(made) if not one.doubted and one.explained > SHARE][:DOUBTED]:
-            if trial.after.settled:
+            if trial.settles:
                 continue
             everything = (*self.known, *trial.assumed)
             left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))

@@ -45,7 +45,14 @@ def norm(loop: Any, value: Any, side: str, part: str, how: str) -> AbstractConte
 
 def _cast_first(module: torch.nn.Module) -> Callable:
     """Rounded to bfloat16 before the weight multiplies."""
-    return lambda inner, x: ((inner(x) / module.weight).bfloat16().float() * module.weight).to(x.dtype)
+    eps = getattr(module, "variance_epsilon", None) or module.eps
+
+    def around(inner, x):
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+        return (normed.bfloat16().float() * module.weight.float()).to(x.dtype)
+
+    return around
 
 
 def epsilon(loop: Any, value: float, side: str) -> AbstractContextManager:
