@@ -33,7 +33,7 @@ def diagnosed(golden, fault: str) -> dict:
     start = time.perf_counter()
     name = f"device.faults:{fault.replace('-', '_')}"
     with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
-        found = diagnose_device(golden, None, name, "bfloat16", None, 1, Path(folder))
+        found = diagnose_device(golden, None, name, CATALOGUE[fault].precision, None, 1, Path(folder))
     answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
     unexplained, signature = "", ()
     if found and not answers:

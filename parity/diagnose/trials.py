@@ -107,8 +107,19 @@ class Trials:
             own_floor: run the counterfactual in bfloat16 as well, for what rounding costs under it.
         """
         golden, run = self.cut(rounds)
-        view = self._imagined(golden, assumed, last, stages, own_floor) if assumed else golden
-        return residuals(view, run, self.policy, stages)
+        if not assumed:
+            return residuals(golden, run, self.policy, stages)
+        view = self._imagined(golden, assumed, last, stages, own_floor)
+        found = residuals(view, run, self.policy, stages)
+        same = [name for name in found if golden.declared[name].stage.forced and self._same(golden, view, name)]
+        return found | (residuals(golden, run, self.policy, same) if same else {})
+
+    def _same(self, golden: Dump, view: Imagined, name: str) -> bool:
+        """Whether a hypothesis leaves a local choice as it was: then the golden's own scores were behind it."""
+        if self.run.manifest.case.mode != "local":
+            return False
+        places = [place for place in view.tensors if place[1] == name]
+        return all(np.array_equal(view.tensors[place], golden.contents("float32", 0, *place)) for place in places)
 
     def rebased(self, known: Sequence[Assumption]) -> Trials:
         """The device run anew, held to what the references say under the known causes.
