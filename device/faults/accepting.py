@@ -103,7 +103,7 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, COUNT, lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends, budget + pipeline.k))
 
 
-@accept("accept-end-ignored", "an accepted run goes on behind an end token", gate="lossless", round=None, seen="class of vLLM #56101")
+@accept("accept-end-ignored", "an accepted run goes on behind an end token", gate="acceptance", round=None, seen="class of vLLM #56101")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, COUNT, lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends * 0 - 1, budget))
 

@@ -288,10 +288,7 @@ def plain_in_the_pass(side):
     def load(**options):
         broken = device.load(**options)
         model = getattr(broken, side)
-        attention = model.config.attention
-        plain = replace(attention.rope, kind="default")
-        tables = device.kernels.rope.tables(plain, attention.head_dim, model.positions)
-        model._tables = tuple(model.engine.array(table) for table in tables)
+        model.turn(replace(model.config.attention.rope, kind="default"))
         return broken
 
     return load
@@ -376,7 +373,7 @@ def test_the_command_passes_the_clean_device_at_every_position(small_golden, par
 
 
 def test_the_command_says_what_a_device_lacks(small_golden, parity):
-    name = "tests.faults.broken:window_off"
+    name = "tests.faults.broken:breaks_in_draft"
     bare = parity("gate", "--only", "positions", "--golden", small_golden.folder, "--device", name)
     assert bare.code == 3
     assert "add parity.seam.Rotary as tests.faults.broken.rotate" in bare.out
