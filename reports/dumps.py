@@ -13,8 +13,8 @@ from parity.golden.store import Dump
 
 def console() -> Console:
     """Standard output; wide enough for a table where it is no terminal."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=140)
+    out = Console(highlight=False, emoji=False)
+    return out if out.is_terminal else Console(highlight=False, emoji=False, width=140)
 
 
 def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:

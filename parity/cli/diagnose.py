@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -29,6 +28,8 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
     nothing is wrong; 1: something is, named or not.
     """
+    from tempfile import TemporaryDirectory
+
     from parity.golden.store import Dump
     from reports.diagnosis import print_clean, print_diagnosis, print_gates
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -78,6 +77,8 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 @contextmanager
 def _golden(folder: Path | None) -> Iterator:
     """The named golden, or the default one, which lasts as long as the command."""
+    from tempfile import TemporaryDirectory
+
     from parity.cli.golden import make_golden
 
     if folder is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -37,6 +36,8 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
 
     Which gates there are: `parity gate --only help`.
     """
+    from tempfile import TemporaryDirectory
+
     from parity.cli.wiring import builder, rotary
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates

@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -27,6 +26,8 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
     Writes the case as a golden of its own and prints the command that reproduces the failure. Exit code 0: the
     device fails nowhere; 1: a reduced case was written.
     """
+    from tempfile import TemporaryDirectory
+
     golden = open_golden(golden)
     with TemporaryDirectory(prefix="parity-reduce-") as folder:
         found = reduced(golden, device_name, precision, policy, threads, out, Path(folder))

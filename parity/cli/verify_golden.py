@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -30,6 +29,8 @@ def verify_golden(golden, json_file) -> None:
 
 def verify(golden):
     """Both dumps, compared."""
+    from tempfile import TemporaryDirectory
+
     from parity.cli.golden import make_golden
     from parity.golden.verify import check_bytes, verified, write_prompts
 

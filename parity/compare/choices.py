@@ -64,6 +64,6 @@ def row_noise(scores: StageRows, apart: np.ndarray) -> np.ndarray:
     One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
     """
     columns = scores.golden.shape[1]
-    device, floor = measure(scores.golden, scores.device), measure(scores.golden, scores.floor)
+    device, floor = measure(scores.golden, scores.device, ulps=False), measure(scores.golden, scores.floor, ulps=False)
     expected = row_floors(floor.rows.rel_l2, apart, NOISY) * np.sqrt(floor.rows.golden_sq / columns)
     return np.where(apart, np.maximum(expected, np.sqrt(device.rows.error_sq / columns)), expected)

@@ -69,7 +69,8 @@ def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
 
 def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:
     """Judge an approximate stage by its bounds; inconclusive if every row is set apart or evidence is missing."""
-    device, floor = (measure(rows.golden, side, rows=0) for side in (rows.device, rows.floor))
+    ulps = any(name.startswith("ulp_") for name in row.bounds)
+    device, floor = (measure(rows.golden, side, rows=0, ulps=ulps) for side in (rows.device, rows.floor))
     unit = "relative" if row.judge == "relative" else "noise"
     errors = Errors.of(rows, apart, device, floor, unit)
     keep = ~apart

@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 from parity.errors import UsageError
@@ -60,6 +59,8 @@ def _portable(folder: Path) -> str:
 
 def producer(name: str, modules: Iterable[str], packages: Iterable[str], threads: int) -> Producer:
     """The record of who computed: modules by name, each one's source and all of it digested, package versions."""
+    from importlib import metadata  # 20 ms that reading a dump does not need
+
     modules = tuple(sorted(modules))
     sources = digests(modules)
     return Producer(

@@ -8,7 +8,7 @@ from math import prod, sqrt
 import numpy as np
 
 from parity.metrics import engine as engines
-from parity.metrics import formulas
+from parity.metrics import formulas, plain
 from parity.metrics import partial as p
 from parity.metrics.dtypes import unit_of
 from parity.metrics.formulas import Moments
@@ -26,6 +26,7 @@ def measure(
     chunk: int = engines.CHUNK,
     threads: int | None = None,
     engine: str = "auto",
+    ulps: bool = True,
 ) -> PairMetrics:
     """All metrics of a device tensor against its golden, reading each side once.
 
@@ -37,6 +38,7 @@ def measure(
         chunk: elements in flight per thread.
         threads: worker threads; default one per core.
         engine: `auto`, `numpy` or `fused`, see `parity.metrics.engine`.
+        ulps: count ULP distances and signed zeros as well; without, they are empty and -1.
 
     Memory: a few chunks, and 64 bytes a row.
 
@@ -49,8 +51,8 @@ def measure(
         raise ValueError(f"golden has shape {golden.shape}, device {device.shape}")
     pair = _Pair(golden, device, row_axes(golden.ndim, rows))
     fold = engines.kernel(golden.dtype, device.dtype, golden.size, engine)
-    total = pair.stream(fold, chunk, threads or engines.default_threads())
-    return pair.finish(total)
+    total = pair.stream(fold, chunk, threads or engines.default_threads(), ulps)
+    return pair.finish(total, ulps)
 
 
 class _Pair:
@@ -64,16 +66,18 @@ class _Pair:
         self.row_shape = self.shape[: len(axes)]
         self.rows, self.columns = prod(self.row_shape), prod(self.shape[len(axes) :])
 
-    def stream(self, fold: engines.Fold, chunk: int, threads: int) -> Partial:
+    def stream(self, fold: engines.Fold, chunk: int, threads: int, ulps: bool) -> Partial:
         """The sums of the whole pair."""
         golden, device = flattened(self.golden, self.rows), flattened(self.device, self.rows)
         leading, shape = 1, (self.rows, self.columns)
         if golden is None or device is None:
             golden, device, leading, shape = self.golden, self.device, len(self.axes), self.shape
 
+        unit = self.unit if ulps or fold is not plain.fold else None
+
         def work(tile: Tile) -> Partial:
             sides = (np.ascontiguousarray(side[tile.index]).reshape(tile.shape) for side in (golden, device))
-            return fold(*sides, self.unit)
+            return fold(*sides, unit)
 
         total = Partial.empty(self.rows)
         if self.golden.size:
@@ -81,7 +85,7 @@ class _Pair:
                 total.add(part, tile.row, tile.column, self.columns)
         return total
 
-    def finish(self, total: Partial) -> PairMetrics:
+    def finish(self, total: Partial, ulps: bool) -> PairMetrics:
         """The metrics, from the sums."""
         with np.errstate(over="ignore", invalid="ignore"):
             sums = total.rows.sum(axis=0)
@@ -105,10 +109,10 @@ class _Pair:
             bias=bias,
             golden_constant=moments.golden_constant,
             device_constant=moments.device_constant,
-            signed_zeros=int(total.counts[p.ZEROS]),
+            signed_zeros=int(total.counts[p.ZEROS]) if ulps else -1,
             ulp_unit=self.unit.name,
-            ulp_histogram=tuple(total.ulps.tolist()),
-            ulp_max=int(total.counts[p.ULP_MAX]),
+            ulp_histogram=tuple(total.ulps.tolist()) if ulps else (),
+            ulp_max=int(total.counts[p.ULP_MAX]) if ulps else -1,
             worst_element=worst,
             worst_row=self._worst_row(rows) if n else None,
             nonfinite=self._nonfinite(total.counts),

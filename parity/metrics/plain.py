@@ -12,23 +12,23 @@ _BOUNDS = np.array([0] + [2**k - 1 for k in range(1, BUCKETS)], np.uint64)
 """Largest distance of every bucket."""
 
 
-def fold(golden: np.ndarray, device: np.ndarray, unit: np.dtype) -> Partial:
+def fold(golden: np.ndarray, device: np.ndarray, unit: np.dtype | None) -> Partial:
     """Sums of one tile.
 
     Args:
         golden: float [R, C], C-contiguous.
         device: float [R, C], C-contiguous.
-        unit: dtype whose ULP the histogram counts.
+        unit: dtype whose ULP the histogram counts; no histogram and no signed zeros where None.
     """
     part = Partial.empty(len(golden))
     if not golden.size:
         return part
     g, d = golden.astype(np.float64), device.astype(np.float64)
     finite = np.isfinite(g) & np.isfinite(d)
-    if finite.all():
-        _ulps(part, golden, device, unit)
-    else:
-        _ulps(part, golden[finite], device[finite], unit)
+    whole = finite.all()
+    if unit is not None:
+        _ulps(part, *((golden, device) if whole else (golden[finite], device[finite])), unit)
+    if not whole:
         _count(part, g, d)
         g, d = np.where(finite, g, 0.0), np.where(finite, d, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
