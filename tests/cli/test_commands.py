@@ -77,7 +77,9 @@ def test_dumping_without_torch_says_what_to_install(tmp_path):
 
 
 def test_an_interrupted_dump_leaves_nothing(tmp_path):
-    process = python("from parity.cli import main; main()", "dump-golden", env=os.environ | {"PARITY_HOME": str(tmp_path)})
+    # A parent that ignores SIGINT (a background job) hands that down; a terminal does not.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from parity.cli import main; main()"
+    process = python(code, "dump-golden", env=os.environ | {"PARITY_HOME": str(tmp_path)})
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("goldens/.*")) and time.monotonic() < deadline:
         time.sleep(0.05)
