@@ -152,7 +152,7 @@ class Trials:
             finish=result.finish,
         )
         view = Imagined(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
-        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, self.count)
+        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, count=self.count)
         again._references = self._references
         return again
 
