@@ -27,6 +27,7 @@ def load(
     engine: str = "numpy",
     max_positions: int | None = None,
     batch: int = 1,
+    tp: int = 1,
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -38,6 +39,7 @@ def load(
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
         batch: B, copies of the sequence that run together; the first one is shown.
+        tp: TP, tensor-parallel ranks, in this process; see `device.sharding`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -54,7 +56,7 @@ def load(
         from device.engines.reordered import engine as with_lanes
 
         machine = with_lanes(machine.NAME, Order(), batch)
-    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
+    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp)
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:

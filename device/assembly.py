@@ -12,7 +12,9 @@ from device.checkpoint import Checkpoint
 from device.config import TargetConfig, target_config
 from device.drafter import Drafter
 from device.drafter_config import DrafterConfig, drafter_config
+from device.engines import ranks
 from device.pipeline import Pipeline
+from device.sharding import shard
 from device.target import Target
 from device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
@@ -21,7 +23,7 @@ _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.floa
 
 
 def assemble(
-    target: Path, drafter: Path, k: int, precision: str, engine: ModuleType, max_positions: int | None
+    target: Path, drafter: Path, k: int, precision: str, engine: ModuleType, max_positions: int | None, tp: int = 1
 ) -> Pipeline:
     """Read both checkpoints and build the pipeline; arguments as for `device.load`."""
     target_files, drafter_files = Checkpoint(target), Checkpoint(drafter)
@@ -29,6 +31,8 @@ def assemble(
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
+    sharding = shard(tp, outer, inner)
+    engine = engine if tp == 1 else ranks.engine(engine, sharding)
     return Pipeline(
         Target(outer, target_weights(target_files, outer), rows, engine, dtype),
         Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),

@@ -64,8 +64,7 @@ class Drafter(Model):
         tap = record.bind(self.side, k)
         normed = tap("pre_head_hidden", llama_norm(x, self.outer["norm"], self.config.eps))
         logits = tap("logits", linear(normed, self.outer["head"]))
-        ids = self.engine.host(to_target_ids(greedy(logits), self.outer["d2t"]))[0]
-        return record.exact(self.side, "draft_tokens", ids)
+        return record.ids(self.side, "draft_tokens", to_target_ids(greedy(logits), self.outer["d2t"]), k)
 
     def rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
         """The rows of a pass, as the recorder wants them and padded."""

@@ -62,5 +62,4 @@ class Target(Model):
         normed = gpt_oss_norm(x, self.outer["norm"], self.config.eps)
         normed = record.bind("target", rows.count)("pre_head_hidden", normed)
         logits = record.bind(group, rows.count)("logits", linear(normed, self.outer["head"]))
-        ids = self.engine.host(greedy(logits))[0, : rows.count]
-        return record.exact(group, "tokens", ids)
+        return record.ids(group, "tokens", greedy(logits), rows.count)

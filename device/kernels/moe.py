@@ -8,6 +8,7 @@ import numpy as np
 
 from device.config import TargetConfig
 from device.kernels.attention import softmax
+from device.kernels.collectives import all_reduce
 from device.kernels.linear import linear, wide_linear
 from device.kernels.tap import Tap
 
@@ -20,7 +21,7 @@ def moe(x: Any, weights: dict[str, Any], config: TargetConfig, tap: Tap) -> Any:
     batch, rows, hidden = x.shape
     outputs = experts(x.reshape(1, batch * rows, hidden), weights, config)
     mixed = mix(outputs.reshape(config.experts, batch, rows, hidden), chosen, shares)
-    return mixed.astype(x.dtype)
+    return all_reduce(mixed).astype(x.dtype)
 
 
 def top_k(logits: Any, k: int) -> Any:
