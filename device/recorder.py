@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +35,7 @@ class Recorder:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
         if self._tap is None:
             return untapped
-        return lambda part, value: self._exchange(_name(group, part, layer), value, rows)
+        return _Bound(self, group, rows, layer)
 
     def exact(self, group: str, part: str, value: np.ndarray) -> np.ndarray:
         """Hand over integers that live on the host: int64 [n] in and out."""
@@ -58,7 +59,8 @@ class Recorder:
             taken = self._ask(_name(group, part, layer), self._hosts(cache[0, :length]))
             cache[0, :length] = self._array(taken, cache.dtype)
 
-    def _exchange(self, stage: str, value: Any, rows: int) -> Any:
+    def exchange(self, stage: str, value: Any, rows: int) -> Any:
+        """Hand over the logical rows of `value`; the value to go on with, padding unchanged."""
         given = self._hosts(value)
         # A copy: an observer may keep what it is shown, or write to it and return another tensor.
         for one, taken in zip(given, self._ask(stage, [one[0, :rows].copy() for one in given]), strict=True):
@@ -90,6 +92,25 @@ def _fitting(stage: str, taken: Any, given: np.ndarray) -> np.ndarray:
     if taken.shape != given.shape:
         raise UsageError(f"stage {stage}: the tap returned shape {list(taken.shape)} for {list(given.shape)}.")
     return taken.astype(given.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A recorder's tap for one group of stages, one number of logical rows and one layer."""
+
+    record: Recorder
+    group: str
+    rows: int
+    layer: int | None
+
+    def __call__(self, part: str, value: Any) -> Any:
+        return self.record.exchange(_name(self.group, part, self.layer), value, self.rows)
+
+    def at(self, layer: int) -> LayerTap:
+        return replace(self, layer=layer)
+
+    def of(self, group: str) -> LayerTap:
+        return replace(self, group=group)
 
 
 def _name(group: str, part: str, layer: int | None = None) -> str:

@@ -12,6 +12,7 @@ from device.kernels.attention import attend
 from device.kernels.collectives import all_reduce
 from device.kernels.linear import linear, wide_linear
 from device.kernels.norm import llama_norm
+from device.kernels.program import program
 from device.kernels.rope import rotate
 from device.kernels.step import Step
 from device.kernels.tap import Tap
@@ -19,6 +20,7 @@ from device.kernels.tap import Tap
 Caches = tuple[Any, Any]
 
 
+@program
 def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
     """Fused hidden of every row; the masked rows' learnt hidden goes through fc as the taps do.
 
@@ -32,6 +34,7 @@ def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
     return linear(np.where((row < committed[:, None])[:, :, None], taps, mask_hidden), fc)
 
 
+@program
 def midlayer(
     embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:
@@ -42,6 +45,7 @@ def midlayer(
     return _rest(residual, both, step, weights, caches, config, tap)
 
 
+@program
 def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> Any:
     """Layers 1 and above: Llama."""
     return _rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
@@ -65,6 +69,7 @@ def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches,
     return all_reduce(wide_linear(attend(q, keys, values, step.seen[None]), weights["o"])).astype(x.dtype)
 
 
+@program
 def _mlp(x: Any, weights: dict[str, Any]) -> Any:
     """down(silu(gate) * up); the activation in float32, one cast."""
     gate, up = (linear(x, weights[name]).astype(np.float32) for name in ("gate", "up"))
