@@ -146,9 +146,19 @@ def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     )
 
 
-def untapped(stage: str, value: np.ndarray) -> np.ndarray:
-    """The tap of a free run."""
-    return value
+class _Untapped:
+    """Sees every stage, from every rank, and lets it pass."""
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        return value
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Ranks that part go on apart, as they would with nobody watching."""
+        return shards
+
+
+untapped = _Untapped()
+"""The tap of a free run."""
 
 
 def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:
