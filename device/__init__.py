@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from device.pipeline import Pipeline
 
-ENGINES = {"numpy": "device.engines.numpy_engine"}
+ENGINES = {"numpy": "device.engines.numpy_engine", "xla": "device.engines.xla_engine"}
 PRECISIONS = ("bfloat16", "float32")
 
 
@@ -54,11 +54,19 @@ def load(
     from device.assembly import assemble
 
     if batch > 1:
-        from device.engines.reordered import Order
-        from device.engines.reordered import engine as with_lanes
+        from device.engines.lanes import with_lanes
 
-        machine = with_lanes(machine.NAME, Order(), batch)
+        machine = with_lanes(machine, batch)
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe)
+
+
+def absent(engine: str) -> str | None:
+    """Why this engine cannot run here; None where it can."""
+    try:
+        _machine(engine)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:
@@ -75,4 +83,10 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
 def _machine(engine: str) -> ModuleType:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
-    return import_module(ENGINES[engine])
+    try:
+        module = import_module(ENGINES[engine])
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the engine {engine} needs {error.name}: pip install 'parity-harness[{engine}]' -c constraints.txt"
+        ) from None
+    return module.engine() if hasattr(module, "engine") else module

@@ -110,15 +110,9 @@ def engine(base: ModuleType | SimpleNamespace, sharding: Sharding) -> SimpleName
     def hosts(value: Ranks) -> list[np.ndarray]:
         return [base.host(part) for part in value.parts]
 
-    return SimpleNamespace(
-        NAME=f"{base.NAME}, tp {count}",
-        array=array,
-        zeros=zeros,
-        shard=shard,
-        host=lambda value: base.host(value.parts[0]),
-        hosts=hosts,
-        sharding=sharding,
-    )
+    changed = dict(array=array, zeros=zeros, host=lambda value: base.host(value.parts[0]))
+    added = dict(NAME=f"{base.NAME}, tp {count}", shard=shard, hosts=hosts, sharding=sharding)
+    return SimpleNamespace(**vars(base) | changed | added)
 
 
 def _lockstep(operation: Callable[..., Any], *operands: Any) -> Ranks:

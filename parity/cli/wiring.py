@@ -18,7 +18,7 @@ from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.seam import Device, Rotary
 
-ENGINES = ("numpy",)
+ENGINES = ("numpy", "xla")
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
@@ -44,7 +44,7 @@ def device(name: str, golden: Dump, precision: str) -> Device:
 
 
 def builder(name: str, golden: Dump) -> Callable[..., Device]:
-    """How to build a device on a golden's checkpoints: `numpy`, or `package.module:factory`.
+    """How to build a device on a golden's checkpoints: an engine, or `package.module:factory`.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
     `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
@@ -121,9 +121,16 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 
+def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The engines that can run here, and why each of the others cannot."""
+    absent = {name: import_module("device").absent(name) for name in ENGINES}
+    here = tuple(name for name, why in absent.items() if why is None)
+    return here, {name: why for name, why in absent.items() if why}
+
+
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine, and every variant of `device.variants`."""
-    return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `device.variants`."""
+    return (*present_engines()[0], *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 
 def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
