@@ -1,32 +1,20 @@
-"""Ways to compute the same: ranks and formulations of the experts, each held against every other at every stage.
-
-The distance of two devices is measured in the noise of the bfloat16 reference. Two that round on their own lie
-sqrt(2) times one device's noise apart; what only sums in another order rounds mostly alike and stays below.
-"""
+"""Ways to compute the same: ranks and formulations of the experts, each held against the golden and against every other."""
 
 from __future__ import annotations
 
-from itertools import combinations
-
-import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
-from parity.compare.floor import HALF_ULP
-from parity.compare.rows import FLOOR
+from parity.compare.between import Difference, compare_devices
+from parity.engines import MODES, matrix
 from parity.golden.slices import OnePrompt
+from parity.policy import read_policy
 
 DEVICES = ("numpy", "numpy,tp=2", "numpy,tp=4", "numpy,moe=gathered", "numpy,moe=gathered,tp=2")
 BOUND = {"chained": 1.5, "local": 0.2}
-"""x noise. Chained: the default policy's own against the golden. Local: all add in float32 and round once, so that two
-orders of a sum of n terms part by about 2^-24 sqrt(n), a thousandth of a bfloat16 ULP at n = 1000: one element in
-a thousand falls to the other side of a rounding, sqrt(1/1000) * sqrt(12) = 0.1 of the noise."""
-
-
-@pytest.fixture(scope="module", params=["local", "chained"])
-def mode(request):
-    return request.param
+"""x noise. Chained: what the ways may differ by. Local: all add in float32 and round once, so that two orders of a
+sum of n terms part by about 2^-24 sqrt(n), a thousandth of a bfloat16 ULP at n = 1000: one element in a thousand
+falls to the other side of a rounding, which is sqrt(1/1000) * sqrt(12) = 0.1 of the noise."""
 
 
 @pytest.fixture(scope="module")
@@ -36,49 +24,29 @@ def golden(small_golden):
 
 
 @pytest.fixture(scope="module")
-def runs(mode, golden, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("formulations")
-    return {name: make_run(golden, name, mode, out=folder / name.replace(",", "-")) for name in DEVICES}
+def runs(golden, tmp_path_factory):
+    """The run of a device in a mode, made once."""
+    folder, made = tmp_path_factory.mktemp("formulations"), {}
+
+    def run(name, mode):
+        if (name, mode) not in made:
+            made[name, mode] = make_run(golden, name, mode, out=folder / f"{len(made)}", free=False)
+        return made[name, mode]
+
+    return run
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_each_is_green_under_the_default_policy(name, runs, golden):
-    report = compare_dumps(golden, runs[name])
-    assert report.verdict == "pass" and len(report.stages) == 126
+def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
+    found = matrix(golden, DEVICES, "bfloat16", runs)
+    assert found.verdict == "pass" and len(found.alone) == 10 and len(found.pairs) == 20
+    for (mode, *pair), report in found.pairs.items():
+        apart = {stage.stage: stage.x["l2"] for stage in report.stages if stage.x.get("l2") is not None}
+        assert len(apart) > 100 and max(apart.values()) <= BOUND[mode], (mode, pair, max(apart, key=apart.get))
 
 
-@pytest.mark.parametrize("pair", list(combinations(DEVICES, 2)), ids=" ".join)
-def test_each_pair_is_one_device_at_every_stage(pair, mode, runs, golden):
-    found = distances(golden, *(runs[name] for name in pair), mode)
-    worst = max(found, key=found.get)
-    assert len(found) == 113 and found[worst] <= BOUND[mode], (worst, found[worst])
-
-
-@pytest.mark.parametrize("fault", ["tp_ffn_reduced_float8", "tp_sinks_first"])
-def test_a_defect_of_the_ranks_is_a_distance(fault, mode, runs, golden, tmp_path):
-    wrong = make_run(golden, f"device.faults:{fault}", mode, out=tmp_path / "run")
-    found = distances(golden, runs["numpy"], wrong, mode)
-    assert max(found.values()) > 2 * BOUND[mode]
-
-
-def distances(golden, one, other, mode):
-    """Stage to the relative L2 between two runs over the reference's own, both pooled; infinite where integers differ.
-
-    Choices are left out: a comparison forces them, and one that tips at a tie is judged against the golden.
-    """
-    names = {name: named for name, named in golden.declared.items() if not named.stage.forced}
-    return {name: distance(golden, one, other, named, mode) for name, named in names.items()}
-
-
-def distance(golden, one, other, named, mode):
-    places = [place[1:] for place in golden.rows if place[0] == "float32" and place[3] == named.name]
-    mine, theirs = ([run.contents("bfloat16", *place).astype(np.float64) for place in places] for run in (one, other))
-    if named.stage.exact:
-        return 0.0 if all(map(np.array_equal, mine, theirs)) else np.inf
-    true, floor = ([golden.contents(variant, *place).astype(np.float64) for place in places] for variant in ("float32", FLOOR[mode]))
-    size = norm(true)
-    return norm(map(np.subtract, mine, theirs)) / max(norm(map(np.subtract, floor, true)), HALF_ULP * size)
-
-
-def norm(tensors):
-    return float(np.sqrt(sum((one**2).sum() for one in tensors)))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("fault", "stage"), [("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out")])
+def test_a_defect_of_the_ranks_parts_two_ways(fault, stage, mode, golden, runs):
+    wrong = runs(f"device.faults:{fault}", mode)
+    report = compare_devices(golden, Difference(golden, wrong, runs("numpy", mode)), read_policy(None, "bfloat16"))
+    assert report.verdict == "fail" and report.first.stage == f"target.layers.0.{stage}"
