@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from device.pipeline import Pipeline
 
-ENGINES = {"numpy": "device.engines.numpy_engine"}
+ENGINES = {
+    "numpy": "device.engines.numpy_engine",
+    "nkipy": "device.engines.nkipy_engine",
+    "neuron": "device.engines.neuron_engine",
+}
 PRECISIONS = ("bfloat16", "float32")
 
 
@@ -71,4 +75,5 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
 def _machine(engine: str) -> ModuleType:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
-    return import_module(ENGINES[engine])
+    module = import_module(ENGINES[engine])
+    return module.engine() if hasattr(module, "engine") else module

@@ -18,7 +18,7 @@ from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.seam import Device, Rotary
 
-ENGINES = ("numpy",)
+ENGINES = ("numpy", "nkipy", "neuron")
 
 
 def references(threads: int) -> ModuleType:

@@ -1,0 +1,151 @@
+"""An engine whose arrays stay on its machine, and whose every computation is a traced program.
+
+A kernel that is called on such arrays by itself runs operation by operation, each one a program; data that
+only moves (indexing, reshaping) goes through the host there. Inside a trace the same code sees NKIPy's tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from device.engines.traced.arguments import Skeleton, join, split
+from device.engines.traced.tracer import Leaf, Program, edge, trace
+
+_NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
+
+
+class Machine(Protocol):
+    """Where programs run: buffers of its own, and executables."""
+
+    name: str
+
+    def put(self, value: np.ndarray) -> Any:
+        """A buffer with a copy of this array."""
+        ...
+
+    def get(self, buffer: Any) -> np.ndarray:
+        """The buffer's values, read only."""
+        ...
+
+    def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What runs a program: buffers of its arguments to buffers of all its HLO outputs, aliased ones included."""
+        ...
+
+
+class Array(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array on a machine.
+
+    Args:
+        buffer: the machine's; a program that writes to this array puts another one here.
+        dtype: the declared dtype; the buffer holds bool as uint8.
+    """
+
+    __slots__ = ("buffer", "dtype", "shape")
+    engine: Engine
+
+    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.buffer, self.shape, self.dtype = buffer, shape, dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.engine.values(self).astype(dtype or self.dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            raise NotImplementedError(f"numpy.{ufunc.__name__}.{method} is outside the dialect")
+        return self.engine.run(ufunc, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return self.engine.run(func, args, kwargs)
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.engine.array(self.engine.values(self)[self._places(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        values = self.engine.values(self).copy()
+        values[self._places(index)] = value
+        self.buffer = self.engine.machine.put(values)
+
+    def astype(self, dtype: Any) -> Array:
+        """Convert, rounding to nearest even."""
+        return self.engine.run(_astype, (self, np.dtype(dtype)), {})
+
+    def reshape(self, *shape: int) -> Array:
+        """The same values under another shape."""
+        return self.engine.array(self.engine.values(self).reshape(*shape))
+
+    def transpose(self, *axes: int) -> Array:
+        """The same values with the axes in this order."""
+        return self.engine.array(self.engine.values(self).transpose(*axes))
+
+    def _places(self, index: Any) -> Any:
+        if isinstance(index, tuple):
+            return tuple(self._places(one) for one in index)
+        return self.engine.values(index) if isinstance(index, Array) else index
+
+
+class Engine:
+    """`NAME`, `array`, `zeros` and `host` on one machine, and its programs.
+
+    A program is compiled once for each function, skeleton and shapes; `compiled` counts them.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.NAME = machine, machine.name
+        self.kind = type("Array", (Array,), {"__slots__": (), "engine": self})
+        self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
+
+    @property
+    def compiled(self) -> int:
+        """Programs compiled so far."""
+        return len(self._programs)
+
+    def array(self, value: np.ndarray, dtype: Any = None) -> Array:
+        """Move a host array to the machine; floating values are rounded to `dtype` where one is given."""
+        floating = value.dtype == ml_dtypes.bfloat16 or value.dtype.kind == "f"
+        declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
+        return self.kind(self.machine.put(value.astype(edge(declared))), value.shape, declared)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of zeros."""
+        return self.array(np.zeros(shape, np.dtype(dtype)))
+
+    def host(self, value: Array) -> np.ndarray:
+        """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
+        return self.values(value).astype(np.int64 if value.dtype.kind == "i" else value.dtype)
+
+    def values(self, value: Array) -> np.ndarray:
+        """The values in the declared dtype."""
+        return self.machine.get(value.buffer).astype(value.dtype, copy=False)
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `function` as one program; arrays it writes to hold the new values afterwards."""
+        skeleton, found = split((tuple(args), kwargs), (self.kind, np.ndarray))
+        found = [(path, self.array(one) if isinstance(one, np.ndarray) else one) for path, one in found]
+        leaves = tuple(Leaf(f"in_{path}", one.shape, one.dtype) for path, one in found)
+        program, execute = self._program(function, skeleton, leaves)
+        buffers = execute([one.buffer for _, one in found])
+        for output, argument in program.aliases.items():
+            found[argument][1].buffer = buffers[output]
+        shapes = [one.shape for one in program.code.outputs]
+        made = (self.kind(buffers[number], shapes[number], dtype) for number, dtype in program.outputs)
+        return join(program.result, made)
+
+    def _program(self, function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Any:
+        key = function, skeleton, leaves
+        if key not in self._programs:
+            program = trace(function, skeleton, leaves)
+            self._programs[key] = program, self.machine.load(program)
+        return self._programs[key]
+
+
+def _astype(value: Any, dtype: np.dtype) -> Any:
+    return value.astype(dtype)

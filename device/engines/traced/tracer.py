@@ -1,0 +1,110 @@
+"""A kernel through the real NKIPy tracer: nested arguments in, an HLO module with named inputs and outputs out.
+
+The tracer itself needs no Neuron compiler and no hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from device.engines.traced.arguments import Skeleton, join, split
+from parity.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array argument: its name in the HLO, shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def sample(self) -> np.ndarray:
+        """An array of this shape that takes no memory: a tracer looks at nothing else."""
+        return np.broadcast_to(np.zeros((), edge(self.dtype)), self.shape)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced function.
+
+    Args:
+        kernel: the `NKIPyKernel`, specialised.
+        leaves: its array arguments, in the order of the HLO's parameters.
+        result: what the function returned, arrays taken out.
+        outputs: HLO output number and dtype of each of those arrays.
+    """
+
+    kernel: Any
+    leaves: tuple[Leaf, ...]
+    result: Skeleton
+    outputs: tuple[tuple[int, np.dtype], ...]
+
+    @property
+    def code(self) -> Any:
+        """The HLO module, as the Neuron compiler gets it."""
+        return self.kernel._code
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """HLO output number to the argument that it overwrites."""
+        return {one.output_index: one.param_index for one in self.code.aliases}
+
+
+def edge(dtype: np.dtype) -> np.dtype:
+    """The dtype in which an array enters and leaves a program: the Neuron runtime has no bool."""
+    return np.dtype(np.uint8) if dtype == np.bool_ else dtype
+
+
+def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Program:
+    """Trace `function(*args, **kwargs)`; `skeleton` is that of `(args, kwargs)`.
+
+    Raises:
+        UsageError: NKIPy is not installed.
+    """
+    kernel_class, tensor = load_nkipy()
+    returned: list[Any] = []
+
+    def body(**arrays: Any) -> list[Any]:
+        args, kwargs = join(skeleton, (_entering(arrays[one.name], one.dtype) for one in leaves))
+        returned[:] = split(function(*args, **kwargs), tensor)
+        return [_leaving(one) for one in _distinct(returned[1])]
+
+    body.__name__ = function.__name__.strip("<>_")
+    kernel = kernel_class.trace(body, backend="hlo")
+    kernel.specialize(**{one.name: one.sample for one in leaves})
+    result, found = returned
+    numbers = {id(one.backend_tensor): number for number, one in enumerate(_distinct(found))}
+    outputs = tuple((numbers[id(one.backend_tensor)], np.dtype(one.dtype)) for _, one in found)
+    return Program(kernel, leaves, result, outputs)
+
+
+def load_nkipy() -> tuple[Any, type]:
+    """`NKIPyKernel`, and the class of the tensors under its trace.
+
+    Raises:
+        UsageError: NKIPy is not installed.
+    """
+    if not find_spec("nkipy"):
+        raise UsageError("the nkipy and neuron engines need NKIPy; docs/neuron.md says how to install it.")
+    return import_module("nkipy.core.trace").NKIPyKernel, import_module("nkipy.core.tensor").NKIPyTensorRef
+
+
+def _distinct(found: list[tuple[str, Any]]) -> list[Any]:
+    """The tensors without repetition: a tensor that is returned twice is one output."""
+    return list({id(one.backend_tensor): one for _, one in found}.values())
+
+
+def _entering(tensor: Any, dtype: np.dtype) -> Any:
+    return tensor != 0 if dtype == np.bool_ else tensor
+
+
+def _leaving(tensor: Any) -> Any:
+    return tensor.astype(np.uint8) if tensor.dtype == np.bool_ else tensor
