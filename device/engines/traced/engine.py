@@ -1,12 +1,14 @@
 """An engine whose arrays stay on its machine, and whose every computation is a traced program.
 
-A kernel that is called on such arrays by itself runs operation by operation, each one a program; data that
-only moves (indexing, reshaping) goes through the host there. Inside a trace the same code sees NKIPy's tensors.
+A kernel marked as a program is traced whole; inside the trace it sees NKIPy's tensors, so that the programs it
+calls inline. A single NumPy call on such arrays is a program too. Indexing and reshaping outside any
+program, which only move data, go through the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, Protocol
 
 import ml_dtypes
@@ -50,6 +52,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer, self.shape, self.dtype = buffer, shape, dtype
 
+    @classmethod
+    def run_program(cls, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Run a kernel as one program; see `device.kernels.program`."""
+        return cls.engine.run(kernel, arguments)
+
     @property
     def ndim(self) -> int:
         """Number of axes."""
@@ -61,10 +68,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__":
             raise NotImplementedError(f"numpy.{ufunc.__name__}.{method} is outside the dialect")
-        return self.engine.run(ufunc, inputs, kwargs)
+        return self.engine.run(_call, (ufunc, inputs, kwargs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return self.engine.run(func, args, kwargs)
+        return self.engine.run(_call, (func, args, kwargs))
 
     def __getitem__(self, index: Any) -> Array:
         return self.engine.array(self.engine.values(self)[self._places(index)])
@@ -76,7 +83,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any) -> Array:
         """Convert, rounding to nearest even."""
-        return self.engine.run(_astype, (self, np.dtype(dtype)), {})
+        return self.engine.run(_astype, (self, np.dtype(dtype)))
 
     def reshape(self, *shape: int) -> Array:
         """The same values under another shape."""
@@ -126,12 +133,13 @@ class Engine:
         """The values in the declared dtype."""
         return self.machine.get(value.buffer).astype(value.dtype, copy=False)
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call `function` as one program; arrays it writes to hold the new values afterwards."""
-        skeleton, found = split((tuple(args), kwargs), (self.kind, np.ndarray))
+    def run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Call `kernel` as one program; arrays it writes to hold the new values afterwards."""
+        named = signature(kernel).bind(*arguments).arguments
+        skeleton, found = split(named, (self.kind, np.ndarray))
         found = [(path, self.array(one) if isinstance(one, np.ndarray) else one) for path, one in found]
-        leaves = tuple(Leaf(f"in_{path}", one.shape, one.dtype) for path, one in found)
-        program, execute = self._program(function, skeleton, leaves)
+        leaves = tuple(Leaf(path, one.shape, one.dtype) for path, one in found)
+        program, execute = self._program(kernel, skeleton, leaves)
         buffers = execute([one.buffer for _, one in found])
         for output, argument in program.aliases.items():
             found[argument][1].buffer = buffers[output]
@@ -139,12 +147,16 @@ class Engine:
         made = (self.kind(buffers[number], shapes[number], dtype) for number, dtype in program.outputs)
         return join(program.result, made)
 
-    def _program(self, function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Any:
-        key = function, skeleton, leaves
+    def _program(self, kernel: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Any:
+        key = kernel, skeleton, leaves
         if key not in self._programs:
-            program = trace(function, skeleton, leaves)
+            program = trace(kernel, skeleton, leaves)
             self._programs[key] = program, self.machine.load(program)
         return self._programs[key]
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
 
 
 def _astype(value: Any, dtype: np.dtype) -> Any:

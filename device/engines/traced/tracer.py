@@ -64,7 +64,7 @@ def edge(dtype: np.dtype) -> np.dtype:
 
 
 def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Program:
-    """Trace `function(*args, **kwargs)`; `skeleton` is that of `(args, kwargs)`.
+    """Trace `function` on the arguments, by name, whose skeleton this is.
 
     Raises:
         UsageError: NKIPy is not installed.
@@ -73,8 +73,8 @@ def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, 
     returned: list[Any] = []
 
     def body(**arrays: Any) -> list[Any]:
-        args, kwargs = join(skeleton, (_entering(arrays[one.name], one.dtype) for one in leaves))
-        returned[:] = split(function(*args, **kwargs), tensor)
+        named = join(skeleton, (_entering(arrays[one.name], one.dtype) for one in leaves))
+        returned[:] = split(function(**named), tensor)
         return [_leaving(one) for one in _distinct(returned[1])]
 
     body.__name__ = function.__name__.strip("<>_")
