@@ -21,9 +21,10 @@ _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dt
 
 
 class Machine(Protocol):
-    """Where programs run: buffers of its own, and executables."""
+    """Where programs run: buffers of its own, and executables; `versions` names whatever decides the result."""
 
     name: str
+    versions: dict[str, str]
 
     def put(self, value: np.ndarray) -> Any:
         """A buffer with a copy of this array."""
@@ -106,7 +107,7 @@ class Engine:
     """
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.NAME = machine, machine.name
+        self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
         self.kind = type("Array", (Array,), {"__slots__": (), "engine": self})
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
 
@@ -138,12 +139,13 @@ class Engine:
         named = signature(kernel).bind(*arguments).arguments
         skeleton, found = split(named, (self.kind, np.ndarray))
         found = [(path, self.array(one) if isinstance(one, np.ndarray) else one) for path, one in found]
-        leaves = tuple(Leaf(path, one.shape, one.dtype) for path, one in found)
+        leaves = tuple(Leaf(f"in_{path}", one.shape, one.dtype) for path, one in found)
         program, execute = self._program(kernel, skeleton, leaves)
-        buffers = execute([one.buffer for _, one in found])
-        for output, argument in program.aliases.items():
-            found[argument][1].buffer = buffers[output]
-        shapes = [one.shape for one in program.code.outputs]
+        given = [found[place][1] for place in program.taken]
+        buffers = execute([one.buffer for one in given])
+        for output, parameter in program.aliases.items():
+            given[parameter].buffer = buffers[output]
+        shapes = [tuple(one.shape) for one in program.code.outputs]
         made = (self.kind(buffers[number], shapes[number], dtype) for number, dtype in program.outputs)
         return join(program.result, made)
 

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.backend import get_backend, get_compile_options
+from jax.extend.mlir import hlo_to_stablehlo
+from jax.interpreters import mlir
 
 from parity.errors import UsageError
 
-# What is changed in a module before XLA:CPU can run it, as a run's manifest tells.
-REPLACED = "input_output_alias cleared; AwsNeuronTopK by a stable descending sort"
+REPLACED = "input_output_alias cleared, AwsNeuronTopK as a stable descending sort"
+"""What is changed in a module before XLA:CPU runs it, as a run's manifest tells."""
 _TOPK = re.compile(
-    r"stablehlo\.custom_call @AwsNeuronTopK\((%\S+)\) \{[^\n]*backend_config = \"(\d+)\"[^\n]*\} : "
+    r'stablehlo\.custom_call @AwsNeuronTopK\((%\S+)\) \{[^\n]*backend_config = "(\d+)"[^\n]*\} : '
     r"\((tensor<\S+>)\) -> (tuple<tensor<\S+>, tensor<\S+>>)"
 )
 
 
-def compiled(code: Any) -> Callable[[Sequence[Any]], list[Any]]:
-    """Compile a traced HLO module for XLA:CPU; takes and returns jax arrays.
+def buffer(value: np.ndarray) -> jax.Array:
+    """An array of XLA:CPU; the caller does not change `value` any more."""
+    return jax.device_put(np.ascontiguousarray(value), get_backend("cpu").local_devices()[0])
+
+
+def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+    """Compile a traced HLO module for XLA:CPU.
 
     Raises:
-        UsageError: jax is not installed, or the module calls what only the hardware knows.
+        UsageError: the module calls what only the hardware knows.
     """
-    backend = _jax("jax.extend.backend")
-    options = backend.get_compile_options(1, 1, env_options_overrides={"xla_allow_excess_precision": False})
-    client = backend.get_backend("cpu")
+    # Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs.
+    options = get_compile_options(1, 1, env_options_overrides={"xla_allow_excess_precision": False})
+    client = get_backend("cpu")
     return client.compile_and_load(stablehlo(code), client.local_devices()[:1], options).execute
 
 
@@ -33,10 +43,11 @@ def stablehlo(code: Any) -> bytes | str:
     """A traced HLO module as StableHLO that XLA:CPU can run."""
     proto = code.to_proto()
     proto.ClearField("input_output_alias")
-    module = _jax("jax.extend.mlir").hlo_to_stablehlo(proto.SerializeToString())
+    module = hlo_to_stablehlo(proto.SerializeToString())
     if not any(one.opcode == "custom-call" for some in proto.computations for one in some.instructions):
         return module
-    return replace_topk(_text(module))
+    with mlir.make_ir_context():
+        return replace_topk(str(mlir.ir.Module.parse(module)))
 
 
 def replace_topk(text: str) -> str:
@@ -78,16 +89,3 @@ def _topk_function(name: str, k: int, given: str, returned: str) -> str:
     %t = stablehlo.tuple %v, %p : {returned}
     return %t : {returned}
   }}"""
-
-
-def _text(module: bytes) -> str:
-    mlir = _jax("jax.interpreters.mlir")
-    with mlir.make_ir_context():
-        return str(mlir.ir.Module.parse(module))
-
-
-def _jax(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError:
-        raise UsageError("the nkipy engine runs on XLA: pip install 'parity-harness[nkipy]'.") from None

@@ -5,9 +5,11 @@ The tracer itself needs no Neuron compiler and no hardware.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,12 +40,14 @@ class Program:
     Args:
         kernel: the `NKIPyKernel`, specialised.
         leaves: its array arguments, in the order of the HLO's parameters.
+        taken: their places among the arguments; those that the function does not use are no parameters.
         result: what the function returned, arrays taken out.
         outputs: HLO output number and dtype of each of those arrays.
     """
 
     kernel: Any
     leaves: tuple[Leaf, ...]
+    taken: tuple[int, ...]
     result: Skeleton
     outputs: tuple[tuple[int, np.dtype], ...]
 
@@ -54,7 +58,7 @@ class Program:
 
     @property
     def aliases(self) -> dict[int, int]:
-        """HLO output number to the argument that it overwrites."""
+        """HLO output number to the parameter that it overwrites."""
         return {one.output_index: one.param_index for one in self.code.aliases}
 
 
@@ -73,17 +77,20 @@ def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, 
     returned: list[Any] = []
 
     def body(**arrays: Any) -> list[Any]:
-        named = join(skeleton, (_entering(arrays[one.name], one.dtype) for one in leaves))
-        returned[:] = split(function(**named), tensor)
+        entering = (_entering(arrays[one.name], one.dtype) if one.name in arrays else one.sample for one in leaves)
+        returned[:] = split(function(**join(skeleton, entering)), tensor)
         return [_leaving(one) for one in _distinct(returned[1])]
 
     body.__name__ = function.__name__.strip("<>_")
     kernel = kernel_class.trace(body, backend="hlo")
-    kernel.specialize(**{one.name: one.sample for one in leaves})
+    used = _used(kernel.specialize(**{one.name: one.sample for one in leaves}))
+    taken = tuple(place for place, one in enumerate(leaves) if one.name in used)
+    if len(taken) < len(leaves):
+        kernel.specialize(**{leaves[place].name: leaves[place].sample for place in taken})
     result, found = returned
     numbers = {id(one.backend_tensor): number for number, one in enumerate(_distinct(found))}
     outputs = tuple((numbers[id(one.backend_tensor)], np.dtype(one.dtype)) for _, one in found)
-    return Program(kernel, leaves, result, outputs)
+    return Program(kernel, tuple(leaves[place] for place in taken), taken, result, outputs)
 
 
 def load_nkipy() -> tuple[Any, type]:
@@ -95,6 +102,19 @@ def load_nkipy() -> tuple[Any, type]:
     if not find_spec("nkipy"):
         raise UsageError("the nkipy and neuron engines need NKIPy; docs/neuron.md says how to install it.")
     return import_module("nkipy.core.trace").NKIPyKernel, import_module("nkipy.core.tensor").NKIPyTensorRef
+
+
+def tracer_version() -> str:
+    """NKIPy's version, with the commit where it was installed from its repository: the version alone does not move."""
+    found = distribution("nkipy")
+    commit = json.loads(found.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id")
+    return f"{found.version} at {commit}" if commit else found.version
+
+
+def _used(code: Any) -> set[str]:
+    """Names of the parameters that an operation takes."""
+    operands = {id(one) for operation in code.operations for one in operation.operands}
+    return {one.original_name for one, tensor in zip(code.inputs, code.parameters, strict=True) if id(tensor) in operands}
 
 
 def _distinct(found: list[tuple[str, Any]]) -> list[Any]:
