@@ -103,7 +103,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 class Engine:
     """`NAME`, `array`, `zeros` and `host` on one machine, and its programs.
 
-    A program is compiled once for each function, skeleton and shapes; `compiled` counts them.
+    A program is compiled once for each kernel, skeleton and shapes, and belongs to this engine alone: a kernel that was
+    replaced for one device is never run by another.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -112,9 +113,9 @@ class Engine:
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
 
     @property
-    def compiled(self) -> int:
-        """Programs compiled so far."""
-        return len(self._programs)
+    def programs(self) -> list[Program]:
+        """What was compiled so far, in order."""
+        return [program for program, _ in self._programs.values()]
 
     def array(self, value: np.ndarray, dtype: Any = None) -> Array:
         """Move a host array to the machine; floating values are rounded to `dtype` where one is given."""
