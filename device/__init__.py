@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ENGINES = {
     "numpy": "device.engines.numpy_engine",
+    "xla": "device.engines.xla_engine",
     "nkipy": "device.engines.nkipy_engine",
     "neuron": "device.engines.neuron_engine",
 }
@@ -54,10 +55,9 @@ def load(
     from device.assembly import assemble
 
     if batch > 1:
-        from device.engines.reordered import Order
-        from device.engines.reordered import engine as with_lanes
+        from device.engines.lanes import with_lanes
 
-        machine = with_lanes(machine.NAME, Order(), batch)
+        machine = with_lanes(machine, batch)
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
 
 
@@ -75,5 +75,10 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
 def _machine(engine: str) -> ModuleType:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
-    module = import_module(ENGINES[engine])
+    try:
+        module = import_module(ENGINES[engine])
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the engine {engine} needs {error.name}: pip install 'parity-harness[{engine}]' -c constraints.txt"
+        ) from None
     return module.engine() if hasattr(module, "engine") else module

@@ -15,7 +15,6 @@ from device.kernels.head import greedy, to_target_ids
 from device.kernels.linear import linear
 from device.kernels.norm import llama_norm
 from device.kernels.program import program
-from device.kernels.step import Step
 from device.kernels.tap import Tap
 from device.model import Model
 from device.recorder import Recorder
@@ -58,8 +57,8 @@ class Drafter(Model):
         taps = record.bind(self.side, count)("taps", taps)
         rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)
-        ids, masked_from = self.engine.array(rows.ids), self.engine.array(np.array([count]))
-        return forward(ids, taps, masked_from, self.step(rows), (self.outer, self.layers, self.caches), self.config, tap)
+        fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
+        return self._layers(rows, tap("fc_out", fused), tap)
 
     def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
         """Drafts of the last committed row and of the K-1 masked rows: target ids, int64 [K]."""
@@ -81,27 +80,16 @@ class Drafter(Model):
         positions = self.length + np.arange(len(ids))
         return ids, positions, positions.copy()
 
-
-@program
-def forward(
-    ids: Any,
-    taps: Any,
-    committed: Any,
-    step: Step,
-    model: tuple[dict, list[dict], list[tuple[Any, Any]]],
-    config: DrafterConfig,
-    tap: Tap,
-) -> Any:
-    """The whole pass over ids [1, W]: taps [1, W, T * H of the target], of `committed` [1] rows; `model` as the target's."""
-    outer, layers, caches = model
-    embedded = embed(ids, outer["embed"])
-    x = tap("fc_out", fuse(taps, outer["mask_hidden"], committed, outer["fc"]))
-    for layer, (weights, pair) in enumerate(zip(layers, caches, strict=True)):
-        if layer:
-            x = plain_layer(x, step, weights, pair, config, tap.at(layer))
-        else:
-            x = midlayer(embedded, x, step, weights, pair, config, tap.at(layer))
-    return x
+    def _layers(self, rows: Rows, fused: Any, tap: Tap) -> Any:
+        step = self.step(rows)
+        embedded = embed(self.engine.array(rows.ids), self.outer["embed"])
+        x = fused
+        for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
+            if layer:
+                x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
+            else:
+                x = midlayer(embedded, x, step, weights, caches, self.config, tap.at(layer))
+        return x
 
 
 @program

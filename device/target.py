@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +13,6 @@ from device.kernels.head import greedy
 from device.kernels.linear import linear
 from device.kernels.norm import gpt_oss_norm
 from device.kernels.program import program
-from device.kernels.step import Step
 from device.kernels.tap import Tap
 from device.kernels.target_layer import target_layer
 from device.model import Model
@@ -48,12 +46,14 @@ class Target(Model):
         Returns:
             the last residual stream [1, W, H] and the taps [1, W, T * H].
         """
-        step, ids, tap = self.step(rows), self.engine.array(rows.ids), record.bind("target", rows.count)
-        model = self.outer, self.layers, self.caches
-        return forward(ids, step, model, self.config, self.windows, taps, self.join, tap)
+        step, tap = self.step(rows), record.bind("target", rows.count)
+        streams = [tap("embed", embed(self.engine.array(rows.ids), self.outer["embed"]))]
+        for layer, weights in enumerate(self.layers):
+            window, caches = self.windows[layer], self.caches[layer]
+            streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap.at(layer)))
+        return streams[-1], self.join(streams, taps) if taps else None
 
-    @staticmethod
-    def join(streams: list[Any], taps: tuple[int, ...]) -> Any:
+    def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
         """The taps side by side [1, W, T * H]; `streams[k]` is in_of[k]."""
         return np.concatenate([streams[number] for number in taps], axis=-1)
 
@@ -61,25 +61,6 @@ class Target(Model):
         """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""
         ids = choose(x, self.outer, self.config.eps, group, record.bind("target", rows.count))
         return record.exact(group, "tokens", self.engine.host(ids)[0, : rows.count])
-
-
-@program
-def forward(
-    ids: Any,
-    step: Step,
-    model: tuple[dict, list[dict], list[tuple[Any, Any]]],
-    config: TargetConfig,
-    windows: tuple[int | None, ...],
-    taps: tuple[int, ...],
-    join: Callable,
-    tap: Tap,
-) -> tuple[Any, Any]:
-    """The whole pass over ids [1, W]; `model` is the weights outside the layers, those of the layers, the caches."""
-    outer, layers, caches = model
-    streams = [tap("embed", embed(ids, outer["embed"]))]
-    for layer, (weights, pair, window) in enumerate(zip(layers, caches, windows, strict=True)):
-        streams.append(target_layer(streams[-1], step, weights, pair, config, window, tap.at(layer)))
-    return streams[-1], join(streams, taps) if taps else None
 
 
 @program
