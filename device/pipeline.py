@@ -53,8 +53,7 @@ class Pipeline:
             k=self.k,
             max_positions=self.target.positions,
             eos=self.target.config.eos,
-            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}
-            | getattr(self._engine, "versions", {}),
+            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")},
             modules=("device", *sorted(modules)),
         )
 

@@ -77,7 +77,6 @@ def run_device(request: RunRequest) -> Path:
                 device_modules(request.device, says.modules, request.device_name, golden.manifest.producer),
                 ("numpy",),
                 0,
-                says.versions,
             ),
             model=golden.manifest.model,
             case=Case(

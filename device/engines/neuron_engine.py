@@ -27,6 +27,7 @@ class Hardware:
     """
 
     name = NAME
+    notes: dict[str, str] = {}
 
     def __init__(self, runtime: Any) -> None:
         self._kernel, self._tensor = runtime.DeviceKernel, runtime.DeviceTensor

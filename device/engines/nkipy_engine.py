@@ -21,8 +21,14 @@ class OffHardware:
     name = NAME
 
     def __init__(self) -> None:
-        executed = f"{version('jaxlib')} (XLA:CPU, off hardware: {lowering.REPLACED})"
-        self.versions = {"nkipy": tracer_version(), "jaxlib": executed}
+        self.versions = {"nkipy": tracer_version(), "jaxlib": version("jaxlib")}
+        self._replaced = 0
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What ran in the hardware's place, and what had to be replaced for it."""
+        topk = f"{self._replaced} AwsNeuronTopK replaced by a stable descending sort"
+        return {"off hardware": f"executed by XLA:CPU, not Trainium; input_output_alias cleared; {topk}"}
 
     def put(self, value: np.ndarray) -> Any:
         """A buffer with these values; the caller does not change them any more."""
@@ -34,6 +40,7 @@ class OffHardware:
 
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Compile the program's HLO for XLA:CPU."""
+        self._replaced += sum(one.op_name == "topk" for one in program.code.operations)
         return lowering.compiled(program.code)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,22 +57,15 @@ def _portable(folder: Path) -> str:
     return os.path.relpath(absolute) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
-def producer(
-    name: str, modules: Iterable[str], packages: Iterable[str], threads: int, versions: Mapping[str, str] | None = None
-) -> Producer:
-    """The record of who computed: modules by name, each one's source and all of it digested, package versions.
-
-    `versions` are added as they are: what a device says of itself.
-    """
+def producer(name: str, modules: Iterable[str], packages: Iterable[str], threads: int) -> Producer:
+    """The record of who computed: modules by name, each one's source and all of it digested, package versions."""
     from importlib import metadata  # 20 ms that reading a dump does not need
 
     modules = tuple(sorted(modules))
     sources = digests(modules)
     return Producer(
         name=name,
-        versions={"python": platform.python_version()}
-        | {package: metadata.version(package) for package in packages}
-        | dict(versions or {}),
+        versions={"python": platform.python_version(), **{package: metadata.version(package) for package in packages}},
         modules=modules,
         source_digest=hashlib.sha256("".join(f"{one} {sources[one]}\n" for one in sources).encode()).hexdigest(),
         threads=threads,

@@ -8,8 +8,9 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 
 from device.engines.traced import lowering
 from device.faults import CATALOGUE
-from device.kernels.target_layer import target_layer
 from device.kernels.tap import untapped
+from device.kernels.target_layer import target_layer
+from device.rows import pad_rows
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import builder
@@ -46,17 +47,15 @@ def assert_runs_on_neuron(program):
     assert len({one.name for one in code.outputs}) == len(code.outputs)
     assert not {str(np.dtype(one.dtype)) for one in (*code.inputs, *code.outputs)} & {*UNSUPPORTED, "bool"}
     assert not {str(np.dtype(one.result_dtype)) for one in code.operations} & UNSUPPORTED
-    assert "custom-call" not in {one.op_name for one in code.operations} | {"topk" for o in code.operations if o.op_name == "topk"}
+    assert not {one.op_name for one in code.operations} & {"custom-call", "topk"}
 
 
 @pytest.mark.parametrize("width", [PREFILL, DECODE, VERIFY])
 @pytest.mark.parametrize("layer", [0, 1], ids=["window", "full"])
 def test_the_target_layer_traces_in_every_shape(width, layer, load):
     target = load(precision="bfloat16", engine="nkipy").target
-    positions = np.arange(width, dtype=np.int32)[None]
-    from device.rows import pad_rows
-
-    step = target.step(pad_rows(positions[0], positions[0], positions[0], width, target.trash))
+    positions = np.arange(width)
+    step = target.step(pad_rows(positions, positions, positions, width, target.trash))
     x = target.engine.array(np.ones((1, width, target.config.hidden), np.float32), target.dtype)
     pair, window = target.caches[layer], target.windows[layer]
     out = target_layer(x, step, target.layers[layer], pair, target.config, window, untapped)
@@ -72,7 +71,7 @@ def test_the_target_layer_traces_in_every_shape(width, layer, load):
 def test_a_generation_is_few_programs_each_fit_for_the_hardware(engine_device, prompts, load):
     generations = runs(engine_device, prompts)
     programs = engine_device._engine.programs
-    assert {one.kernel.__name__ for one in programs} >= {"forward", "choose", "make_step", "emitted_length"}
+    assert {one.kernel.__name__ for one in programs} >= {"target_layer", "midlayer", "plain_layer", "choose"}
     for program in programs:
         assert_runs_on_neuron(program)
     assert [one.tokens for one in generations] == [one.tokens for one in runs(load(precision="bfloat16"), prompts)]
@@ -110,8 +109,8 @@ def test_the_comparison_is_green(mode, precision, small_golden, tmp_path):
     run = make_run(small_golden, "nkipy", mode, precision, out=tmp_path / "run")
     report = compare_dumps(small_golden, run)
     assert report.verdict == "pass", report.first
-    assert "off hardware" in run.manifest.producer.versions["jaxlib"]
     assert "nkipy" in run.manifest.producer.versions
+    assert run.manifest.producer.notes["off hardware"].startswith("executed by XLA:CPU")
 
 
 def test_a_planted_fault_is_traced_and_killed(small_golden, tmp_path):

@@ -21,10 +21,11 @@ _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dt
 
 
 class Machine(Protocol):
-    """Where programs run: buffers of its own, and executables; `versions` names whatever decides the result."""
+    """Where programs run: buffers of its own, and executables; `versions` and `notes` as a device describes itself."""
 
     name: str
     versions: dict[str, str]
+    notes: dict[str, str]
 
     def put(self, value: np.ndarray) -> Any:
         """A buffer with a copy of this array."""
@@ -56,7 +57,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     @classmethod
     def run_program(cls, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Run a kernel as one program; see `device.kernels.program`."""
-        return cls.engine.run(kernel, arguments)
+        return cls.engine.run(kernel, arguments) if cls.engine.whole else kernel(*arguments)
 
     @property
     def ndim(self) -> int:
@@ -111,11 +112,20 @@ class Engine:
         self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
         self.kind = type("Array", (Array,), {"__slots__": (), "engine": self})
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
+        self.whole = True
 
     @property
     def programs(self) -> list[Program]:
         """What was compiled so far, in order."""
         return [program for program, _ in self._programs.values()]
+
+    def notes(self) -> dict[str, str]:
+        """What a reader of this engine's results must know."""
+        return {"programs": f"{len(self._programs)}, traced by NKIPy"} | self.machine.notes
+
+    def interpret(self) -> None:
+        """From now on run kernels operation by operation, each one a program."""
+        self.whole = False
 
     def array(self, value: np.ndarray, dtype: Any = None) -> Array:
         """Move a host array to the machine; floating values are rounded to `dtype` where one is given."""

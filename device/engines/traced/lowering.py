@@ -14,8 +14,6 @@ from jax.interpreters import mlir
 
 from parity.errors import UsageError
 
-REPLACED = "input_output_alias cleared, AwsNeuronTopK as a stable descending sort"
-"""What is changed in a module before XLA:CPU runs it, as a run's manifest tells."""
 _TOPK = re.compile(
     r'stablehlo\.custom_call @AwsNeuronTopK\((%\S+)\) \{[^\n]*backend_config = "(\d+)"[^\n]*\} : '
     r"\((tensor<\S+>)\) -> (tuple<tensor<\S+>, tensor<\S+>>)"
