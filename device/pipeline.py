@@ -53,7 +53,9 @@ class Pipeline:
             k=self.k,
             max_positions=self.target.positions,
             eos=self.target.config.eos,
-            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")},
+            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}
+            | getattr(self._engine, "versions", {}),
+            notes=getattr(self._engine, "notes", dict)(),
             modules=("device", *sorted(modules)),
         )
 

@@ -77,6 +77,8 @@ def run_device(request: RunRequest) -> Path:
                 device_modules(request.device, says.modules, request.device_name, golden.manifest.producer),
                 ("numpy",),
                 0,
+                says.versions,
+                request.device.describe().notes,  # once more: what it has compiled shows at the end
             ),
             model=golden.manifest.model,
             case=Case(

@@ -42,6 +42,7 @@ class Description:
         eos: token ids that end a generation.
         versions: package name to version, of whatever decides the result.
         modules: the Python modules the device's maths is made of (for the independence check).
+        notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Description:
     eos: tuple[int, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class Device(Protocol):

@@ -71,19 +71,22 @@ class Programs:
         used: by signature.
         compiled: how many of them were new to the process.
         seconds: what tracing and compiling those took, their first run included.
-        inline: run kernels operation by operation instead, so that what they do on the host happens every time.
     """
 
     def __init__(self) -> None:
         self.used: dict[tuple, Compiled] = {}
-        self.compiled, self.seconds, self.inline = 0, 0.0, False
+        self.compiled, self.seconds, self._interpreting = 0, 0.0, False
+
+    def interpret(self) -> None:
+        """Run kernels operation by operation from now on: what they do on the host happens every time."""
+        self._interpreting = True
 
     def run(self, kind: type[Array], kernel: Callable, arguments: tuple) -> Any:
         """The kernel's result, by its compiled program; called as it is within a larger program."""
         leaves, form = jax.tree.flatten(arguments)
         arrays = [leaf for leaf in leaves if isinstance(leaf, Array)]
         values = [one.held for one in arrays]
-        if self.inline or any(isinstance(value, jax.core.Tracer) for value in values):
+        if self._interpreting or any(isinstance(value, jax.core.Tracer) for value in values):
             return kernel(*arguments)
         key = kernel, _version(), form, tuple(map(_signature, leaves))
         if key not in self.used and key not in _COMPILED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,7 +121,14 @@ def engine() -> SimpleNamespace:
         return np.array(value.held).astype(np.int64 if value.dtype.kind == "i" else value.dtype, copy=False)
 
     return SimpleNamespace(
-        NAME=NAME, PACKAGES=("jax", "jaxlib"), array=array, zeros=zeros, host=host, programs=programs
+        NAME=NAME,
+        array=array,
+        zeros=zeros,
+        host=host,
+        versions={name: version(name) for name in ("jax", "jaxlib")},
+        notes=lambda: {"platform": jax.default_backend(), "programs": str(len(programs.used))},
+        interpret=programs.interpret,
+        programs=programs,
     )
 
 

@@ -79,10 +79,26 @@ class Family:
         details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
-            self.faults.append(Fault(id=id, family=self.name, what=what, stage=stage, plant=plant, **details))
+            fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant), **details)
+            self.faults.append(fault)
             return plant
 
         return enter
+
+
+def uncompiled(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
+    """The same, in a pipeline that runs its kernels operation by operation where its engine compiles them.
+
+    A defect may look at values on the host, or remember them from call to call: a compiled program does that
+    once, while it is traced.
+    """
+
+    @wraps(plant)
+    def run(pipeline: Pipeline) -> None:
+        getattr(pipeline.target.engine, "interpret", lambda: None)()
+        plant(pipeline)
+
+    return run
 
 
 def edit(model: Model, names: str, change: Callable[[np.ndarray], np.ndarray], layers: Iterable[int] = ()) -> None:

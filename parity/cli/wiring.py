@@ -42,7 +42,7 @@ def device(name: str, golden: Dump, precision: str) -> Device:
 
 
 def builder(name: str, golden: Dump) -> Callable[..., Device]:
-    """How to build a device on a golden's checkpoints: `numpy`, or `package.module:factory`.
+    """How to build a device on a golden's checkpoints: an engine, or `package.module:factory`.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
     `batch` are options it may take as well.
