@@ -105,7 +105,7 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean and run everywhere: `numpy`, and every variant of `device.variants`."""
+    """Names of the clean devices that run everywhere: `numpy`, and every variant of `device.variants`."""
     return ("numpy", *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 

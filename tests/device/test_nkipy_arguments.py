@@ -20,7 +20,8 @@ def array(*shape):
 
 def arguments(window=5, span=64, scale=1):
     step = Step(array(1), array(2), array(3), span, {None: array(4), 5: array(5)})
-    return {"x": array(6), "step": step, "weights": [{"q": array(7)}], "config": Config(4), "window": window, "s": scale}
+    weights, config = [{"q": array(7)}], Config(4)
+    return {"x": array(6), "step": step, "weights": weights, "config": config, "window": window, "s": scale}
 
 
 def test_arrays_come_out_in_order_with_their_paths():

@@ -79,6 +79,14 @@ def test_a_generation_is_few_programs_each_fit_for_the_hardware(engine_device, p
     assert len(engine_device._engine.programs) == len(programs), "the same prompts compiled something new"
 
 
+def test_company_in_the_batch_runs_on_the_same_engine(load, prompts):
+    batched = load(precision="bfloat16", engine="nkipy", batch=2)
+    assert batched.generate(prompts[1], 6).tokens == load(precision="bfloat16").generate(prompts[1], 6).tokens
+    caches = [one for pair in batched.target.caches for one in pair]
+    assert {(type(one).__mro__[1].__module__, one.shape[0]) for one in caches} == {("device.engines.traced.arrays", 2)}
+    assert "off hardware" in batched.describe().notes
+
+
 def test_arguments_that_a_program_does_not_use_are_no_parameters(engine_device, prompts):
     runs(engine_device, prompts[:1])
     choose = [one for one in engine_device._engine.programs if one.kernel.__name__ == "choose"]

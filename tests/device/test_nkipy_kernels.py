@@ -64,7 +64,10 @@ KERNELS: dict[str, tuple[Callable, tuple]] = {
     "linear, bias": (linear.linear, (narrow(1, 6, 64), narrow(64, 96), narrow(96))),
     "top_k": (partial(moe.top_k, k=4), (narrow(1, 6, 32),)),
     "top_k, ties": (partial(moe.top_k, k=4), (ids(3, 1, 6, 32).astype(ml_dtypes.bfloat16),)),
-    "clamped_swiglu": (partial(moe.clamped_swiglu, limit=7.0, alpha=1.702), (8 * narrow(4, 6, 32), 8 * narrow(4, 6, 32))),
+    "clamped_swiglu": (
+        partial(moe.clamped_swiglu, limit=7.0, alpha=1.702),
+        (8 * narrow(4, 6, 32), 8 * narrow(4, 6, 32)),
+    ),
     "mix": (moe.mix, (wide(8, 1, 6, 32), ids(8, 1, 6, 4), wide(1, 6, 4))),
     "gpt_oss_norm": (partial(norm.gpt_oss_norm, eps=1e-5), (narrow(1, 6, 64), narrow(64))),
     "llama_norm": (partial(norm.llama_norm, eps=1e-5), (narrow(1, 6, 64), narrow(64))),
@@ -97,6 +100,12 @@ def test_another_kernel_gives_other_bits():
     arrays = KERNELS["rotate"][1]
     swapped = outcome(TRACED, lambda x, cos, sin: rope.rotate(x, sin, cos), arrays, True)
     assert (swapped[0] != outcome(numpy_engine, rope.rotate, arrays, False)[0]).any()
+
+
+def test_two_arguments_of_one_name_are_refused():
+    nested = {"a_b": TRACED.array(wide(2)), "a": {"b": TRACED.array(wide(2))}}
+    with pytest.raises(ValueError, match="two arguments have one name"):
+        TRACED.run(lambda x: x["a_b"] - x["a"]["b"], (nested,))
 
 
 def test_an_integer_beside_an_array_index_is_still_dropped_by_nkipy():

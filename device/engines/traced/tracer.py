@@ -72,8 +72,11 @@ def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, 
 
     Raises:
         UsageError: NKIPy is not installed.
+        ValueError: two arguments have one name in the HLO.
     """
     kernel_class, tensor = load_nkipy()
+    if len({one.name for one in leaves}) < len(leaves):
+        raise ValueError(f"{function.__name__}: two arguments have one name: {sorted(one.name for one in leaves)}")
     returned: list[Any] = []
 
     def body(**arrays: Any) -> list[Any]:
@@ -114,7 +117,8 @@ def tracer_version() -> str:
 def _used(code: Any) -> set[str]:
     """Names of the parameters that an operation takes."""
     operands = {id(one) for operation in code.operations for one in operation.operands}
-    return {one.original_name for one, tensor in zip(code.inputs, code.parameters, strict=True) if id(tensor) in operands}
+    pairs = zip(code.inputs, code.parameters, strict=True)
+    return {one.original_name for one, tensor in pairs if id(tensor) in operands}
 
 
 def _distinct(found: list[tuple[str, Any]]) -> list[Any]:
