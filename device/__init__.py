@@ -61,6 +61,15 @@ def load(
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
 
 
+def absent(engine: str) -> str | None:
+    """Why this engine cannot run here; None where it can."""
+    try:
+        _machine(engine)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:
     """Rotate head vectors as a pass of this side under this config.json would; a `parity.seam.Rotary`.
 

@@ -5,9 +5,12 @@ Everything but this file is shared with the `nkipy` engine. docs/neuron.md lists
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from device.engines.traced.engine import Engine
 from device.engines.traced.tracer import Program, load_nkipy, tracer_version
 from parity.errors import UsageError
 
-NAME = "neuron"
+NAME, DEVICES = "neuron", Path("/dev")
 
 
 class Hardware:
@@ -64,11 +67,14 @@ def engine() -> Engine:
     """A new engine, without programs.
 
     Raises:
-        UsageError: NKIPy, the Neuron compiler or its runtime is not installed.
+        UsageError: NKIPy, a Neuron device, the compiler or NKIPy's runtime is missing.
     """
     load_nkipy()
+    if not any(DEVICES.glob("neuron[0-9]*")):
+        raise UsageError(f"the neuron engine needs a Neuron device: {DEVICES}/neuron* is absent; docs/neuron.md.")
     try:
-        runtime = import_module("nkipy.runtime")
+        with redirect_stdout(sys.stderr):  # where it prints that its runtime is missing
+            runtime = import_module("nkipy.runtime")
     except ImportError as error:
         raise UsageError(f"the neuron engine needs the Neuron compiler ({error}); docs/neuron.md.") from None
     if not hasattr(runtime, "DeviceKernel"):

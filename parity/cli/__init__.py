@@ -12,6 +12,7 @@ from parity.cli.calibrate import calibrate
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
+from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
@@ -44,7 +45,7 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
+    dump_golden, verify_golden, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
 ):
     cli.add_command(command)
 

@@ -104,9 +104,16 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 
+def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The engines that can run here, and why each of the others cannot."""
+    absent = {name: import_module("device").absent(name) for name in ENGINES}
+    here = tuple(name for name, why in absent.items() if why is None)
+    return here, {name: why for name, why in absent.items() if why}
+
+
 def clean_devices() -> tuple[str, ...]:
-    """Names of the clean devices that run everywhere: `numpy`, and every variant of `device.variants`."""
-    return ("numpy", *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `device.variants`."""
+    return (*present_engines()[0], *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 
 def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:

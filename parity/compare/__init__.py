@@ -62,7 +62,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         acceptance=acceptance,
         first=_first(golden, results, findings),
         verdict=verdict,
-        reproduce=f"parity diff {run.folder} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
+        reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,
         blind=policy.blind,
     )

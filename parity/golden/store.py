@@ -117,6 +117,11 @@ class Dump:
         self._shard = lru_cache(maxsize=None)(lambda name: shards.read(folder / name))
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
 
+    @property
+    def command(self) -> str:
+        """How a command names this dump."""
+        return str(self.folder)
+
     def index(self) -> None:
         """Group the manifest's rows by place: `parts` by rank, `rows` as the whole tensors they merge to."""
         self.parts: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}

@@ -76,9 +76,16 @@ def _buffer(array):
 
 
 @pytest.fixture
-def runtime(monkeypatch):
-    """`nkipy.runtime` replaced by the stand-in."""
+def core(monkeypatch, tmp_path):
+    """A folder in the place of /dev, with one Neuron device."""
     nkipy()
+    (tmp_path / "neuron0").touch()
+    monkeypatch.setattr(neuron_engine, "DEVICES", tmp_path)
+
+
+@pytest.fixture
+def runtime(monkeypatch, core):
+    """`nkipy.runtime` replaced by the stand-in."""
     monkeypatch.setitem(sys.modules, "nkipy.runtime", SimpleNamespace(DeviceKernel=Kernel, DeviceTensor=Tensor))
     monkeypatch.setattr(neuron_engine, "version", lambda name: "0.0")
 
@@ -118,9 +125,17 @@ def test_a_written_argument_under_its_plain_name_is_refused(runtime):
         Kernel(code)(inputs=tensors, outputs={})
 
 
-def test_without_the_compiler_one_sentence_says_so():
-    nkipy()
-    if "neuronxcc" in sys.modules:
-        pytest.skip("the Neuron compiler is here")
-    with pytest.raises(UsageError, match="needs the Neuron compiler"):
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [(None, "needs the Neuron compiler"), (SimpleNamespace(), "needs NKIPy's runtime")],
+    ids=["no compiler", "no runtime"],
+)
+def test_what_is_missing_is_said_in_one_sentence(here, said, core, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nkipy.runtime", here)  # None: importing it is an ImportError
+    with pytest.raises(UsageError, match=said):
         neuron_engine.engine()
+
+
+def test_without_a_device_the_engine_is_absent(core, tmp_path):
+    (tmp_path / "neuron0").unlink()
+    assert "neuron* is absent" in device.absent("neuron")
