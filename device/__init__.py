@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from device.pipeline import Pipeline
 
-ENGINES = {"numpy": "device.engines.numpy_engine", "xla": "device.engines.xla_engine"}
+ENGINES = {
+    "numpy": "device.engines.numpy_engine",
+    "xla": "device.engines.xla_engine",
+    "nkipy": "device.engines.nkipy_engine",
+    "neuron": "device.engines.neuron_engine",
+}
 PRECISIONS = ("bfloat16", "float32")
 
 

@@ -26,4 +26,5 @@ def with_lanes(machine: ModuleType | SimpleNamespace, lanes: int) -> SimpleNames
         batched = lanes > 1 and value.shape[:1] == (lanes,)
         return machine.host(value[:1] if batched else value)
 
-    return SimpleNamespace(**vars(machine) | dict(array=array, zeros=zeros, host=host))
+    offered = {name: getattr(machine, name) for name in ("versions", "notes", "interpret") if hasattr(machine, name)}
+    return SimpleNamespace(**vars(machine) | offered | dict(array=array, zeros=zeros, host=host))

@@ -29,5 +29,5 @@ def emitted_length(drafts: Any, verified: Any, ends: Any, budget: Any) -> Any:
 
 def _leading(good: Any) -> Any:
     """How many of good [B, n] are true before the first that is not."""
-    failed = np.cumsum(np.where(good, 0, 1), axis=1)
-    return np.sum(np.where(failed == 0, 1, 0), axis=1)
+    failed = np.cumsum(np.logical_not(good).astype(np.int32), axis=1)
+    return np.sum((failed == 0).astype(np.int32), axis=1)

@@ -15,8 +15,15 @@ from device.kernels.program import program
 @program
 def write(cache: Any, rows: Any, slots: Any) -> None:
     """Write rows [B, S, G, D] to slots [B, S] of the cache, in place."""
+    if rows.shape[0] == 1:
+        cache[:, slots[0]] = rows
+        return
+    # NKIPy's assignment takes one array among its indices and drops an integer beside it: one sequence at a time.
     for sequence in range(rows.shape[0]):
-        cache[sequence, slots[sequence]] = rows[sequence]
+        one = slice(sequence, sequence + 1)
+        held = cache[one]
+        held[:, slots[sequence]] = rows[one]
+        cache[one] = held
 
 
 def rollback(cache: Any, lengths: Any) -> Any:

@@ -18,7 +18,7 @@ from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.seam import Device, Rotary
 
-ENGINES = ("numpy", "xla")
+ENGINES = ("numpy", "xla", "nkipy", "neuron")
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
