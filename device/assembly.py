@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -21,10 +22,16 @@ _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.floa
 
 
 def assemble(
-    target: Path, drafter: Path, k: int, precision: str, engine: ModuleType, max_positions: int | None
+    target: Path,
+    drafter: Path,
+    k: int,
+    precision: str,
+    engine: ModuleType,
+    max_positions: int | None,
+    read: Callable[[Path], Checkpoint] = Checkpoint,
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `device.load`."""
-    target_files, drafter_files = Checkpoint(target), Checkpoint(drafter)
+    """Read both checkpoints and build the pipeline; arguments as for `device.load`, `read` opens a checkpoint."""
+    target_files, drafter_files = read(target), read(drafter)
     outer = target_config(target_files)
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
