@@ -68,7 +68,7 @@ class Model:
     def rollback(self, length: int) -> None:
         """Keep the first `length` rows of every cache and clear what is behind them."""
         lengths = self.engine.array(np.array([length]))
-        self.caches = [tuple(cache.rollback(one, lengths) for one in pair) for pair in self.caches]
+        self.caches = cache.rolled_back(lengths, self.caches)
         self.length = length
 
     def poison(self, value: float) -> None:

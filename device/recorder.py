@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,7 @@ class Recorder:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
         if self._tap is None:
             return untapped
-        return lambda part, value: self._exchange(_name(group, part, layer), value, rows)
+        return _Bound(self, group, rows, layer)
 
     def exact(self, group: str, part: str, value: np.ndarray) -> np.ndarray:
         """Hand over integers that live on the host: int64 [n] in and out."""
@@ -45,7 +46,8 @@ class Recorder:
             taken = self._ask(_name(group, part, layer), self._engine.host(cache[0, :length]))
             cache[0, :length] = self._engine.array(taken, cache.dtype)
 
-    def _exchange(self, stage: str, value: Any, rows: int) -> Any:
+    def exchange(self, stage: str, value: Any, rows: int) -> Any:
+        """Hand over the logical rows of `value`; the value to go on with, padding unchanged."""
         given = self._engine.host(value)
         # A copy: an observer may keep what it is shown, or write to it and return another tensor.
         given[0, :rows] = self._ask(stage, given[0, :rows].copy())
@@ -56,6 +58,25 @@ class Recorder:
         if taken.shape != value.shape:
             raise UsageError(f"stage {stage}: the tap returned shape {list(taken.shape)} for {list(value.shape)}.")
         return taken.astype(value.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A recorder's tap for one group of stages, one number of logical rows and one layer."""
+
+    record: Recorder
+    group: str
+    rows: int
+    layer: int | None
+
+    def __call__(self, part: str, value: Any) -> Any:
+        return self.record.exchange(_name(self.group, part, self.layer), value, self.rows)
+
+    def at(self, layer: int) -> LayerTap:
+        return replace(self, layer=layer)
+
+    def of(self, group: str) -> LayerTap:
+        return replace(self, group=group)
 
 
 def _name(group: str, part: str, layer: int | None = None) -> str:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
 
+
+@program
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """y = x W + b, rounded once to x's dtype.
 

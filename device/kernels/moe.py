@@ -9,6 +9,7 @@ import numpy as np
 from device.config import TargetConfig
 from device.kernels.attention import softmax
 from device.kernels.linear import linear, wide_linear
+from device.kernels.program import program
 from device.kernels.tap import Tap
 
 
@@ -16,6 +17,12 @@ def moe(x: Any, weights: dict[str, Any], config: TargetConfig, tap: Tap) -> Any:
     """Router and experts over x [B, S, H]; the experts' sum in float32, one cast."""
     logits = tap("router_logits", linear(x, weights["router"], weights["router_bias"]))
     chosen = tap("experts", top_k(logits, config.experts_per_token))
+    return mixture(x, logits, chosen, weights, config)
+
+
+@program
+def mixture(x: Any, logits: Any, chosen: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
+    """The chosen experts [B, S, k] of x [B, S, H], mixed by the softmax of their logits [B, S, E]."""
     shares = softmax(np.take_along_axis(logits, chosen, axis=-1).astype(np.float32))
     batch, rows, hidden = x.shape
     outputs = experts(x.reshape(1, batch * rows, hidden), weights, config)
@@ -23,6 +30,7 @@ def moe(x: Any, weights: dict[str, Any], config: TargetConfig, tap: Tap) -> Any:
     return mixed.astype(x.dtype)
 
 
+@program
 def top_k(logits: Any, k: int) -> Any:
     """The k largest of logits [B, S, E] in descending order, the lower id first on a tie: int32 [B, S, k]."""
     ids = np.arange(logits.shape[-1], dtype=np.int32)

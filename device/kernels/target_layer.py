@@ -10,6 +10,7 @@ from device.kernels.attention import attend
 from device.kernels.linear import linear
 from device.kernels.moe import moe
 from device.kernels.norm import gpt_oss_norm
+from device.kernels.program import program
 from device.kernels.rope import rotate
 from device.kernels.step import Step
 from device.kernels.tap import Tap
@@ -17,6 +18,7 @@ from device.kernels.tap import Tap
 Caches = tuple[Any, Any]
 
 
+@program
 def target_layer(
     x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: TargetConfig, window: int | None, tap: Tap
 ) -> Any:
