@@ -73,6 +73,11 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         np.broadcast_to(_stand_in(value), self[index].shape)  # ValueError where it does not fit
 
+    @staticmethod
+    def run_program(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Where `device.kernels.program` hands over a call."""
+        return arguments[0].engine.run_program(kernel, arguments)
+
     def astype(self, dtype: Any) -> Shape:
         """Another dtype; a cast to float32 changes no value."""
         wanted = np.dtype(dtype)
@@ -98,13 +103,15 @@ class ShapeEngine:
     """The functions of an engine, and where the notes of a run go.
 
     Args:
-        note: called with every multiplication and the name of the weight it reads, empty for none.
+        multiplied: called with every multiplication and the name of the weight it reads, empty for none.
+        called: called with the kernel and the arguments of every program; programs inside a program are part of it.
     """
 
     NAME = "shapes"
 
-    def __init__(self, note: Callable[[Gemm, str], None]) -> None:
-        self._note, self.answer = note, 0
+    def __init__(self, multiplied: Callable[[Gemm, str], None], called: Callable[[Any, tuple[Any, ...]], None]) -> None:
+        self._multiplied, self._called = multiplied, called
+        self.answer, self._inside = 0, False
 
     def array(self, value: Any, dtype: Any = None) -> Shape:
         """The shape of a host array as an engine would hold it."""
@@ -120,6 +127,17 @@ class ShapeEngine:
         """`answer` throughout, in the dtype that every engine's `host` gives."""
         return np.full(value.shape, self.answer, np.int64 if value.dtype.kind == "i" else value.dtype)
 
+    def run_program(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Note the outermost program and run it as plain Python."""
+        if self._inside:
+            return kernel(*arguments)
+        self._called(kernel, arguments)
+        self._inside = True
+        try:
+            return kernel(*arguments)
+        finally:
+            self._inside = False
+
     def multiply(self, left: Shape, right: Shape) -> Shape:
         """The shape of left [..., M, K] times right [..., K, N]; the multiplication is noted."""
         (rows, inner), columns = left.shape[-2:], right.shape[-1]
@@ -130,7 +148,7 @@ class ShapeEngine:
         one_weight = right.ndim == 2  # the rows of all sequences then share one multiplication
         batch, m = (1, prod(outer) * rows) if one_weight else (prod(outer), rows)
         shared = batch > 1 and prod(left.shape[:-2]) == 1
-        self._note(Gemm(m, inner, columns, batch, shared, dtype.name, values.name), right.name)
+        self._multiplied(Gemm(m, inner, columns, batch, shared, dtype.name, values.name), right.name)
         return Shape((*outer, rows, columns), dtype, self)
 
 
