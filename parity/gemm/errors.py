@@ -1,0 +1,84 @@
+"""Errors of one piece against float64, and what an honest multiplication makes of the same elements.
+
+The noise floor is measured, not assumed: the sampled elements once more, their K products added one after the other
+in float32, and one rounding to the declared dtype. That is what the device promises (a float32 accumulator, one
+rounding) in the order in which float32 loses most: blocked and pairwise sums stay below it. For a bfloat16 result it
+is the rounding and nothing else, since float32 adds below 1 % of it up to K = 34560; for a float32 result it is the
+order of the sum. It shares no code with any engine, nor with the matrix library beneath them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.gemm.operands import DTYPES, Piece
+
+ROWS, COLUMNS, BATCH = 64, 256, 3
+"""Elements of a piece that are judged one by one: that many, both ends among them; every other one by a checksum."""
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of the judged elements of one piece, scales undone, so that results lie near 1.
+
+    Args:
+        device, floor: errors of the device and of the floor, float64 [n].
+        exact: float64 [n].
+        sums: of each judged row, the error of a signed sum over all its columns; float64.
+        width: columns in such a sum.
+    """
+
+    device: np.ndarray
+    floor: np.ndarray
+    exact: np.ndarray
+    sums: np.ndarray
+    width: int
+
+
+def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> Errors:
+    """Errors of a device's result [M, N] or [batch, M, N] for this piece.
+
+    Args:
+        draw: chooses what is judged.
+    """
+    left, right, result = (one if one.ndim == 3 else one[None] for one in (piece.left, piece.right, result))
+    rows, columns = _sample(left.shape[-2], ROWS, draw), _sample(right.shape[-1], COLUMNS, draw)
+    scale = piece.row_scale[rows] * piece.column_scale[columns]
+    signs = draw.choice([-1.0, 1.0], right.shape[-1])
+    parts = []
+    for number in _sample(len(right), BATCH, draw):
+        x, w = left[number if len(left) > 1 else 0][rows], right[number]
+        exact = x.astype(np.float64) @ w[:, columns].astype(np.float64)
+        floor = sequential(x, w[:, columns]).astype(DTYPES[dtype]).astype(np.float64)
+        device = result[number][rows]
+        sums = _sums(device, x, w, signs / piece.column_scale) / piece.row_scale[rows, 0]
+        parts.append(((device[:, columns] - exact) / scale, (floor - exact) / scale, exact / scale, sums))
+    return Errors(*(np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True)), right.shape[-1])
+
+
+def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left [M, K] times right [K, N], one product after the other in float32."""
+    left, right = left.astype(np.float32), right.astype(np.float32)
+    total = np.zeros((len(left), right.shape[1]), np.float32)
+    for column, row in zip(left.T, right, strict=True):
+        total += column[:, None] * row
+    return total
+
+
+def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Error of the weighted sum over all columns of each row: a checksum (Huang and Abraham, 1984), in float64."""
+    step = max(1, _BLOCK // right.shape[1])
+    parts = [right[at : at + step].astype(np.float64) @ weights for at in range(0, len(right), step)]
+    return result.astype(np.float64) @ weights - left.astype(np.float64) @ np.concatenate(parts)
+
+
+def _sample(size: int, count: int, draw: np.random.Generator) -> np.ndarray:
+    """Up to `count` of `size` places: both ends, where tiles end, and some in between."""
+    if size <= count:
+        return np.arange(size)
+    end = count // 3
+    middle = draw.choice(np.arange(end, size - end), count - 2 * end, replace=False)
+    return np.concatenate([np.arange(end), np.sort(middle), np.arange(size - end, size)])
