@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from device.assembly import assemble
 from device.checkpoint import INTEGERS, Described
 from device.engines.shape_engine import Shape, ShapeEngine
 from device.engines.shape_rules import BFLOAT16
-from device.tally import Tally
+from device.tally import Place, Tally
 from parity.errors import UsageError
 from parity.seam import Gemm
 
@@ -50,18 +51,20 @@ class Inventory:
     tally: Tally
     rounds: int = 0
 
-    @property
-    def gemms(self) -> tuple[Gemm, ...]:
-        """Every shape, in the order in which the run meets it."""
-        return tuple(self.tally.gemms)
+    def gemms(self, phases: Collection[str] = ()) -> tuple[Gemm, ...]:
+        """Every shape that these phases meet (all phases where none is named), in the order of the run."""
+        return tuple(gemm for gemm, places in self.tally.gemms.items() if _chosen(places, phases))
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data, in the order in which a run meets it."""
-        gemms = [
-            asdict(gemm) | {"calls": places.total(), "places": [asdict(one) | {"calls": places[one]} for one in places]}
-            for gemm, places in self.tally.gemms.items()
-        ]
-        programs = [asdict(one) | {"calls": dict(phases)} for one, phases in self.tally.programs.items()]
+    def to_dict(self, phases: Collection[str] = ()) -> dict[str, Any]:
+        """All of it, or what these phases meet, as plain data in the order of the run."""
+        gemms, programs = [], []
+        for gemm, places in self.tally.gemms.items():
+            if found := _chosen(places, phases):
+                listed = [asdict(place) | {"calls": calls} for place, calls in found.items()]
+                gemms.append(asdict(gemm) | {"calls": sum(found.values()), "places": listed})
+        for program, calls in self.tally.programs.items():
+            if found := {phase: count for phase, count in calls.items() if not phases or phase in phases}:
+                programs.append(asdict(program) | {"calls": found})
         return {"run": asdict(self.run), "rounds": self.rounds, "gemms": gemms, "programs": programs}
 
 
@@ -108,3 +111,7 @@ class Blueprint(Described):
 
 def _show(_stage: str, value: np.ndarray) -> np.ndarray:
     return value
+
+
+def _chosen(places: Mapping[Place, int], phases: Collection[str]) -> dict[Place, int]:
+    return {place: calls for place, calls in places.items() if not phases or place.phase in phases}

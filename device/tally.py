@@ -100,4 +100,6 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _plain(value: Any) -> str:
     """A static argument in a word: a config is the same throughout a run."""
-    return repr(value) if isinstance(value, int | float | str | None) else type(value).__name__.strip("_")
+    if isinstance(value, int | float | str | None):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__).strip("_")

@@ -72,7 +72,8 @@ def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.n
     """Error of the weighted sum over all columns of each row: a checksum (Huang and Abraham, 1984), in float64."""
     step = max(1, _BLOCK // right.shape[1])
     parts = [right[at : at + step].astype(np.float64) @ weights for at in range(0, len(right), step)]
-    return result.astype(np.float64) @ weights - left.astype(np.float64) @ np.concatenate(parts)
+    with np.errstate(all="ignore"):  # a broken device's infinities
+        return result.astype(np.float64) @ weights - left.astype(np.float64) @ np.concatenate(parts)
 
 
 def _sample(size: int, count: int, draw: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,20 +72,6 @@ class Findings:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return asdict(self) | {"verdict": self.verdict, "bounds": {"noise": NOISE, "worst": WORST, "sums": SUMS}}
-
-
-def try_all(
-    gemms: Iterable[Gemm], multiply: Multiply, seed: int, limit: int, progress: Callable[[Gemm], object]
-) -> Iterator[Finding]:
-    """Each shape on a device.
-
-    Args:
-        limit: elements of the largest array of one piece.
-        progress: told each shape before it runs.
-    """
-    for gemm in gemms:
-        progress(gemm)
-        yield try_one(gemm, multiply, seed, limit)
 
 
 def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
