@@ -65,7 +65,7 @@ class Drafter(Model):
         """Drafts of the last committed row and of the K-1 masked rows: target ids, int64 [K]."""
         x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
         ids = choose(x, self.outer, self.config.eps, record.bind(self.side, k))
-        return record.exact(self.side, "draft_tokens", self.engine.host(ids)[0])
+        return record.ids(self.side, "draft_tokens", ids, k)
 
     def rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
         """The rows of a pass, as the recorder wants them and padded."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from device.assembly import assemble
 from device.checkpoint import INTEGERS, Described
+from device.config import MOE
 from device.engines.shape_engine import Shape, ShapeEngine
 from device.engines.shape_rules import BFLOAT16
 from device.tally import Place, Tally
@@ -28,6 +29,8 @@ class Run:
         tokens: the token budget.
         emitted: tokens each round emits, the bonus included: the acceptance length, held constant.
         precision: of weights and activations.
+        tp: TP; the inventory is one rank's.
+        moe: formulation of the experts, as for `device.load`.
         watched: every stage is shown, as `parity diff` does: whole passes fall into smaller programs.
     """
 
@@ -36,6 +39,8 @@ class Run:
     tokens: int
     emitted: int = 1
     precision: str = "bfloat16"
+    tp: int = 1
+    moe: str = MOE[0]
     watched: bool = False
 
 
@@ -79,7 +84,7 @@ def take_inventory(target: Path, drafter: Path, run: Run) -> Inventory:
     tally = Tally()
     found, engine = Inventory(run, tally), ShapeEngine(tally.multiplied, tally.called)
     tap = _show if run.watched else None
-    pipeline = assemble(target, drafter, run.k, run.precision, engine, None, Blueprint)
+    pipeline = assemble(target, drafter, run.k, run.precision, engine, None, run.tp, run.moe, Blueprint)
     tally.windows, config = pipeline.target.windows, pipeline.target.config
     engine.answer = token = next(number for number in range(config.vocab) if number not in config.eos)
     tally.phase, left = "prefill", run.tokens - 1

@@ -60,7 +60,7 @@ class Target(Model):
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
         """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""
         ids = choose(x, self.outer, self.config.eps, group, record.bind("target", rows.count))
-        return record.exact(group, "tokens", self.engine.host(ids)[0, : rows.count])
+        return record.ids(group, "tokens", ids, rows.count)
 
 
 @program

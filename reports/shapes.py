@@ -18,8 +18,9 @@ from reports.terminal import STYLE
 def print_inventory(found: dict[str, Any]) -> None:
     """Multiplications, then programs, of `device.inventory.Inventory.to_dict`."""
     out, run = console(), found["run"]
+    ranks = f"one of {run['tp']} ranks, " if run["tp"] > 1 else ""
     out.print(
-        f"{run['precision']}, K = {run['k']}, {run['prompt']} prompt tokens, {run['tokens']} new tokens in "
+        f"{run['precision']}, {ranks}experts {run['moe']}, K = {run['k']}, {run['prompt']} prompt tokens, {run['tokens']} new tokens in "
         f"{found['rounds']} rounds of {run['emitted']}: {len(found['gemms'])} shapes of multiplication, "
         f"{sum(one['calls'] for one in found['gemms'])} calls; {len(found['programs'])} programs",
         soft_wrap=True,

@@ -6,13 +6,14 @@ It runs the very kernels and the very pipeline, so that the device's own code sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from device.engines.shape_rules import BFLOAT16, BOOL, FLOAT32, LOGICAL, declared, result_dtype, result_shape, shape_of
+from device.sharding import Sharding
 from parity.seam import Gemm
 
 _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
@@ -65,6 +66,11 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
         return Shape(shape, BOOL if ufunc in LOGICAL else declared(inputs), self.engine)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Shape:
+        if func is np.split:
+            parts = _stand_in(self), *args[1:]
+            return [self._moved(part.shape) for part in np.split(*parts, **kwargs)]
+        if func in (np.take, np.zeros_like):
+            return args[0]._moved(result_shape(func, args, kwargs))
         return Shape(result_shape(func, args, kwargs), result_dtype(func, args), self.engine)
 
     def __getitem__(self, index: Any) -> Shape:
@@ -77,6 +83,16 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     def run_program(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Where `device.kernels.program` hands over a call."""
         return arguments[0].engine.run_program(kernel, arguments)
+
+    def all_reduce(self) -> Shape:
+        """A sum over the ranks has the shape of each part."""
+        return self
+
+    def all_gather(self, axis: int) -> Shape:
+        """All ranks' parts along one axis."""
+        sizes = list(self.shape)
+        sizes[axis] *= self.engine.sharding.ranks if self.engine.sharding else 1
+        return self._moved(tuple(sizes))
 
     def astype(self, dtype: Any) -> Shape:
         """Another dtype; a cast to float32 changes no value."""
@@ -100,7 +116,7 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class ShapeEngine:
-    """The functions of an engine, and where the notes of a run go.
+    """The functions of an engine, and where the notes of a run go. With ranks, everything is one rank's.
 
     Args:
         multiplied: called with every multiplication and the name of the weight it reads, empty for none.
@@ -112,6 +128,7 @@ class ShapeEngine:
     def __init__(self, multiplied: Callable[[Gemm, str], None], called: Callable[[Any, tuple[Any, ...]], None]) -> None:
         self._multiplied, self._called = multiplied, called
         self.answer, self._inside = 0, False
+        self.sharding: Sharding | None = None
 
     def array(self, value: Any, dtype: Any = None) -> Shape:
         """The shape of a host array as an engine would hold it."""
@@ -126,6 +143,19 @@ class ShapeEngine:
     def host(self, value: Shape) -> np.ndarray:
         """`answer` throughout, in the dtype that every engine's `host` gives."""
         return np.full(value.shape, self.answer, np.int64 if value.dtype.kind == "i" else value.dtype)
+
+    def ranked(self, sharding: Sharding) -> ShapeEngine:
+        """This engine as one of several ranks."""
+        self.sharding = sharding
+        return self
+
+    def shard(self, parts: Sequence[Any], dtype: Any = None) -> Shape:
+        """One rank's part of a weight."""
+        return self.array(parts[0], dtype)
+
+    def hosts(self, value: Shape) -> list[np.ndarray]:
+        """`host` of every rank."""
+        return [self.host(value)] * self.sharding.ranks
 
     def run_program(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Note the outermost program and run it as plain Python."""

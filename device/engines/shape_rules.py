@@ -98,6 +98,7 @@ _SHAPES: dict[Callable[..., Any], Callable[..., Axes]] = {
     np.take_along_axis: _take_along_axis,
     np.concatenate: _concatenate,
     np.cumsum: _unchanged,
+    np.zeros_like: _unchanged,
     **dict.fromkeys((np.max, np.min, np.sum, np.mean, np.any, np.all, np.argmax), _reduce),
 }
 _FIXED = {np.any: BOOL, np.all: BOOL, np.argmax: INT32}

@@ -22,6 +22,8 @@ PHASES = ("prefill", "draft", "verify", "commit")
 @click.option("--max-new-tokens", "tokens", type=click.IntRange(min=1), default=32, show_default=True, help="Token budget.")
 @click.option("--acceptance-length", "emitted", type=click.IntRange(min=1), default=1, show_default=True, help="Tokens each round emits, bonus included.")
 @precision_option
+@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel ranks; what one of them multiplies is listed.")
+@click.option("--moe", default="masked", show_default=True, help="Formulation of the experts, masked or gathered.")
 @click.option("--watched", is_flag=True, help="Programs of a pass whose every stage is shown, as in `parity diff`.")
 @click.option("--phase", "phases", type=click.Choice(PHASES), multiple=True, help="Only what this phase meets; may be repeated.")
 @click.option("--run", "measured", is_flag=True, help="Run each multiplication on --device against float64, and judge it.")
