@@ -16,7 +16,7 @@ import numpy as np
 from parity.gemm.operands import DTYPES, Piece
 
 ROWS, COLUMNS, BATCH = 64, 256, 3
-"""Elements of a piece that are judged one by one: that many, both ends among them; every other one by a checksum."""
+"""Elements of a piece that are judged one by one: that many, both ends among them; every other one by the sum of its row."""
 _BLOCK = 1 << 22
 
 
@@ -27,7 +27,7 @@ class Errors:
     Args:
         device, floor: errors of the device and of the floor, float64 [n].
         exact: float64 [n].
-        sums: of each judged row, the error of a signed sum over all its columns; float64.
+        sums: of every row, the error of a signed sum over all its columns, against the row's norm; float64.
         width: columns in such a sum.
     """
 
@@ -47,16 +47,18 @@ def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Genera
     left, right, result = (one if one.ndim == 3 else one[None] for one in (piece.left, piece.right, result))
     rows, columns = _sample(left.shape[-2], ROWS, draw), _sample(right.shape[-1], COLUMNS, draw)
     scale = piece.row_scale[rows] * piece.column_scale[columns]
-    signs = draw.choice([-1.0, 1.0], right.shape[-1])
-    parts = []
-    for number in _sample(len(right), BATCH, draw):
-        x, w = left[number if len(left) > 1 else 0][rows], right[number]
-        exact = x.astype(np.float64) @ w[:, columns].astype(np.float64)
-        floor = sequential(x, w[:, columns]).astype(DTYPES[dtype]).astype(np.float64)
-        device = result[number][rows]
-        sums = _sums(device, x, w, signs / piece.column_scale) / piece.row_scale[rows, 0]
-        parts.append(((device[:, columns] - exact) / scale, (floor - exact) / scale, exact / scale, sums))
-    return Errors(*(np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True)), right.shape[-1])
+    signs = draw.choice([-1.0, 1.0], right.shape[-1]) / piece.column_scale
+    chosen, parts, sums = set(_sample(len(right), BATCH, draw)), [], []
+    for number, (w, device) in enumerate(zip(right, result, strict=True)):
+        x = left[number if len(left) > 1 else 0]
+        sums.append(_sums(device, x, w, signs) / (piece.row_scale[:, 0] * _size(x / piece.row_scale)))
+        if number in chosen:
+            one, part = x[rows], w[:, columns]
+            exact = one.astype(np.float64) @ part.astype(np.float64)
+            floor = sequential(one, part).astype(DTYPES[dtype]).astype(np.float64)
+            parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
+    flat = (np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True))
+    return Errors(*flat, np.concatenate(sums), right.shape[-1])
 
 
 def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -70,10 +72,20 @@ def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Error of the weighted sum over all columns of each row: a checksum (Huang and Abraham, 1984), in float64."""
-    step = max(1, _BLOCK // right.shape[1])
-    parts = [right[at : at + step].astype(np.float64) @ weights for at in range(0, len(right), step)]
     with np.errstate(all="ignore"):  # a broken device's infinities
-        return result.astype(np.float64) @ weights - left.astype(np.float64) @ np.concatenate(parts)
+        return _times(result, weights) - _times(left, _times(right, weights))
+
+
+def _size(rows: np.ndarray) -> np.ndarray:
+    """Each row's norm against the usual one: errors are as large as the row. A row of nothing counts as a tenth."""
+    norms = np.sqrt(np.sum(np.square(rows, dtype=np.float64), axis=1))
+    return np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)
+
+
+def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """matrix times vector in float64, a few rows at a time."""
+    step = max(1, _BLOCK // matrix.shape[1])
+    return np.concatenate([matrix[at : at + step].astype(np.float64) @ vector for at in range(0, len(matrix), step)])
 
 
 def _sample(size: int, count: int, draw: np.random.Generator) -> np.ndarray:

@@ -148,6 +148,19 @@ def test_a_wrong_tile_between_the_judged_columns_is_red_by_its_sums():
     assert found.judged < gemm.m * gemm.n and found.verdict == "fail" and "sums" in found.why
 
 
+@pytest.mark.parametrize("gemm", [Gemm(200, 64, 90), Gemm(5, 64, 90, 9)], ids=str)
+def test_a_wrong_row_or_member_between_the_judged_ones_is_red_by_its_sums(gemm):
+    def swapped(left, right, dtype):
+        result = honest(left, right, dtype)
+        middle = len(result) // 2
+        result[middle - 1 : middle + 1] = result[middle - 1 : middle + 1][::-1].copy()
+        return result
+
+    seeds = [try_one(gemm, swapped, seed, LIMIT) for seed in range(4)]
+    assert all(found.verdict == "fail" and "sums" in found.why for found in seeds)
+    assert any("noise" not in found.why for found in seeds), "not judged one by one under some seed"
+
+
 @pytest.mark.parametrize(
     ("multiply", "word"),
     [
