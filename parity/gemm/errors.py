@@ -16,7 +16,9 @@ import numpy as np
 from parity.gemm.operands import DTYPES, Piece
 
 ROWS, COLUMNS, BATCH = 64, 256, 3
-"""Elements of a piece that are judged one by one: that many, both ends among them; every other one by the sum of its row."""
+"""Elements of a piece that are judged one by one: that many, both ends among them; every other one in a sum along its row."""
+SUM = 1024
+"""Columns in such a sum: at least that many where there are so many, less than twice."""
 _BLOCK = 1 << 22
 
 
@@ -27,15 +29,14 @@ class Errors:
     Args:
         device, floor: errors of the device and of the floor, float64 [n].
         exact: float64 [n].
-        sums: of every row, the error of a signed sum over all its columns, against the row's norm; float64.
-        width: columns in such a sum.
+        sums: of every row, the errors of signed sums along it, over the root of the columns in each and against the
+            row's norm; float64.
     """
 
     device: np.ndarray
     floor: np.ndarray
     exact: np.ndarray
     sums: np.ndarray
-    width: int
 
 
 def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> Errors:
@@ -51,14 +52,14 @@ def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Genera
     chosen, parts, sums = set(_sample(len(right), BATCH, draw)), [], []
     for number, (w, device) in enumerate(zip(right, result, strict=True)):
         x = left[number if len(left) > 1 else 0]
-        sums.append(_sums(device, x, w, signs) / (piece.row_scale[:, 0] * _size(x / piece.row_scale)))
+        sums.append(_sums(device, x, w, signs) / (piece.row_scale * _size(x / piece.row_scale)))
         if number in chosen:
             one, part = x[rows], w[:, columns]
             exact = one.astype(np.float64) @ part.astype(np.float64)
             floor = sequential(one, part).astype(DTYPES[dtype]).astype(np.float64)
             parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
     flat = (np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True))
-    return Errors(*flat, np.concatenate(sums), right.shape[-1])
+    return Errors(*flat, np.concatenate(sums).ravel())
 
 
 def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -71,21 +72,25 @@ def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Error of the weighted sum over all columns of each row: a checksum (Huang and Abraham, 1984), in float64."""
+    """Errors of weighted sums along each row: checksums (Huang and Abraham, 1984), float64 [M, sums]."""
+    starts = np.arange(max(1, len(weights) // SUM)) * len(weights) // max(1, len(weights) // SUM)
+    widths = np.diff(np.append(starts, len(weights)))
     with np.errstate(all="ignore"):  # a broken device's infinities
-        return _times(result, weights) - _times(left, _times(right, weights))
+        exact = left.astype(np.float64) @ _along(right, weights, starts)
+        return (_along(result, weights, starts) - exact) / np.sqrt(widths)
 
 
 def _size(rows: np.ndarray) -> np.ndarray:
     """Each row's norm against the usual one: errors are as large as the row. A row of nothing counts as a tenth."""
     norms = np.sqrt(np.sum(np.square(rows, dtype=np.float64), axis=1))
-    return np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)
+    return np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)[:, None]
 
 
-def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """matrix times vector in float64, a few rows at a time."""
+def _along(matrix: np.ndarray, weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Weighted sums of columns from each start to the next, in float64, a few rows at a time."""
     step = max(1, _BLOCK // matrix.shape[1])
-    return np.concatenate([matrix[at : at + step].astype(np.float64) @ vector for at in range(0, len(matrix), step)])
+    parts = (matrix[at : at + step] * weights for at in range(0, len(matrix), step))
+    return np.concatenate([np.add.reduceat(part, starts, axis=1) for part in parts])
 
 
 def _sample(size: int, count: int, draw: np.random.Generator) -> np.ndarray:
