@@ -198,6 +198,23 @@ def test_gathered_experts_multiply_a_matrix_for_each_choice(pair):
     assert (gate.batch, gate.m, gate.k, gate.n) == (5 * 2, 1, 64, 32), "two of 5 experts for each of 5 rows"
 
 
+@pytest.mark.skipif("xla" not in device.ENGINES, reason="the xla engine is not part of this device")
+def test_programs_are_those_that_the_xla_engine_compiles(pair):
+    pytest.importorskip("jax")
+    pipeline, tap = device.load(*pair, 4, engine="xla"), lambda stage, value: value
+    pipeline.prefill(np.arange(1, 41), 4, tap)
+    while not pipeline.finished:
+        drafts = pipeline.draft(tap)
+        verified = pipeline.verify(drafts, tap)
+        verified[0] = (drafts[0] + 1) % pipeline.target.config.vocab
+        pipeline.commit(drafts, verified, tap)
+    used = type(pipeline._engine.array(np.zeros(1, np.float32))).programs.used
+    listed = take_inventory(*pair, replace(SHORT, tokens=4, watched=True)).tally.programs
+    assert Counter(one.kernel.rpartition(".")[2] for one in used.values()) == Counter(
+        one.kernel.rpartition(".")[2] for one in listed
+    )
+
+
 def test_another_run_multiplies_something_else(pair):
     """The comparison with the numpy engine can fail."""
     seen = multiplied_by_numpy(pair, SHORT)
