@@ -3,7 +3,7 @@
 The noise floor is measured, not assumed: the sampled elements once more, their K products added one after the other
 in float32, and one rounding to the declared dtype. That is what the device promises (a float32 accumulator, one
 rounding) in the order in which float32 loses most: blocked and pairwise sums stay below it. For a bfloat16 result it
-is the rounding and nothing else, since float32 adds below 1 % of it up to K = 34560; for a float32 result it is the
+is the rounding and nothing else (float32 adds 0.14 % of it at K = 34560); for a float32 result it is the
 order of the sum. It shares no code with any engine, nor with the matrix library beneath them.
 """
 
