@@ -85,6 +85,17 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
     return rotate(folder, side, x, positions, _machine(engine))
 
 
+def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: str = "numpy") -> np.ndarray:
+    """Multiply as the linear layers of a pass do; a `parity.seam.Multiply`.
+
+    Raises:
+        UsageError: the engine is none that this device knows.
+    """
+    from device.product import multiply
+
+    return multiply(left, right, dtype, _machine(engine))
+
+
 def _machine(engine: str) -> ModuleType:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -32,15 +34,17 @@ def assemble(
     max_positions: int | None,
     tp: int = 1,
     moe: str = MOE[0],
+    read: Callable[[Path], Checkpoint] = Checkpoint,
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `device.load`."""
-    target_files, drafter_files = Checkpoint(target), Checkpoint(drafter)
+    """Read both checkpoints and build the pipeline; arguments as for `device.load`, `read` opens a checkpoint."""
+    target_files, drafter_files = read(target), read(drafter)
     outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     sharding = shard(tp, outer, inner)
-    engine = engine if tp == 1 else ranks.engine(engine, sharding)
+    if tp > 1:
+        engine = getattr(engine, "ranked", partial(ranks.engine, engine))(sharding)
     return Pipeline(
         Target(outer, target_weights(target_files, outer), rows, engine, dtype),
         Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),

@@ -89,7 +89,7 @@ class Sharding:
 
     def _cut(self, value: np.ndarray, axis: int, copies: int) -> list[np.ndarray]:
         parts = np.split(value, self.ranks // copies, axis=axis)
-        return [np.ascontiguousarray(part) for part in parts for _ in range(copies)]
+        return [part.copy() for part in parts for _ in range(copies)]
 
 
 def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:

@@ -156,3 +156,47 @@ class Rotary(Protocol):
                 [0, max_position_embeddings).
         """
         ...
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One shape of matrix multiplication: [batch, M, K] times [batch, K, N].
+
+    Args:
+        shared: one left operand [M, K] meets all of the batch.
+        dtype: of the operands and of the result in the program, the accumulator being float32 at least.
+        values: the narrowest dtype that holds the operands' values; bfloat16 where a cast to float32 is all that
+            made them float32.
+    """
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    shared: bool = False
+    dtype: str = "bfloat16"
+    values: str = "bfloat16"
+
+    def __str__(self) -> str:
+        left = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{left}{self.m}x{self.k}x{self.n}"
+
+
+class Multiply(Protocol):
+    """A device's matrix multiplication by itself: the function `multiply`, in the module that holds its factory.
+
+    Optional. It shows which shapes a device multiplies well, so it must use what a pass uses.
+    """
+
+    def __call__(self, left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
+        """Multiply in the program's dtype.
+
+        Args:
+            left: [M, K] or [batch or 1, M, K], bfloat16 (ml_dtypes) or float32.
+            right: [K, N] or [batch, K, N], of the same dtype.
+            dtype: `bfloat16` or `float32`: what both are cast to before, and the dtype of the result.
+
+        Returns:
+            [M, N] or [batch, M, N] of this dtype.
+        """
+        ...

@@ -19,6 +19,8 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
+from parity.cli.scan_log import scan_log
+from parity.cli.shapes import shapes
 from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
 
@@ -45,7 +47,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
+    dump_golden, verify_golden, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate, shapes,
+    scan_log,
 ):
     cli.add_command(command)
 

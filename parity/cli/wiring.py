@@ -16,7 +16,7 @@ import click
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
-from parity.seam import Device, Rotary
+from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
 FIXED = ("target", "drafter", "k", "precision", "engine")
@@ -86,6 +86,32 @@ def rotary(name: str) -> Rotary | None:
     found = getattr(import_module(_module(name)[0]), "rotate", None)
     engine = name.partition(",")[0]
     return partial(found, engine=engine) if engine in ENGINES else found
+
+
+def multiplier(name: str) -> Multiply:
+    """The matrix multiplication of a device that can be imported: `multiply` in its module.
+
+    Raises:
+        NotOffered: there is none.
+    """
+    module, factory = _module(name)
+    if not factory or _options(name):
+        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), "multiply", None)
+    except ImportError as error:
+        raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    if found is None:
+        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
+    return partial(found, engine=name) if name in ENGINES else found
+
+
+def inventory(target: Path, drafter: Path, **run: Any) -> Any:
+    """What the device of this project multiplies and compiles in a run; see `device.inventory`."""
+    module = import_module("device.inventory")
+    return module.take_inventory(target, drafter, module.Run(**run))
 
 
 def _module(name: str) -> tuple[str, str]:
