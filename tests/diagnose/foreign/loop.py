@@ -27,7 +27,8 @@ class Sequence:
         length: rows of the target's cache.
         draft_length: rows of the drafter's cache.
         owed: taps [C, TH] of the emitted tokens that the drafter has not been fed.
-        fed: whether the drafter ran in this round.
+        fed: committed rows that the drafter ran in this round; they count from `commit` on, so that a round that
+            broke off can start anew.
     """
 
     budget: int = 0
@@ -35,7 +36,7 @@ class Sequence:
     length: int = 0
     draft_length: int = 0
     owed: np.ndarray | None = None
-    fed: bool = False
+    fed: int = 0
 
 
 def whole(verb: Callable) -> Callable:
@@ -107,7 +108,7 @@ class Foreign:
         fresh = len(self.at.owed)
         committed = np.array(self.at.emitted[-fresh:], np.int64)
         rows = self._pass(committed, self.at.owed, self.k - 1, tap)
-        self.at.draft_length, self.at.fed = self.at.draft_length + fresh, True
+        self.at.fed = fresh
         first = 0 if "draft_rows_first" in self.faults else fresh - 1
         return self.drafter.draft(rows[first : first + self.k], tap)
 
@@ -142,13 +143,14 @@ class Foreign:
         """Keep the rows of what was emitted, owe their taps to the drafter."""
         at, many = self.at, len(fresh)
         at.emitted += fresh.tolist()
+        at.draft_length += at.fed
         at.length += many + ("keeps_rejected_row" in self.faults and many < rows)
         taps = self._taps()
         owed = taps[-many:] if "taps_last_rows" in self.faults else taps[:many]
         if "no_refeed" in self.faults and at.fed:
             stale = min(many, self.k) - 1  # the rows that this round's pass wrote behind the committed ones
             owed, at.draft_length = owed[stale:], at.draft_length + stale
-        at.owed, at.fed = owed if at.fed else np.concatenate((at.owed, owed)), False
+        at.owed, at.fed = owed if at.fed else np.concatenate((at.owed, owed)), 0
 
     def _taps(self) -> np.ndarray:
         """The target's residual streams that enter the tapped layers, side by side: [S, TH]."""
