@@ -8,7 +8,7 @@ import pytest
 
 from device.variants import CLEAN
 from parity.calibrate import MODES, Comparison, Calibration, Request, calibrate
-from parity.cli.wiring import clean_devices, device
+from parity.cli.wiring import clean_devices, device, present_engines
 from parity.golden.slices import OnePrompt
 from parity.policy import read_policy
 
@@ -91,7 +91,7 @@ def test_nothing_compared_is_inconclusive():
 
 
 def test_the_default_devices_are_numpy_and_every_variant():
-    assert clean_devices() == ("numpy", *(f"device.variants:{name}" for name in CLEAN))
+    assert clean_devices() == (*present_engines()[0], *(f"device.variants:{name}" for name in CLEAN))
 
 
 def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
