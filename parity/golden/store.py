@@ -121,6 +121,11 @@ class Dump:
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
 
     @property
+    def sides(self) -> tuple[Dump, ...]:
+        """The dumps whose structure is judged: this one."""
+        return (self,)
+
+    @property
     def command(self) -> str:
         """How a command names this dump."""
         return str(self.folder)
