@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -49,7 +50,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     """The diagnosis of a run, or of a device run now; what gates found where no stage is red; None where nothing is."""
     from parity.cli.wiring import builder, counterfactuals, judging, rotary
     from parity.diagnose import diagnose
-    from parity.diagnose.evidence import Redrive, red_device, red_run
+    from parity.diagnose.evidence import Redrive, other_prompts, red_device, red_run
     from parity.diagnose.gates import read_gates
     from parity.diagnose.trials import Trials
     from parity.gates.bench import Bench
@@ -73,6 +74,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     trials = Trials(red.golden, red.run, red.prompt if run is not None else 0, bounds, reference)
     if run is None:
         trials.drive = Redrive(live, red.run.manifest.case.mode, folder)
+    trials.others = partial(other_prompts, golden, red.prompt, run or trials.drive)
     found = diagnose(trials, hypotheses, red.first)
     return found if run is not None else _renumbered(found, red.prompt)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from math import inf
 from typing import Any
 
@@ -21,6 +22,12 @@ CONFIRMED = 5
 
 CASE = "target.embed"
 """A device whose rows differ in number here ran another prompt."""
+
+ELSEWHERE = 3
+"""Other prompts that a tie is taken to, at the most."""
+
+EQUAL = 1.02
+"""Residuals within 2 percent tell no hypothesis from another: rounding moves them as much."""
 
 MOST = 0.95
 """A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
@@ -143,13 +150,21 @@ class Peel:
         good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.first.settled_by(self.full(trial)[self.first.stage])]
         good.sort(key=self._rank)
         alike = [trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]]
-        return min(alike, key=self._later) if len(alike) > 1 else good[0] if good else None
+        return self._parted(alike) if alike else None
 
-    def _later(self, trial: Trial) -> float:
-        """What a trial leaves at the first red stage over all rounds of the prompt: ties of the first ones part there."""
+    def _parted(self, alike: list[Trial]) -> Trial:
+        """Ties of the first rounds part in the later ones of the prompt, or on another prompt."""
+        places = chain([self.trials], islice(self.trials.elsewhere(), ELSEWHERE))
+        while len(alike) > 1 and (trials := next(places, None)):
+            left = [self._whole(trials, trial) for trial in alike]
+            alike = [trial for trial, error in zip(alike, left, strict=True) if error <= min(left) * EQUAL]
+        return alike[0]
+
+    def _whole(self, trials: Trials, trial: Trial) -> float:
+        """What a trial leaves at the first red stage over all rounds of a prompt."""
         stage, assumed = self.first.stage, (*self.known, *trial.assumed)
-        left = attempt(lambda: self.trials.residuals(assumed, self.trials.rounds, [stage], last=stage))
-        return float(f"{left[stage].error:.2e}") if left else inf
+        left = attempt(lambda: trials.residuals(assumed, trials.rounds, [stage], last=stage))
+        return left[stage].error if left else inf
 
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
         """The trial that explains most of the first red stage, if that is nearly all of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,6 +76,18 @@ def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int,
     report = compare(view, run, policy)
     failed = report.verdict == FAIL and report.first is not None
     return Red(view, run, prompt, report.first) if failed else None
+
+
+def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:
+    """(golden, run, number of the prompt in both) for every prompt but one; `run` is whole, or makes a prompt's run."""
+    for number in range(len(golden.manifest.case.prompts)):
+        if number == prompt:
+            continue
+        if isinstance(run, Dump):
+            yield golden, run, number
+        else:
+            view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generation.acceptance_length))
+            yield view, run(view), 0
 
 
 def _looks(golden: Dump) -> Iterator[tuple[Mode, int, int]]:

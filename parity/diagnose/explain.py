@@ -73,13 +73,15 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
 class Absent:
     """Tensors that a counterfactual lacks or leaves empty where the device does too: agreement, not missing evidence.
 
-    A golden itself has every tensor: nothing is ever absent from it.
+    A golden itself has every tensor: nothing is ever absent from it. What it has in later rounds only is not `due`.
     """
 
     def __init__(self, golden: Dump, run: Dump):
         self.imagined = isinstance(golden, Imagined)
         self.sides = ((golden, "float32"), (run, run.manifest.case.precision))
-        self.due = golden.golden.rows if self.imagined else {}
+        rows = golden.golden.rows if self.imagined else golden.rows
+        self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}
+        self.stages = {stage for _, stage in self.due}
 
     def at(self, round_: int, stage: str) -> bool:
         """Neither side has a row of this tensor."""
@@ -88,8 +90,8 @@ class Absent:
 
     def throughout(self, stage: str) -> bool:
         """Neither side has a row of this stage in any round in which the golden has it."""
-        rounds = {round_ for variant, _, round_, name in self.due if (variant, name) == ("float32", stage)}
-        return bool(rounds) and all(self.at(round_, stage) for round_ in rounds)
+        rounds = {round_ for round_, name in self.due if name == stage}
+        return self.imagined and bool(rounds) and all(self.at(round_, stage) for round_ in rounds)
 
 
 def _each(report: Report, absent: Absent):
@@ -98,6 +100,8 @@ def _each(report: Report, absent: Absent):
         if finding.kind != "generation" and not (finding.kind == "missing" and absent.at(finding.round, finding.stage)):
             structural.setdefault(finding.stage, finding)
     for result in report.stages:
+        if result.stage not in absent.stages:
+            continue
         if result.stage not in structural and absent.throughout(result.stage):
             yield result.stage, Residual(result.stage, False, 0.0, None, 0.0, None, settled=True)
         else:

@@ -136,8 +136,13 @@ class Search:
         return [trial for trial in found if trial is not None]
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
-        stage = self.first.stage
-        left = attempt(lambda: self.trials.residuals((*self.known, *assumed), self.round, [stage], last=stage))
+        stage, everything = self.first.stage, (*self.known, *assumed)
+
+        def over(rounds: int) -> dict[str, Residual]:
+            return self.trials.residuals(everything, rounds, [stage], last=stage)
+
+        later = min(self.round + AHEAD, self.trials.rounds)
+        left = attempt(lambda: over(self.round), lambda: attempt(lambda: over(later)))
         return None if left is None else Trial(assumed, self.first, left[stage])
 
     def _doubted(self, made: list[Trial]) -> list[Trial]:

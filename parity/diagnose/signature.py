@@ -19,6 +19,10 @@ ALIKE = 0.02
 """A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
 
 
+UNRELATED = 0.1
+"""Tensors of other weights have a cosine of about 1 / sqrt(width): below 0.1 for a width of 100 and more."""
+
+
 def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
     """Sentences about the error at the first red stage."""
     rows = stage_rows(golden, run, golden.declared[first.stage])
@@ -98,9 +102,13 @@ def _heads(rows: StageRows) -> Iterator[str]:
 
 
 def _scale(rows: StageRows) -> Iterator[str]:
-    """Whether a factor or an offset is most of it."""
+    """Whether a factor is most of it, or nothing of the golden is left in the device's tensor."""
     found = fit(rows.golden, rows.device)
     golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
+    size = np.linalg.norm(golden) * np.linalg.norm(device)
+    if size > 0 and abs(cosine := float((golden * device).sum() / size)) < UNRELATED:
+        yield f"unrelated to the golden's (cosine {cosine:.2f}): as from weights that were never loaded"
+        return
     before = np.linalg.norm(device - golden)
     after = np.linalg.norm(device - golden * (1 + found.scale))
     if before > 0 and (after / before) ** 2 < 0.1:

@@ -36,6 +36,10 @@ class _Overflow(Exception):
     skip = True
 
 
+class Untold(_Overflow):
+    """Nothing that a hypothesis changes is told by it so far: later rounds may."""
+
+
 class _Enough(Exception):
     """The stages asked for are all recorded."""
 
@@ -65,6 +69,7 @@ class Trials:
         policy: the bounds that say when a residual is noise.
         reference: makes what runs the counterfactuals, in a precision; made once for each.
         drive: runs the device over another golden of this prompt; None where there is only its run.
+        others: the same for the other prompts, made as they are asked for.
     """
 
     golden: Dump
@@ -73,6 +78,7 @@ class Trials:
     policy: Policy
     reference: Callable[[str], Reference]
     drive: Callable[[Dump], Dump] | None = None
+    others: Callable[[], Iterator[tuple[Dump, Dump, int]]] = lambda: iter(())
     count: int = 0
     _references: dict[str, Reference] = field(default_factory=dict)
     _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
@@ -89,6 +95,13 @@ class Trials:
     def rounds(self) -> int:
         """Verify rounds the golden has of this prompt."""
         return len(self.golden.manifest.case.prompts[self.prompt].generation.acceptance_length)
+
+    def elsewhere(self) -> Iterator[Trials]:
+        """The same device over other prompts."""
+        for golden, run, prompt in self.others():
+            trials = Trials(golden, run, prompt, self.policy, self.reference)
+            trials._references = self._references
+            yield trials
 
     def residuals(
         self,
@@ -139,7 +152,7 @@ class Trials:
             finish=result.finish,
         )
         view = Imagined(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
-        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, self.count)
+        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, count=self.count)
         again._references = self._references
         return again
 
@@ -175,10 +188,35 @@ class Trials:
         except _Enough:
             pass
         found = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
-        if not all(np.isfinite(value.astype(np.float32)).all() for value in found.values()):
-            raise _Overflow
-        return found
+        return self._told(golden, found, mode)
 
+    def _told(self, golden: Dump, tensors: Tensors, mode: str) -> Tensors:
+        """The counterfactual with the device's own rows where it tells nothing: rows of NaN.
+
+        A device that reads beyond a pass finds there what no equation says. Such rows count as explained only beside
+        others of the stage that the hypothesis changes and does tell; in a chained run they would reach everything.
+        """
+        _, run = self.cut(len(golden.manifest.case.prompts[0].generation.acceptance_length))
+        silent, changed, filled = set(), set(), dict(tensors)
+        for place, value in tensors.items():
+            rows = value.astype(np.float32).reshape(len(value), int(np.prod(value.shape[1:])))
+            untold = np.isnan(rows).all(axis=1) & (rows.shape[1] > 0)
+            if not np.isfinite(rows[~untold]).all():
+                raise _Overflow
+            true = golden.contents("float32", 0, *place)
+            if true is None or true.shape != value.shape or (true != value)[~untold].any():
+                changed.add(place[1])
+            if untold.any():
+                silent.add(place[1])
+                theirs = run.contents(run.manifest.case.precision, 0, *place)
+                if theirs is None or theirs.shape != value.shape:
+                    raise _Overflow
+                filled[place] = np.where(untold[(..., *(None,) * (value.ndim - 1))], theirs.astype(value.dtype), value)
+        if silent and mode != "local":
+            raise _Overflow
+        if not silent <= changed:
+            raise Untold
+        return filled
 
     def _run(self, precision: str, assumed, golden: Dump, recorder: Trace, rounds: int | None) -> Any:
         self.count += 1
@@ -198,10 +236,17 @@ def _choices(golden: Dump) -> Iterator[str]:
     return (name for name in golden.declared if matches("logits", name) or matches("router_logits", name))
 
 
-def attempt(trial: Callable[[], dict[str, Residual]]) -> dict[str, Residual] | None:
-    """A trial's residuals; None where the hypothesis cannot apply to these checkpoints or this prompt."""
+def attempt(
+    trial: Callable[[], dict[str, Residual]], later: Callable[[], dict[str, Residual] | None] = lambda: None
+) -> dict[str, Residual] | None:
+    """A trial's residuals; None where the hypothesis cannot apply to these checkpoints or this prompt.
+
+    `later` is the same trial over more rounds, for a hypothesis that these tell nothing of.
+    """
     try:
         return trial()
+    except Untold:
+        return later()
     except ParityError:
         raise
     except Exception as error:

@@ -176,6 +176,18 @@ def _masks():
         }.get(what, f"a row sees {what}")
         yield from both_sides(id_, says, OUT, partial(attention.sees, what=what), cost=cost, **layered)
     out = OUT["target"]
+    for suffix, what, says in (
+        ("", "the drafts behind it", "see the drafts behind them"),
+        ("-last-mask", "what the last one of a verify pass does", "all see what the last one sees"),
+    ):
+        yield Hypothesis(
+            f"verify-rows-bidirectional{suffix}",
+            f"target: the rows of a verify pass {says}",
+            out,
+            partial(attention.sees, side="target", what=what),
+            cost=2,
+            **layered,
+        )
     yield Hypothesis(
         "attn-window-missing",
         "target: the sliding window is not applied",
@@ -256,15 +268,17 @@ def _scores():
         layered=True,
         fix="the drafter is a Llama: no sinks",
     )
-    yield from both_sides(
-        "attn-softmax-bf16-sum",
-        "the softmax's denominator is summed one by one in bfloat16",
-        OUT,
-        attention.saturating_sum,
-        values=("all",),
-        layered=True,
-        fix="accumulate in float32",
-    )
+    for suffix, of in (("", "exponentials"), ("-weights", "weights")):
+        yield from both_sides(
+            f"attn-softmax-bf16-sum{suffix}",
+            f"the softmax is divided by the sum of its {of}, added one by one in bfloat16",
+            OUT,
+            partial(attention.saturating_sum, of=of),
+            values=("all",),
+            layered=True,
+            fix="accumulate in float32",
+            seen=("eager NumPy on ml_dtypes arrays",),
+        )
 
 
 def _heads():

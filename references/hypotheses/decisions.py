@@ -73,6 +73,14 @@ def _choices():
             cost=2 if only else 1,
         )
     yield Hypothesis(
+        "verify-first-row-missing",
+        "verify runs the drafts without the last emitted token in front",
+        ("target.embed",),
+        heads.verified_without_first,
+        fix="the rows that verify runs: the last emitted token, then the drafts",
+        cost=2,
+    )
+    yield Hypothesis(
         "drafter-row",
         "drafts are read {value:+d} rows from where they stand",
         ("drafter.pre_head_hidden",),
@@ -222,16 +230,17 @@ def _rollback():
 
 
 def _context():
-    yield Hypothesis(
-        "commit-stale-placeholder",
-        "rows written from placeholders are never overwritten by the accepted tokens' own",
-        ("drafter.layers.*.attn_out", "kv.drafter.*"),
-        caches.placeholders_kept,
-        fix="every accepted token is fed again with its true hidden",
-        seen=("vLLM #14649",),
-        cost=2,
-        **ALL,
-    )
+    for suffix, fresh, whose in (("", 0, "emitted tokens'"), ("-accepted", 1, "accepted drafts'")):
+        yield Hypothesis(
+            f"commit-stale-placeholder{suffix}",
+            f"rows written from placeholders are never overwritten by the {whose} own",
+            ("drafter.layers.*.attn_out", "kv.drafter.*"),
+            partial(caches.placeholders_kept, fresh=fresh),
+            fix="every accepted token is fed again with its true hidden",
+            seen=("vLLM #14649",),
+            cost=2,
+            **ALL,
+        )
     yield Hypothesis(
         "commit-last-row-only",
         "only the newest accepted token is fed again",

@@ -119,6 +119,14 @@ def _residuals():
     ):
         fix = "the fusion layer: cat[input_layernorm(embedding), hidden_norm(hidden)]"
         yield Hypothesis(id_, f"drafter: {says}", ("drafter.layers.0.attn_out",), apply, values=values, fix=fix)
+    yield Hypothesis(
+        "drafter-layer-skipped",
+        "a layer of the drafter does not run: {value}",
+        ("drafter.layers.*.attn_out",),
+        norms.drafter_layer_skipped,
+        values=("the last one", 1, 2),
+        fix="num_hidden_layers: the drafter's own, the fusion layer counts among them",
+    )
 
 
 def _experts():

@@ -102,6 +102,13 @@ def layers_of(loop: Any, side: str, value: Any = "all") -> list[tuple[int, torch
     return target_layers(loop, value) if side == "target" else drafter_layers(loop, value)
 
 
+def rows_from(rows: torch.Tensor, start: int, count: int) -> torch.Tensor:
+    """`count` rows from `start` on. Those outside `rows` are NaN: what a device reads there, a hypothesis cannot tell."""
+    places = torch.arange(start, start + count)
+    inside = ((places >= 0) & (places < len(rows)))[(..., *(None,) * (rows.ndim - 1))]
+    return torch.where(inside, rows[places.clamp(0, len(rows) - 1)], float("nan"))
+
+
 @contextmanager
 def changed(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """A parameter or buffer with `change` applied to the contents that it has on entry."""

@@ -65,6 +65,8 @@ def sees(loop: Any, value: Any, side: str, what: str) -> AbstractContextManager:
         "not itself": lambda seen, distance: seen & ((distance != 0) | (torch.arange(seen.shape[-1]) == 0)),
         "no cache offset": lambda seen, distance: seen & (distance >= distance[0, 0]),
         "only its own pass": lambda seen, distance: seen & (torch.arange(seen.shape[-1]) >= distance[0, 0]),
+        "what the last one of a verify pass does": lambda seen, distance: seen[..., -1:, :] if loop.length else seen,
+        "the drafts behind it": lambda seen, distance: seen | ((distance < 0) & bool(loop.length)),
         "not the first row": lambda seen, distance: seen & ((torch.arange(seen.shape[-1]) > 0) | (distance == 0)),
     }[what]
     return masking(loop, layers_of(loop, side, value), side, change)
@@ -178,19 +180,22 @@ def zero_sink(loop: Any, value: Any, side: str = "drafter") -> AbstractContextMa
     return attending(loop, layers_of(loop, side, value), side, around)
 
 
-def saturating_sum(loop: Any, value: Any, side: str) -> AbstractContextManager:
-    """The softmax's denominator summed one by one in bfloat16: it stops growing at 256 and loses small terms."""
+def saturating_sum(loop: Any, value: Any, side: str, of: str) -> AbstractContextManager:
+    """The softmax divided by a sum taken one by one in bfloat16: it stops growing at 256 and loses small terms.
+
+    `of`: the "exponentials" of the scores, rounded, the sink last; or the finished "weights" over the keys.
+    """
 
     def around(attend, q, k, v, mask):
         out, one = attend(q, k, v, mask), torch.eye(k.shape[2], dtype=v.dtype).expand(*v.shape[:2], -1, -1)
-        weights = attend(q, k, one, mask)
-        sink = (1 - weights.sum(-1, keepdim=True)).clamp(0)
-        terms = torch.cat((weights, sink), -1)
-        terms = (terms / terms.max(-1, keepdim=True).values).bfloat16()
-        total = torch.zeros_like(terms[..., 0])
+        terms = attend(q, k, one, mask).float()
+        if of == "exponentials":
+            terms = torch.cat((terms, (1 - terms.sum(-1, keepdim=True)).clamp(0)), -1)
+            terms = (terms / terms.max(-1, keepdim=True).values).bfloat16().float()
+        total = torch.zeros_like(terms[..., 0]).bfloat16()
         for term in terms.unbind(-1):
-            total = total + term
-        return out * terms.float().sum(-1, keepdim=True) / total.float()[..., None]
+            total = (total.float() + term).bfloat16()
+        return (out * terms.sum(-1, keepdim=True) / total.float()[..., None]).to(out.dtype)
 
     return attending(loop, layers_of(loop, side, value), side, around)
 

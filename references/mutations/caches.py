@@ -177,13 +177,13 @@ def _unrotated(attention: Any):
         yield
 
 
-def placeholders_kept(loop: Any, value: Any) -> AbstractContextManager:
-    """Rows that a masked row wrote are never written over by the accepted token's true row."""
-    return together(_kept(loop, layer.self_attn) for _, layer in drafter_layers(loop, value))
+def placeholders_kept(loop: Any, value: Any, fresh: int) -> AbstractContextManager:
+    """Rows that a masked row wrote are never written over by the emitted token's true row, but for the `fresh` newest."""
+    return together(_kept(loop, layer.self_attn, fresh) for _, layer in drafter_layers(loop, value))
 
 
 @contextmanager
-def _kept(loop: Any, attention: Any):
+def _kept(loop: Any, attention: Any, fresh: int):
     held: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def remember(inner, k, v, cache):
@@ -191,8 +191,7 @@ def _kept(loop: Any, attention: Any):
         if start and held and held[0][0].shape[2] > start:
             k, v = k.clone(), v.clone()
             for new, old in zip((k, v), held[0], strict=True):
-                # The last committed row is new: no placeholder stood for the bonus token.
-                many = min(old.shape[2] - start, len(loop.pending_taps) - 1)
+                many = min(old.shape[2] - start, len(loop.pending_taps) - fresh)
                 new[:, :, :many] = old[:, :, start : start + many]
         keys, values = inner(k, v, cache)
         held[:] = [(keys, values)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, wrapped
+from references.mutations import NotApplicable, changed, rows_from, wrapped
 
 
 def masked_through_fc(loop: Any, value: str) -> AbstractContextManager:
@@ -57,9 +57,8 @@ def edge_row(loop: Any, value: str) -> AbstractContextManager:
         elif value == "the first masked one takes the last committed one's taps":
             rows[border] = rows[border - 1]
         else:
-            every = loop.target.taps(loop.tap_inputs)
-            if border < len(every) and len(loop.emitted) > 1:
-                rows[border] = loop.drafter.fuse(every[border : border + 1])[0]
+            every = loop.target.taps(loop.tap_inputs) if len(loop.emitted) > 1 else taps
+            rows[border] = loop.drafter.fuse(rows_from(every, border, 1))[0]
         return rows
 
     return wrapped(loop, "_fused", fused)

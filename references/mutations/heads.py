@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, reweighted, wrapped
+from references.mutations import NotApplicable, changed, reweighted, rows_from, together, wrapped
 
 
 def _embedding(loop: Any, side: str) -> torch.Tensor:
@@ -120,13 +120,25 @@ def rows(loop: Any, delta: int, rounds_only: bool) -> AbstractContextManager:
 
 
 def draft_rows(loop: Any, delta: int) -> AbstractContextManager:
-    """Drafts read `delta` rows later than they should."""
+    """Drafts read `delta` rows later than they should; what stands outside the pass may be anything."""
+    return wrapped(loop, "_predicting", lambda inner, rows, committed: rows_from(rows, committed - 1 + delta, loop.k))
 
-    def predicting(inner, rows, committed):
-        many = len(rows) - committed + 1
-        return rows[torch.arange(many).add(committed - 1 + delta).clamp(0, len(rows) - 1)]
 
-    return wrapped(loop, "_predicting", predicting)
+def verified_without_first(loop: Any, value: None) -> AbstractContextManager:
+    """Verify runs the drafts without the last emitted token in front; what stands on its last row may be anything."""
+
+    def forward(inner, ids):
+        return inner(ids if loop.length == 0 else torch.cat((ids[1:], ids[-1:])))
+
+    def reset(inner, tap):
+        def embedded(stage, value):
+            verifying = stage == "target.embed" and loop.length > 0
+            return tap(stage, rows_from(value[:-1], 0, len(value)) if verifying else value)
+
+        return inner(embedded)
+
+    return together((wrapped(loop.target, "forward", forward), wrapped(loop.target, "reset", reset)))
+
 
 
 def drafts_reversed(loop: Any, value: None) -> AbstractContextManager:

@@ -112,7 +112,12 @@ def positions(loop: Any, value: int | str, rows: str = "all", of: str = "_positi
             "rounds": (number >= 0) & (loop.draft_length > 0),
             "prefill": (number >= 0) & (loop.draft_length == 0),
         }[rows]
-        other = {"restarted": number, "flat": true.clamp(max=int(true[committed - 1]))}
+        first_masked = int(true[min(committed, len(true) - 1)])
+        other = {
+            "restarted": number,
+            "flat": true.clamp(max=int(true[committed - 1])),
+            "all the first one's": true.clamp(max=first_masked),
+        }
         return torch.where(wanted, true + value if isinstance(value, int) else other[value], true).clamp(0)
 
     return wrapped(loop, of, move)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, layers_of, replaced, reweighted, together, wrapped
+from references.mutations import NotApplicable, changed, drafter_layers, layers_of, replaced, reweighted, together, wrapped
 
 
 def _norms(loop: Any, side: str, part: str, value: Any) -> list[torch.nn.Module]:
@@ -194,6 +194,22 @@ def head_unnormed(loop: Any, value: None, side: str):
     head = wrapped(loop.drafter.lm_head, "forward", lambda inner, x: inner(seen[0]))
     with wrapped(loop, "_predicting", predicting), head:
         yield
+
+
+def drafter_layer_skipped(loop: Any, value: int | str) -> AbstractContextManager:
+    """A plain layer of the drafter, or the last one, does not run: its cache rows are zero, the stream goes by it."""
+    layers = drafter_layers(loop)
+    number = len(layers) - 1 if value == "the last one" else value
+    if number == 0:
+        raise NotApplicable("the fusion layer makes the stream")
+    config = loop.drafter.config
+
+    def forward(inner, x, tables, mask, cache, tap):
+        rows = x.new_zeros(x.shape[0], config.num_kv_heads, x.shape[1], config.head_dim)
+        cache.extend(number, rows, rows)
+        return x
+
+    return together(wrapped(layer, "forward", forward) for place, layer in layers if place == number)
 
 
 def head_normed_twice(loop: Any, value: None, side: str) -> AbstractContextManager:

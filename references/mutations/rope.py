@@ -125,7 +125,7 @@ def form(loop: Any, value: Any, side: str, how: str) -> AbstractContextManager:
         "neither": lambda turn, q, k, cos, sin: (q, k),
         "twice": lambda turn, q, k, cos, sin: turn(*turn(q, k, cos, sin), cos, sin),
         "cos and sin swapped": lambda turn, q, k, cos, sin: turn(q, k, sin, cos),
-        "table in bfloat16": lambda turn, q, k, cos, sin: turn(q, k, cos.bfloat16().float(), sin.bfloat16().float()),
+        "table in bfloat16": lambda turn, q, k, cos, sin: turn(q, k, cos.bfloat16().to(cos.dtype), sin.bfloat16().to(sin.dtype)),
     }[how]
     return turning(loop, value, side, around)
 

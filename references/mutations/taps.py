@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, replaced, wrapped
+from references.mutations import NotApplicable, replaced, rows_from, wrapped
 
 
 def from_layers(loop: Any, change: Callable[[list[int], int], list[int]]) -> AbstractContextManager:
@@ -130,13 +130,14 @@ def verify_rows(loop: Any, value: int | str) -> AbstractContextManager:
 def buffered(loop: Any, which: str):
     """A verify round's rows carry the first or the last rows of all that the target ran in the pass before.
 
-    "the same rows" are those at the same places of the verify pass before, and fresh ones behind the prefill.
+    "the same rows" are those at the same places of the verify pass before, and fresh ones behind the prefill;
+    "the rows it kept" start at the prefill's last one.
     """
-    passes: list[torch.Tensor] = []
+    passes: list[tuple[torch.Tensor, int]] = []
 
     def forward(inner, ids):
         logits = inner(ids)
-        passes.append(loop.target.taps(loop.tap_inputs).clone())
+        passes.append((loop.target.taps(loop.tap_inputs).clone(), 0 if loop.length else len(ids) - 1))
         del passes[:-2]
         return logits
 
@@ -144,9 +145,11 @@ def buffered(loop: Any, which: str):
         fresh = inner(first, end)
         if len(loop.emitted) == 1 or len(passes) < 2:
             return fresh
-        before = passes[0]
-        if which == "the same rows" and len(before) != len(passes[1]):
+        (before, kept), (last, _) = passes
+        if which == "the same rows" and len(before) != len(last):
             return fresh
+        if which == "the rows it kept":
+            return rows_from(before, kept, end - first)
         start = max(len(before) - (end - first), 0) if which == "the last rows" else 0
         return before[start + torch.arange(end - first).clamp(max=len(before) - 1)]
 
@@ -160,7 +163,7 @@ def buffered(loop: Any, which: str):
 
 def rounded(loop: Any, dtype: str) -> AbstractContextManager:
     """Taps through another dtype on their way."""
-    return wrapped(loop, "_taps", lambda inner, *rows: inner(*rows).to(getattr(torch, dtype)).float())
+    return wrapped(loop, "_taps", lambda inner, *rows: (x := inner(*rows)).to(getattr(torch, dtype)).to(x.dtype))
 
 
 def scaled(loop: Any, factor: float) -> AbstractContextManager:

@@ -67,3 +67,12 @@ def test_a_clean_run_has_nothing_to_diagnose(diagnose, small_golden, tmp_path):
 def test_a_fault_that_only_a_gate_sees_is_read_from_its_evidence(diagnose):
     ended, found = diagnose("--device", "device.faults:oracle_shared_bug")
     assert ended.code == 1 and found[0]["id"] == "oracle-shared-bug", ended
+
+
+def test_the_case_this_began_with_is_peeled_off_in_the_order_in_which_it_shows(diagnose):
+    """Raw prompt, taps one layer late, a drafter blind to its context and a rollback on the head axis, together."""
+    ended, found = diagnose("--device", "tests.diagnose.seed:four")
+    named = [cause["hypothesis"] for cause in found["causes"]]
+    assert named == ["input-raw-prompt", "tap-off-by-one", "input-context-blind", "rollback-head-axis-drafter"], ended.out
+    assert found["unexplained"] is None and found["causes"][-1]["remaining"] == 0
+    assert "in_of[l] is out_of[l - 1]" in ended.out
