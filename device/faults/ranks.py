@@ -11,11 +11,13 @@ import numpy as np
 
 from device.engines.ranks import Ranks
 from device.faults.planting import Family, during, every, instead
+from device.kernels.collectives import all_reduce
+from device.kernels.linear import wide_linear
 from device.model import Model
 from device.pipeline import Pipeline
 
 ATTENTION, EXPERTS = "target.layers.0.attn_out", "target.layers.0.ffn_out"
-REDUCE, MIXED, DRAFTED = "kernels.target_layer:all_reduce", "kernels.moe:all_reduce", "kernels.drafter_layer:all_reduce"
+PROJECTED, MIXED, DRAFTED = "kernels.target_layer:row_parallel", "kernels.moe:all_reduce", "kernels.drafter_layer:row_parallel"
 TOKENS = ("target.tokens", "verify.tokens")
 Parts = list[np.ndarray]
 reduced = Family("ranks: reduction", tp=2, sites=("target.layers.*.attn_out",))
@@ -26,7 +28,7 @@ cached = Family("ranks: caches", tp=2, round=1, sites=("kv.drafter.*", "drafter.
 
 @reduced("tp-attn-not-reduced", "the output projection's partial sums are not added over the ranks", ATTENTION, seen="class of TTrace's shard faults")
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, REDUCE, lambda clean: lambda x: x)
+    during(pipeline, PROJECTED, _reducing(lambda x: x))
 
 
 @reduced("tp-ffn-not-reduced", "the experts' partial sums are not added over the ranks", EXPERTS, sites=("target.layers.*.ffn_out",), seen="class of TTrace's shard faults")
@@ -36,12 +38,12 @@ def _(pipeline: Pipeline) -> None:
 
 @reduced("tp-drafter-not-reduced", "the drafter's partial sums are not added over the ranks", "drafter.layers.0.attn_out", sites=("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out"), same_text=True, seen="class of TTrace's shard faults")
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, DRAFTED, lambda clean: lambda x: x)
+    during(pipeline, DRAFTED, _reducing(lambda x: x))
 
 
 @reduced("tp-attn-averaged", "the ranks' partial sums averaged, not added", ATTENTION, seen="collectives with another default")
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, REDUCE, lambda clean: lambda x: clean(x) * (1 / len(x.parts)))
+    during(pipeline, PROJECTED, _reducing(lambda x: all_reduce(x) * (1 / len(x.parts))))
 
 
 @reduced("tp-attn-stale", "rank 1's partial sum is that of the layer before: the reduction does not wait for it", ATTENTION, seen="class of missing barriers")
@@ -53,7 +55,7 @@ def _(pipeline: Pipeline) -> None:
         last[:] = [fresh]
         return Ranks([x.parts[0] + before] * len(x.parts))
 
-    during(pipeline, REDUCE, lambda clean: late)
+    during(pipeline, PROJECTED, _reducing(late))
 
 
 @reduced("tp-ffn-reduced-float8", "the experts' partial sums travel in float8", EXPERTS, sites=("target.layers.*.ffn_out",), seen="a quantised all-reduce nobody asked for")
@@ -72,7 +74,7 @@ def _(pipeline: Pipeline) -> None:
         turned = [x.parts[rank:] + x.parts[:rank] for rank in range(len(x.parts))]
         return Ranks([reduce(lambda total, part: total + part, parts) for parts in turned])
 
-    during(pipeline, REDUCE, lambda clean: own_first)
+    during(pipeline, PROJECTED, _reducing(own_first))
 
 
 @shards("attn-o-bias-per-rank", "output bias added once per rank before the all-reduce", ATTENTION, seen="class of mirage #722")
@@ -175,6 +177,11 @@ def _(pipeline: Pipeline) -> None:
 @cached("tp-rollback-target-one-rank", "one rank rolls the target's cache back a row further than the others", "kv.target.0.k", sites=("kv.target.*.[kv]",), same_text=False, seen="class of mlxcel #994")
 def _(pipeline: Pipeline) -> None:
     _behind(pipeline.target)
+
+
+def _reducing(reduced: Callable) -> Callable:
+    """A row-parallel projection whose partial sums are added by `reduced`."""
+    return lambda clean: lambda x, weight, bias=None: reduced(wide_linear(x, weight, bias)).astype(x.dtype)
 
 
 def _reshard(model: Model, names: str, change: Callable[[Parts], Parts]) -> None:
