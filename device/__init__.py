@@ -27,6 +27,8 @@ def load(
     engine: str = "numpy",
     max_positions: int | None = None,
     batch: int = 1,
+    tp: int = 1,
+    moe: str = "masked",
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -38,6 +40,8 @@ def load(
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
         batch: B, copies of the sequence that run together; the first one is shown.
+        tp: TP, tensor-parallel ranks, in this process; see `device.sharding`.
+        moe: `masked` or `gathered`, the formulation of the experts; see `device.kernels.moe`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -54,7 +58,7 @@ def load(
         from device.engines.reordered import engine as with_lanes
 
         machine = with_lanes(machine.NAME, Order(), batch)
-    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
+    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe)
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:

@@ -160,6 +160,6 @@ def _draft_to_target(reader: Reader, config: DrafterConfig) -> np.ndarray:
     return offsets.astype(np.int32)
 
 
-def convert(weights: Weights, array: Callable[[np.ndarray], object]) -> dict[str, object]:
+def convert(weights: Weights, array: Callable[[str, np.ndarray], object]) -> dict[str, object]:
     """The same names with each array moved to an engine."""
-    return {name: array(value) for name, value in weights.items()}
+    return {name: array(name, value) for name, value in weights.items()}

@@ -28,6 +28,25 @@ class Tap(Protocol):
         ...
 
 
+@runtime_checkable
+class RankTap(Protocol):
+    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they part.
+
+    A device hands it a stage in this way where its ranks hold tensors of their own; any other stage, and
+    any other tap, gets the one whole tensor.
+    """
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Take each rank's tensor of a stage; return what each goes on with.
+
+        Args:
+            shards: in rank order, each with all axes of the stage.
+            sharding: how they make one tensor: an axis letter of the stage (side by side along it), a letter with
+                the number of neighbouring ranks that hold the same (`G/2`), `sum` (partial sums) or `replicated`.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Description:
     """What a device says of itself.

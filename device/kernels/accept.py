@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
+
 
 def matching(drafts: Any, verified: Any) -> Any:
     """How many drafts [B, K] agree with verified [B, K+1] before the first that does not: int32 [B]."""
     return _leading(drafts == verified[:, :-1])
 
 
+@program
 def emitted_length(drafts: Any, verified: Any, ends: Any, budget: Any) -> Any:
     """Tokens of verified [B, K+1] to emit: int32 [B].
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
 
+
+@program
 def write(cache: Any, rows: Any, slots: Any) -> None:
     """Write rows [B, S, G, D] to slots [B, S] of the cache, in place."""
     for sequence in range(rows.shape[0]):
@@ -20,3 +23,9 @@ def rollback(cache: Any, lengths: Any) -> Any:
     """The cache with every row at or behind lengths [B] cleared, the trash slot included."""
     row = np.arange(cache.shape[1], dtype=np.int32)[None, :, None, None]
     return np.where(row < lengths[:, None, None, None], cache, 0.0)
+
+
+@program
+def rolled_back(lengths: Any, caches: Any) -> Any:
+    """All (keys, values) of a model, rolled back to lengths [B]: new arrays, the old ones stay as they are."""
+    return [tuple(rollback(one, lengths) for one in pair) for pair in caches]

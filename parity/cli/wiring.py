@@ -19,6 +19,8 @@ from parity.golden.store import Dump
 from parity.seam import Device, Rotary
 
 ENGINES = ("numpy",)
+FIXED = ("target", "drafter", "k", "precision", "engine")
+"""What the golden and the command decide, never an option behind a device's name."""
 
 
 def references(threads: int) -> ModuleType:
@@ -45,7 +47,7 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     """How to build a device on a golden's checkpoints: `numpy`, or `package.module:factory`.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well.
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
 
     Returns:
         `build(precision=..., k=the golden's, **options)`; it raises `NotOffered` for an option the factory
@@ -55,6 +57,7 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
     module, factory = _module(name)
+    named = _options(name)
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
@@ -65,10 +68,11 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
-    fixed = {"target": target, "drafter": drafter} | ({"engine": name} if name in ENGINES else {})
+    engine = name.partition(",")[0]
+    fixed = {"target": target, "drafter": drafter} | ({"engine": engine} if engine in ENGINES else {})
 
     def build(precision: str, **options: int) -> Device:
-        options = {"k": golden.manifest.case.k, **options}
+        options = {"k": golden.manifest.case.k, **named, **options}
         for option in options:
             if not _takes(make, option):
                 raise NotOffered(f"--device {name}: its factory takes no {option}")
@@ -80,13 +84,26 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
 def rotary(name: str) -> Rotary | None:
     """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
     found = getattr(import_module(_module(name)[0]), "rotate", None)
-    return partial(found, engine=name) if name in ENGINES else found
+    engine = name.partition(",")[0]
+    return partial(found, engine=engine) if engine in ENGINES else found
 
 
 def _module(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
+    name = name.partition(",")[0]
     module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
     return module, factory
+
+
+def _options(name: str) -> dict[str, int | str]:
+    """The options behind a device's name, whole numbers as such."""
+    found: dict[str, int | str] = {}
+    for part in name.split(",")[1:]:
+        option, equals, value = part.partition("=")
+        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
+            raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
+        found[option] = int(value) if value.isdecimal() else value
+    return found
 
 
 def _takes(make: Callable[..., Device], option: str) -> bool:

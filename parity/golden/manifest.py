@@ -101,7 +101,8 @@ class TensorRow(Record):
 
     `start` is 0 except for cache stages, where rows below it are those of the round before. A tensor of a
     tensor-parallel run has one row per `rank`; `sharding` tells how they merge: an axis letter
-    (concatenated along it in rank order), `sum` (partial sums), or `replicated` (all alike).
+    (concatenated along it in rank order; `G/2`: two neighbouring ranks each hold the same), `sum` (partial
+    sums), or `replicated` (all alike).
     """
 
     key: str

@@ -43,12 +43,14 @@ class DumpWriter:
         tensors: Tensors,
         rank: int = 0,
         sharding: Mapping[str, str] | None = None,
+        whole: Tensors | None = None,
     ) -> None:
         """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
 
         Args:
             rank: of a tensor-parallel run; each rank is added by itself.
             sharding: full stage name to how its ranks merge (see `TensorRow`); replicated where absent.
+            whole: the merged tensors, which decide for all ranks alike what changed in a cache stage.
         """
         by_name = {named.name: named for named in stages}
         shard = f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
@@ -57,8 +59,9 @@ class DumpWriter:
         for (round_, stage), value in tensors.items():
             start = 0
             if by_name[stage].stage.cache:
-                start = unchanged_rows(previous.get(stage), value)
-                previous[stage] = value
+                merged = value if whole is None else whole[round_, stage]
+                start = unchanged_rows(previous.get(stage), merged)
+                previous[stage] = merged
             name = key(prompt, round_, stage)
             held[name] = np.ascontiguousarray(value[start:])
             self.rows.append(
