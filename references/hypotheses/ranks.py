@@ -54,7 +54,7 @@ def _sums():
 def _late_or_narrow(name, sums, stages, on):
     for end, own, says in (("", True, ""), ("-others", False, "; a rank's own stays as it is")):
         yield Hypothesis(
-            name.format("narrowed") + end,
+            name.format(f"narrowed{end}"),
             f"{sums} travel in another form: (form, ranks) {{value}}{says}",
             stages,
             partial(reductions.narrowed, own=own, **on),
@@ -67,7 +67,7 @@ def _late_or_narrow(name, sums, stages, on):
         ("-around", "last", "in the first layer that of the last one of the pass before"),
     ):
         yield Hypothesis(
-            name.format("stale") + end,
+            name.format(f"stale{end}"),
             f"{sums}: one rank's is that of the layer before, {says}: (rank, ranks) {{value}}",
             stages,
             partial(reductions.stale, first=first, **on),

@@ -133,6 +133,8 @@ def embedded(loop: Any, value: tuple[int, int]) -> AbstractContextManager:
 
 def chosen_by(loop: Any, ranks: int, of: str, how: str) -> AbstractContextManager:
     """An argmax over vocabulary shards, `of` target, drafter or both: the first one alone, or an id without its offset."""
+    sizes = {"target": loop.target.config.vocab_size, "drafter": loop.drafter.config.draft_vocab_size}
+    shares = {side: share_of(size, ranks, "ids") for side, size in sizes.items() if of in ("both", side)}
     drafting = [False]
 
     def draft(inner):
@@ -143,9 +145,9 @@ def chosen_by(loop: Any, ranks: int, of: str, how: str) -> AbstractContextManage
             drafting[:] = [False]
 
     def around(inner, logits):
-        if of not in ("both", "drafter" if drafting[0] else "target"):
+        share = shares.get("drafter" if drafting[0] else "target")
+        if share is None:
             return inner(logits)
-        share = share_of(logits.shape[-1], ranks, "ids")
         return inner(logits[..., :share]) if how == "first" else inner(logits) % share
 
     return together([wrapped(loop, "_draft", draft), wrapped(loop, "_greedy", around)])
