@@ -110,7 +110,7 @@ def _shards():
                 partial(ranks.reshard, side=side, part=part, how=how),
                 values=SPLITS if defect != "exchanged-back" else (4, 8),  # of two ranks the next one is the previous one
                 fix=SHARD_FIX,
-                seen=SHARDS if defect == "exchanged" else (),
+                seen=SHARDS if defect == "exchanged" and part != "sinks" else (),  # attn-sinks-rolled says it plainer
                 cost=2 if stage is None and side == "drafter" else 1,
             )
 
