@@ -148,10 +148,10 @@ class Dump:
             if place not in self.rows:
                 return None
             parts = self.parts[place]
-            self._verified[place] = merge(parts, [self._read(row) for row in parts])
+            self._verified[place] = merge(parts, [self.read(row) for row in parts])
         return self._verified[place]
 
-    def _read(self, row: TensorRow) -> np.ndarray:
+    def read(self, row: TensorRow) -> np.ndarray:
         """One rank's tensor, checked against its row."""
         array = self._shard(row.shard).get(row.key)
         if array is None:

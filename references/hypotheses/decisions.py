@@ -47,18 +47,6 @@ def _choices():
         fix="the argmax takes the first of equal values, over all shards",
         seen=("lattice #280",),
     )
-    for id_, how, says in (
-        ("verify-one-shard", "first", "the argmax sees the first of {value} vocabulary shards alone"),
-        ("verify-shard-offset", "offset", "the argmax over {value} vocabulary shards lacks the shard's offset"),
-    ):
-        yield Hypothesis(
-            id_,
-            says,
-            TOKENS,
-            partial(heads.one_shard, how=how),
-            values=(2, 4, 8),
-            fix="the all-gather of the shards' best values, with the offsets of their ids",
-        )
     for id_, only, stages in (
         ("verify-row-everywhere", False, ("target.logits", "verify.logits")),
         ("verify-row", True, ("verify.logits",)),

@@ -99,18 +99,26 @@ def heads_cleared(loop: Any, value: int | str, side: str) -> AbstractContextMana
     heads = loop.target.config.num_key_value_heads if side == "target" else loop.drafter.config.num_kv_heads
     if not isinstance(value, str) and not 0 <= value < heads:
         raise NotApplicable(f"head {value} of {heads}")
+
+    def clear(x, rejected):
+        kept = value if not isinstance(value, str) else max(heads - rejected, 0)
+        return x * (torch.arange(heads) < kept)[:, None]
+
+    return changed_behind_rounds(loop, side, lambda k, v, rejected: (clear(k, rejected), clear(v, rejected)))
+
+
+def changed_behind_rounds(loop: Any, side: str, change: Any) -> AbstractContextManager:
+    """`change(k, v, rejected)` of what the caches hold [S, G, D] after each verify round, which rejected so many rows."""
     rejected: list[int] = []
 
     def commit(inner, length):
         rejected[:] = [loop.k + 1 - length if side == "target" else loop.k - 1]
         return inner(length)
 
-    def clear(x):
-        kept = value if not isinstance(value, str) else max(heads - rejected[0], 0)
-        return x * (torch.arange(heads) < kept)[:, None]
+    def behind(k, v):
+        return change(k, v, rejected[0]) if rejected else (k, v)
 
-    change = lambda k, v: (clear(k), clear(v)) if rejected else (k, v)  # noqa: E731
-    return together([_fresh(loop, rejected), wrapped(loop, "_commit", commit), changed_rows(loop, "all", side, change)])
+    return together([_fresh(loop, rejected), wrapped(loop, "_commit", commit), changed_rows(loop, "all", side, behind)])
 
 
 def _fresh(loop: Any, seen: list) -> AbstractContextManager:
