@@ -168,6 +168,16 @@ def _rollback():
     )
     for side in ("target", "drafter"):
         suffix = "" if side == "target" else "-drafter"
+        for parts, end in (("kv", ""), ("k", "-k"), ("v", "-v")):
+            yield Hypothesis(
+                f"rollback-row-cleared{end}{suffix}",
+                f"{side}: rollback clears the last committed row of {' and '.join(parts)}, the length is right",
+                (f"kv.{side}.*",),
+                partial(caches.last_row_cleared, side=side, parts=parts),
+                fix=ROLLBACK_FIX,
+                seen=("class of mlxcel #994",),
+                cost=2,
+            )
         yield Hypothesis(
             f"rollback-head-axis{suffix}",
             f"{side}: rollback clears kv heads in all rows: from head {{value}} on",

@@ -91,6 +91,26 @@ def changed_rows(loop: Any, value: Any, side: str, change: Any) -> AbstractConte
     return wrapped(loop, "_pair", pair)
 
 
+@contextmanager
+def last_row_cleared(loop: Any, value: None, side: str, parts: str):
+    """A verify round's rollback clears the last committed row of these parts (k, v or both); the lengths are right."""
+    committing = [False]
+
+    def commit(inner, emitted):
+        committing[:] = [True]
+        try:
+            inner(emitted)
+        finally:
+            committing[:] = [False]
+
+    def cleared(x, part):
+        return torch.cat((x[:-1], torch.zeros_like(x[-1:]))) if committing[0] and part in parts else x
+
+    rows = changed_rows(loop, "all", side, lambda k, v: (cleared(k, "k"), cleared(v, "v")))
+    with wrapped(loop, "_commit", commit), rows:
+        yield
+
+
 def heads_cleared(loop: Any, value: int | str, side: str) -> AbstractContextManager:
     """A rollback that slices the head axis: kv heads from `value` on are zero in all rows after a verify round.
 
