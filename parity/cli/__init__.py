@@ -15,6 +15,7 @@ from parity.cli.demo import demo
 from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
+from parity.cli.imports import export_dump, import_dump
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
@@ -44,7 +45,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
+    dump_golden, verify_golden, run, diff, gate, faults, diagnose, reduce, demo, inspect, import_dump, export_dump, policy,
+    calibrate,
 ):
     cli.add_command(command)
 
