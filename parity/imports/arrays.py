@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
@@ -43,8 +44,10 @@ def held(path: Path, torch_load: TorchLoad) -> Iterator[tuple[str, Callable[[], 
         opened = numpy_load(path, str(path))
         if isinstance(opened, np.ndarray):
             yield "", lambda: opened
-        else:
-            yield from ((key, lambda key=key: _member(opened, key, path)) for key in opened.files)
+            return
+        with opened:
+            keys = opened.files
+        yield from ((key, lambda key=key: _member(path, key)) for key in keys)
 
 
 def numpy_load(source: Path | BinaryIO, name: str) -> Any:
@@ -55,7 +58,7 @@ def numpy_load(source: Path | BinaryIO, name: str) -> Any:
     """
     try:
         return np.load(source, allow_pickle=False, mmap_mode="r" if isinstance(source, Path) else None)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, BadZipFile) as error:
         raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {error}") from None
 
 
@@ -108,8 +111,10 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path} is no JSON file: {error}") from None
 
 
-def _member(opened: Any, key: str, path: Path) -> np.ndarray:
+def _member(path: Path, key: str) -> np.ndarray:
+    """One array of an .npz."""
     try:
-        return opened[key]
-    except ValueError as error:
-        raise UsageError(f"{path} {key} cannot be read without executing what it holds: {error}") from None
+        with numpy_load(path, str(path)) as opened:
+            return opened[key]
+    except (ValueError, BadZipFile) as error:
+        raise UsageError(f"{path} {key} cannot be read without executing what it holds, or is damaged: {error}") from None
