@@ -20,9 +20,10 @@ anywhere = click.Path(path_type=Path)
 @click.option("--from", "source", type=click.Choice(FORMATS), required=True, help="The format: whose tool wrote PATH.")
 @golden_option
 @click.option("--map", "names", metavar="FILE|NAME", help="Rows from the tool's names to stages; without one its names must be stages.")
-@click.option("--out", type=anywhere, required=True, metavar="RUN", help="Run folder to write.")
+@click.option("--reference", default="", metavar="NAME==VERSION", help="The dump is this independent implementation's: write a golden that can corroborate, not judge.")
+@click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
 @json_option
-def import_dump(paths, source, golden, names, out, json_file) -> None:
+def import_dump(paths, source, golden, names, reference, out, json_file) -> None:
     """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`."""
     from parity.cli.wiring import torch_load
     from parity.golden.store import Dump
@@ -31,7 +32,7 @@ def import_dump(paths, source, golden, names, out, json_file) -> None:
     from reports.dumps import print_dump
 
     opened = open_golden(golden)
-    placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load))
+    placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
     data = print_dump(Dump(out))
     _list("is ignored by the map", {f"{name} ({why})" for name, why in placing.ignored.items()})
     _list("is not mapped", placing.unmapped)

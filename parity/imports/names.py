@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from parity.errors import UsageError
 from parity.golden.ranks import REPLICATED, SUM
+from parity.imports.sides import residual
 
 FIELD = re.compile(r"\{(\w+)([+-]\d+)?\}")
-SIDED = re.compile(r"(in_of|out_of)\[(.+)\]")
 
 
 class Part(BaseModel):
@@ -129,17 +129,6 @@ def fill(text: str, values: Mapping[str, Any], name: str) -> str:
         return str(int(plain) + int(added)) if added else plain
 
     return residual(FIELD.sub(value, text), name)
-
-
-def residual(stage: str, name: str) -> str:
-    """The stage that a side of a layer is: `in_of[k]` is `out_of[k-1]`, and `in_of[0]` the embeddings."""
-    sided = SIDED.fullmatch(stage)
-    if not sided:
-        return stage
-    if not sided[2].isdigit():
-        raise UsageError(f"{name}: {stage} names no layer")
-    layer = int(sided[2]) - (sided[1] == "in_of")
-    return "target.embed" if layer < 0 else f"target.layers.{layer}.out"
 
 
 def shipped() -> dict[str, Path]:

@@ -15,14 +15,19 @@ from parity.golden.manifest import Case, Producer, PromptCase
 from parity.golden.provenance import digest_files, now
 from parity.golden.store import Dump, DumpWriter
 from parity.imports import READERS
+from parity.imports.axes import arranged
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
-from parity.imports.placing import Place, Placed, Placing, arranged, place
+from parity.imports.placing import Place, Placed, Placing, place
+from parity.imports.reference import generation, named_version
 
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """One import: `paths` in the format `source`, by the map `names`, over the golden's case, to the folder `out`."""
+    """One import: `paths` in the format `source`, by the map `names`, over the golden's case, to the folder `out`.
+
+    `reference` is `NAME==VERSION` of the independent implementation that the dump comes from; '' for a device's run.
+    """
 
     source: str
     paths: Sequence[Path]
@@ -30,12 +35,14 @@ class ImportRequest:
     golden: Dump
     out: Path
     torch_load: TorchLoad
+    reference: str = ""
 
 
 def import_run(request: ImportRequest) -> Placing:
-    """Write the run folder; what was mapped, and what was not.
+    """Write the folder; what was mapped, and what was not.
 
-    It is always a run: files do not prove that no device made them, and a golden comes from a reference only.
+    It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
+    float32 without floors and without source, which may corroborate another golden and never judges a device.
 
     Raises:
         UsageError: the dump cannot be read or does not fit the map or the golden's pair.
@@ -44,31 +51,44 @@ def import_run(request: ImportRequest) -> Placing:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
     placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
-    golden, made = request.golden.manifest, request.names.run
+    producer = _producer(request, placing)
     with DumpWriter(request.out) as writer:
         arrays = {spot: _storable(arranged(one, spot, request.golden), one) for spot, one in placing.taken.items()}
-        precision = made.precision or _precision(placing, arrays)
-        for prompt in range(len(golden.case.prompts)):
+        case = _case(request, placing, arrays)
+        for prompt in range(len(case.prompts)):
             for rank in range(placing.ranks):
-                _write(writer, request.golden, placing, arrays, precision, prompt, rank)
+                _write(writer, request.golden, placing, arrays, case.precision, prompt, rank)
         stages = {spot[2] for spot in placing.taken}
         writer.finish(
-            kind="run",
+            kind="golden" if request.reference else "run",
             stages=[name for name in request.golden.declared if name in stages],
             created=now(),
-            producer=_producer(request, placing),
-            model=golden.model,
-            case=Case(
-                k=golden.case.k,
-                max_new_tokens=golden.case.max_new_tokens,
-                precision=precision,
-                mode=made.mode,
-                forced=made.forced,
-                prompts_digest=golden.case.prompts_digest,
-                prompts=tuple(PromptCase(id=one.id, ids=one.ids, generation=None) for one in golden.case.prompts),
-            ),
+            producer=producer,
+            model=request.golden.manifest.model,
+            case=case,
         )
     return placing
+
+
+def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarray]) -> Case:
+    """The golden's case, as the dump ran it."""
+    case, made = request.golden.manifest.case, request.names.run
+    precision = made.precision or _precision(placing, arrays)
+    if request.reference and precision != "float32":
+        raise UsageError(f"--reference {request.reference}: the dump is in {precision}; a golden's truth is float32")
+    prompts = [
+        PromptCase(id=one.id, ids=one.ids, generation=generation(arrays, number, case) if request.reference else None)
+        for number, one in enumerate(case.prompts)
+    ]
+    return Case(
+        k=case.k,
+        max_new_tokens=case.max_new_tokens,
+        precision=precision,
+        mode="golden" if request.reference else made.mode,
+        forced=made.forced,
+        prompts_digest=case.prompts_digest,
+        prompts=tuple(prompts),
+    )
 
 
 def _write(writer, golden, placing: Placing, arrays: dict[Place, np.ndarray], precision: str, prompt: int, rank: int) -> None:
@@ -97,10 +117,11 @@ def _precision(placing: Placing, arrays: dict[Place, np.ndarray]) -> str:
 
 def _producer(request: ImportRequest, placing: Placing) -> Producer:
     """Who made the dump, as far as it says: no modules, but the digest of every file that was read."""
+    name, version = named_version(request.reference)
     files = sorted({Path(one.captured.source) for one in placing.taken.values()})
     return Producer(
-        name=request.names.run.name or request.source,
-        versions={"imported from": request.source},
+        name=name or request.names.run.name or request.source,
+        versions={"imported from": request.source} | ({name: version} if name else {}),
         modules=(),
         source_digest=digest_files(files),
         threads=0,

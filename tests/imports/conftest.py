@@ -50,10 +50,10 @@ def dumped(short_run, tmp_path):
 def imported(short_golden, tmp_path):
     """Import a dump over the short case; the run folder, opened."""
 
-    def make(source: str, *paths: Path, names: str | Path | None = None) -> Dump:
+    def make(source: str, *paths: Path, names: str | Path | None = None, reference: str = "") -> Dump:
         out = tmp_path / "imported"
         found = read_map(str(names) if names else None)
-        import_run(ImportRequest(source, paths, found, short_golden, out, torch_load))
+        import_run(ImportRequest(source, paths, found, short_golden, out, torch_load, reference))
         return Dump(out)
 
     return make
