@@ -53,9 +53,11 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
     try:
         return load(source, map_location="cpu", weights_only=True)
     except UnpicklingError:
-        raise UsageError(f"{name} holds more than tensors (torch.load with weights_only refuses it); save tensors only") from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise UsageError(f"{name} is no torch file, or is damaged: {str(error).splitlines()[0]}") from None
+        raise UsageError(
+            f"{name} holds more than tensors, or is damaged: torch.load refuses it with weights_only; save tensors only"
+        ) from None
+    except Exception as error:  # whatever a damaged file raises
+        raise UsageError(f"{name} is no torch file, or is damaged ({type(error).__name__})") from None
 
 
 def device(name: str, golden: Dump, precision: str) -> Device:

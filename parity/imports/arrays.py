@@ -21,11 +21,13 @@ REFUSED = (".pkl", ".pickle", ".dill", ".joblib", ".cloudpickle")
 
 
 def refuse_executable(path: Path) -> None:
-    """Raises:
-    UsageError: reading this kind of file would execute what it holds.
+    """Refuse a kind of file that executes what it holds when it is read.
+
+    Raises:
+        UsageError: it is one.
     """
     if path.suffix.lower() in REFUSED:
-        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt instead")
+        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
 
 
 def held(path: Path, torch_load: TorchLoad) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
@@ -97,18 +99,21 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from flat(part, f"{prefix}.{key}" if prefix else key)
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file.
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object.
 
     Raises:
-        UsageError: it cannot be read, or is no JSON.
+        UsageError: it cannot be read, or is none.
     """
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise UsageError(f"{path} is no JSON file: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no JSON object")
+    return found
 
 
 def _member(path: Path, key: str) -> np.ndarray:
@@ -117,4 +122,5 @@ def _member(path: Path, key: str) -> np.ndarray:
         with numpy_load(path, str(path)) as opened:
             return opened[key]
     except (ValueError, BadZipFile) as error:
-        raise UsageError(f"{path} {key} cannot be read without executing what it holds, or is damaged: {error}") from None
+        said = f"{path} {key} cannot be read without executing what it holds, or is damaged"
+        raise UsageError(f"{said}: {error}") from None

@@ -19,7 +19,8 @@ def arranged(placed: Placed, place: Place, golden: Dump) -> np.ndarray:
     array, own = placed.captured.load(), named.stage.axes
     axes = row.axes or own
     if array.ndim != len(axes):
-        raise UsageError(f"{source}: {placed.captured.name} has shape {list(array.shape)}, its axes are [{','.join(axes)}]")
+        said = f"has shape {list(array.shape)}, its axes are [{','.join(axes)}]"
+        raise UsageError(f"{source}: {placed.captured.name} {said}")
     if "B" in axes:
         array, axes = _entry(array, axes, placed)
     true = golden.rows.get(("float32", *place[:3]))
@@ -42,14 +43,17 @@ def _entry(array: np.ndarray, axes: tuple[str, ...], placed: Placed) -> tuple[np
     return array.take(placed.entry or 0, axis=place), axes[:place] + axes[place + 1 :]
 
 
-def _split(array: np.ndarray, axes: tuple[str, ...], sizes: dict[str, int], placed: Placed) -> tuple[np.ndarray, list[str]]:
+def _split(
+    array: np.ndarray, axes: tuple[str, ...], sizes: dict[str, int], placed: Placed
+) -> tuple[np.ndarray, list[str]]:
     """`N*D` as N and D; the first of them may be a rank's part, the others have the golden's size."""
     shape, letters = [], []
     for size, axis in zip(array.shape, axes, strict=True):
         first, *rest = axis.split("*")
         inner = int(np.prod([sizes[letter] for letter in rest], dtype=np.int64))
         if size % inner:
-            raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {size} is no multiple of {axis}'s {inner}")
+            said = f"{size} is no multiple of {axis}'s {inner}"
+            raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {said}")
         shape += [size // inner, *(sizes[letter] for letter in rest)]
         letters += [first, *rest]
     return array.reshape(shape), letters

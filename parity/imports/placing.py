@@ -101,9 +101,9 @@ def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: 
             raise UsageError(f"{captured.name} is mapped to prompt {number}; the golden has prompts 0 … {count - 1}")
         place = number, round_, stage, rank
         if place in placing.taken:
-            first = placing.taken[place].captured
             where = f"{stage}, prompt {number}, round {round_}, rank {rank}"
-            raise UsageError(f"two tensors belong to {where}: {first.name} ({first.source}) and {captured.name} ({captured.source})")
+            both = (f"{one.name} ({one.source})" for one in (placing.taken[place].captured, captured))
+            raise UsageError(f"two tensors belong to {where}: {' and '.join(both)}")
         placing.taken[place] = Placed(captured, row, named, entry if row.prompts else None)
 
 
@@ -121,7 +121,8 @@ def _fits(row: Row, named: Named) -> None:
     if said and sorted(said) != sorted(own):
         raise UsageError(f"map row {row.name!r} has axes {list(row.axes)}; those of {named.name} are {list(own)}")
     if row.splits() and row.sharding not in own:
-        raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r} is none of sum, replicated, {', '.join(own)}")
+        known = ", ".join(("sum", "replicated", *own))
+        raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r} is none of {known}")
 
 
 def _whole(placing: Placing, ranks: int) -> None:

@@ -32,7 +32,8 @@ def generation(arrays: Mapping[Place, np.ndarray], prompt: int, case: Case) -> G
 
     def tokens(round_: int, stage: str) -> list[int]:
         if (prompt, round_, stage, 0) not in arrays:
-            raise UsageError(f"--reference: the dump lacks {stage} of prompt {prompt}, round {round_}, which says what it emitted")
+            where = f"prompt {prompt}, round {round_}"
+            raise UsageError(f"--reference: the dump lacks {stage} of {where}, which says what it emitted")
         return arrays[prompt, round_, stage, 0].tolist()
 
     emitted, lengths, accepted = [int(tokens(0, "target.tokens")[-1])], [], []

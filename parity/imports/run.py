@@ -20,6 +20,7 @@ from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
 from parity.imports.placing import Place, Placed, Placing, place
 from parity.imports.reference import generation, named_version
+from parity.stages import Named
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def import_run(request: ImportRequest) -> Placing:
         case = _case(request, placing, arrays)
         for prompt in range(len(case.prompts)):
             for rank in range(placing.ranks):
-                _write(writer, request.golden, placing, arrays, case.precision, prompt, rank)
+                _write(writer, placing, arrays, case, request.golden.declared, prompt, rank)
         stages = {spot[2] for spot in placing.taken}
         writer.finish(
             kind="golden" if request.reference else "run",
@@ -91,21 +92,25 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarr
     )
 
 
-def _write(writer, golden, placing: Placing, arrays: dict[Place, np.ndarray], precision: str, prompt: int, rank: int) -> None:
+def _write(
+    writer: DumpWriter, placing: Placing, arrays: dict[Place, np.ndarray], case: Case, declared: dict[str, Named],
+    prompt: int, rank: int,
+) -> None:
     """One prompt's tensors of one rank, in the order of rounds and of the stage table."""
-    order = {name: number for number, name in enumerate(golden.declared)}
+    order = {name: number for number, name in enumerate(declared)}
     spots = sorted((s for s in arrays if (s[0], s[3]) == (prompt, rank)), key=lambda s: (s[1], order[s[2]]))
     tensors = {(round_, stage): arrays[prompt, round_, stage, rank] for _, round_, stage, _ in spots}
     sharding = {spot[2]: placing.taken[spot].row.sharding for spot in spots}
     if tensors:
-        writer.add(prompt, precision, golden.declared.values(), tensors, rank, sharding)
+        writer.add(prompt, case.precision, declared.values(), tensors, rank, sharding)
 
 
 def _storable(array: np.ndarray, placed: Placed) -> np.ndarray:
     """The array in a dtype of the format; float16 widens to float32, which changes no value."""
     array = array.astype(np.float32) if array.dtype == np.float16 else array
     if array.dtype not in shards.DTYPES.values():
-        raise UsageError(f"{placed.captured.source}: {placed.captured.name} has dtype {array.dtype}, which the format does not know")
+        said = f"has dtype {array.dtype}, which the format does not know"
+        raise UsageError(f"{placed.captured.source}: {placed.captured.name} {said}")
     return array
 
 

@@ -92,6 +92,14 @@ def test_a_torch_file_with_more_than_tensors_is_refused(tool, dumped, refused, t
     assert not (tmp_path / "trace").exists()
 
 
+@pytest.mark.parametrize("kept", [0, 7, 500])
+def test_a_damaged_torch_file_is_refused(kept, refused, tmp_path):
+    path = tmp_path / "target.embed.pt"
+    torch.save(torch.zeros(5, 96), path)
+    path.write_bytes(path.read_bytes()[:kept])
+    refused("files", path, words=("target.embed.pt", "damaged"))
+
+
 def test_objects_in_npy_and_npz_are_refused(refused, tmp_path):
     np.save(tmp_path / "target.embed.npy", np.array([Bomb(tmp_path / "trace")], object), allow_pickle=True)
     refused("files", tmp_path / "target.embed.npy", words=("target.embed.npy", "execut"))
@@ -125,8 +133,8 @@ def test_without_torch_the_sentence_says_so(dumped, refused, monkeypatch):
 
 
 def test_two_tensors_for_one_place(arrays, refused):
-    folder = arrays(a=HIDDEN, b=HIDDEN)
-    refused("files", folder, words=("two tensors", "target.embed", "a.npy", "b.npy"), names=ROW % ("[ab]", "target.embed") + 'round = "0"\n')
+    names = ROW % ("[ab]", "target.embed") + 'round = "0"\n'
+    refused("files", arrays(a=HIDDEN, b=HIDDEN), words=("two tensors", "target.embed", "a.npy", "b.npy"), names=names)
 
 
 def test_a_row_that_matches_nothing(arrays, refused):
@@ -218,7 +226,8 @@ def test_what_is_not_mapped_is_listed(parity, dumped, short_golden, tmp_path):
     names = tmp_path / "few.toml"
     names.write_text("\n[[row]]".join((RECORDED / "nxdi.toml").read_text().split("\n[[row]]")[:2]))
     report = tmp_path / "import.json"
-    found = parity("import", "--from", "nxdi", dumped("nxdi"), "--golden", short_golden.folder, "--map", names, "--out", tmp_path / "run", "--json", report)
+    files = ("--map", names, "--out", tmp_path / "run", "--json", report)
+    found = parity("import", "--from", "nxdi", dumped("nxdi"), "--golden", short_golden.folder, *files)
     assert found.code == 0 and "drafter.fc output is not mapped (4 times)" in found.out
     assert len(json.loads(report.read_text())["unmapped"]) == 20
 

@@ -54,7 +54,8 @@ def written(request, short_run, tmp_path, parity):
         for name, value in tensors.items():
             path = out / f"{name}.{request.param[-3:].lstrip('.')}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(value, path) if path.suffix == ".pt" else np.save(path, value.float().numpy() if value.is_floating_point() else value.numpy())
+            wide = value.float() if value.is_floating_point() else value
+            torch.save(value, path) if path.suffix == ".pt" else np.save(path, wide.numpy())
     return out
 
 
