@@ -34,7 +34,7 @@ def import_dump(paths, source, golden, names, reference, out, json_file) -> None
     opened = open_golden(golden)
     placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
     data = print_dump(Dump(out))
-    _list("is ignored by the map", {f"{name} ({why})" for name, why in placing.ignored.items()})
+    _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
     _list("is not mapped", placing.unmapped)
     write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
 

@@ -1,7 +1,7 @@
 """vLLM Neuron captures: `draft/dp0/decode_b1_0/model.layers.0/rank0.pt` beside `decode_b1_0_meta.json`.
 
-Format: aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/accuracy/tensor_capture_design.md, "Output Structure": a folder a
-forward pass, in it a folder a module and a file a tensor-parallel rank. A tensor's name here is that path,
+Format: aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/accuracy/tensor_capture_design.md, "Output Structure": a folder
+a forward pass, in it a folder a module and a file a tensor-parallel rank. A tensor's name here is that path,
 `draft/dp0/decode_b1_0/model.layers.0`. Where a model has one prefill and one bucket of decodes they are the steps 0 and
 1, 2, …; otherwise the page does not say how passes follow each other, and the map takes the round out of the name
 (`round = "{i+1}"`). Nor does it say what the meta file holds: nothing is read from it, but it must be there.

@@ -1,9 +1,10 @@
 """Hugging Face debugger output: `<Model>_debug_tree_FULL_TENSORS.json` beside one .safetensors a tensor.
 
 Format: huggingface/transformers, src/transformers/model_debugging_utils.py (`model_addition_debugger_context` with
-`use_repr=False`), as of 5.23. A tensor's name here is its file's: `GptOssForCausalLM.model.layers.0.self_attn.o_proj_outputs`.
-The tree leaves out middle layers and everything that has children; the files do not, so the files are what is read. A folder
-holds one forward pass: the step is the folder's place among those named.
+`use_repr=False`), as of 5.23. A tensor's name here is its file's:
+`GptOssForCausalLM.model.layers.0.self_attn.o_proj_outputs`. The tree leaves out middle layers and everything that has
+children; the files do not, so the files are what is read. A folder holds one forward pass: the step is the folder's place
+among those named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tool's tensor with a batch axis, padding, joined or swapped axes, or the next round's rows finds its stage's form."""
+"""A tensor with a batch axis, padding, joined or swapped axes, or the next round's rows finds its stage's form."""
 
 from __future__ import annotations
 
@@ -108,6 +108,9 @@ def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
         assert np.array_equal(Dump(tmp_path / "run").contents("float32", prompt, 0, "target.embed"), rows)
 
 
-@pytest.mark.parametrize(("text", "filled"), [("{step-1}", "4"), ("{l}", "7"), ("{l+2}", "9"), ("{word}.k", "kv.k"), ("in_of[{l}]", "target.layers.6.out")])
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [("{step-1}", "4"), ("{l}", "7"), ("{l+2}", "9"), ("{word}.k", "kv.k"), ("in_of[{l}]", "target.layers.6.out")],
+)
 def test_fields_of_a_row(text, filled):
     assert fill(text, {"step": 5, "l": "07", "word": "kv"}, "a") == filled

@@ -32,6 +32,12 @@ def test_it_does_not_judge_a_device(truth, imported, parity, short_run):
         assert found.code == 2 and "not judge a device" in found.err, command
 
 
+def test_nothing_here_can_dump_it_again(truth, imported, parity):
+    golden = imported("files", truth[0], names=truth[1], reference="other==1.2").folder
+    found = parity("verify-golden", golden)
+    assert found.code == 2 and "imported" in found.err
+
+
 def test_a_bfloat16_dump_is_no_truth(short_run, imported, parity, tmp_path):
     out, names = tmp_path / "run.npz", tmp_path / "map.toml"
     parity("export", short_run.folder, out)
