@@ -21,6 +21,16 @@ from parity.seam import Device, Rotary
 ENGINES = ("numpy",)
 
 
+def vllm_capture() -> ModuleType:
+    """The producer that runs vLLM in its own environment, `references.vllm_capture.dump`.
+
+    Raises:
+        UsageError: torch or transformers is not installed here.
+    """
+    references(1)  # prompts are tokenised here
+    return import_module("references.vllm_capture.dump")
+
+
 def references(threads: int) -> ModuleType:
     """The golden's producer, `references.dump`, computing on this many threads.
 

@@ -28,7 +28,7 @@ class Record(BaseModel):
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
-    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them.
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are a device's own.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Producer(Record):
     threads: int
     platform: str
     sources: dict[str, str] = {}
+    notes: dict[str, str] = {}
 
 
 class Checkpoint(Record):
