@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
-from parity.compare.report import FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
+from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
 from parity.golden.store import Dump
 from parity.policy import STATISTICS
 from reports.dumps import console, print_dump
 
-STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "not judged": "dim"}
+STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "disputed": "bold magenta", "not judged": "dim"}
 UNIT = {"noise": "x noise", "relative": "rel"}
 DIRECTED = ("scale", "bias")
 
@@ -131,6 +131,8 @@ def _print_failures(out: Console, report: Report) -> None:
 
 def _why(stage: StageResult) -> str:
     """The statistics beyond their bound, or the count of wrong choices."""
+    if stage.verdict == DISPUTED:
+        return stage.note
     if stage.choices:
         return f"{stage.choices['bug']} of {stage.rows} rows differ beyond tie and noise"
     if not stage.x:
@@ -165,7 +167,9 @@ def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
 
 
 def _print_blind(out: Console, report: Report) -> None:
-    """What the policy's pass says nothing about."""
+    """Who else stands behind the golden, and what the policy's pass says nothing about."""
+    for said in report.witnesses:
+        out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
 

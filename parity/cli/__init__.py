@@ -9,6 +9,7 @@ import sys
 import click
 
 from parity.cli.calibrate import calibrate
+from parity.cli.corroborate import corroborate
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
@@ -18,6 +19,7 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
+from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
 
@@ -44,7 +46,7 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate
+    dump_golden, verify_golden, corroborate, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, taps, calibrate
 ):
     cli.add_command(command)
 

@@ -12,6 +12,7 @@ from parity.compare.numbers import judge_numbers
 from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure
+from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
@@ -46,7 +47,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
         results.append(result)
         findings += found
-    results = mark(results, golden.declared, mode)
+    results = attest(mark(results, golden.declared, mode), golden.manifest)
     findings += _generation(golden, run)
     verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings])
     acceptance = _acceptance(golden, run)
@@ -65,6 +66,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         reproduce=f"parity diff {run.folder} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,
         blind=policy.blind,
+        witnesses=witnesses(golden.manifest),
     )
 
 

@@ -58,7 +58,7 @@ def dump_golden(request: Request) -> Path:
     check_target(request.target)
     layers = [read_config(folder)["num_hidden_layers"] for folder in (request.target, request.drafter)]
     names = {name: named for name, named in declared(*layers).items() if named.stage.side != "kv"}
-    wanted = set(select(request.stages, names)) | _choices(names)
+    wanted = set(select(request.stages, names)) | _choices(names, scores=request.floor)
     stages = [named for name, named in names.items() if name in wanted]
     prompts = read_prompts(request.prompts, request.target, read_config(request.target)["vocab_size"])
     for _, ids in prompts:
@@ -124,10 +124,14 @@ def _kept(tensors: Tensors, wanted: set[str], precision: str) -> Tensors:
     return {place: value for place, value in tensors.items() if place[1] in wanted and (own or "accept." not in place[1])}
 
 
-def _choices(names: dict[str, Named]) -> set[str]:
-    """The choices, which every chained run is forced to, and the scores that they are judged by."""
+def _choices(names: dict[str, Named], scores: bool) -> set[str]:
+    """The choices, which every chained run is forced to, and the scores that they are judged by.
+
+    Without a floor choices are judged exactly: no score is asked.
+    """
     forced = [named for named in names.values() if named.stage.forced]
-    return {named.name for named in forced} | {source for named in forced for source in inputs(named, names)}
+    sources = {source for named in forced for source in inputs(named, names)}
+    return {named.name for named in forced} | (sources if scores else set())
 
 
 def _checkpoints(request: Request) -> dict[str, Checkpoint]:
