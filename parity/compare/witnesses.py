@@ -5,28 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parity.compare.report import DISPUTED, NOT_JUDGED, StageResult
+from parity.compare.flow import behind
+from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, StageResult
 from parity.golden.manifest import Manifest
+from parity.golden.store import Dump
 
 CORROBORATED = "corroborated"
 
 
-def attest(results: Sequence[StageResult], manifest: Manifest) -> list[StageResult]:
+def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     """Mark corroborated stages; where references disagree a stage is disputed, whatever the device has there.
 
-    That is no failure of the device's, and no pass: nobody knows what it should have been.
+    That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
+    and computed from a disputed stage is disputed with it.
     """
-    said = manifest.corroborations
+    said = golden.manifest.corroborations
     disputed = {name for one in said for name in one.disputed}
     agreed = {name for one in said for name in one.stages} - disputed
-    return [_attested(result, result.stage in agreed, result.stage in disputed) for result in results]
+    found = []
+    for result in results:
+        wrong = result.verdict in (FAIL, WARN)
+        if result.stage in disputed or (wrong and disputed & behind(result.stage, golden.declared)):
+            result = _disputed(result, result.stage in disputed)
+        elif result.stage in agreed:
+            result = replace(result, marks=(*result.marks, CORROBORATED))
+        found.append(result)
+    return found
 
 
-def _attested(result: StageResult, agreed: bool, disputed: bool) -> StageResult:
-    if disputed and result.verdict != NOT_JUDGED:
-        note = "the references disagree on this stage (`parity corroborate`)"
-        return replace(result, verdict=DISPUTED, note=note, first=None, marks=(*result.marks, DISPUTED))
-    return replace(result, marks=(*result.marks, CORROBORATED)) if agreed else result
+def _disputed(result: StageResult, itself: bool) -> StageResult:
+    if result.verdict == NOT_JUDGED:
+        return result
+    note = "the references disagree on " + ("this stage" if itself else "a stage that it is computed from")
+    return replace(result, verdict=DISPUTED, note=f"{note} (`parity corroborate`)", first=None, marks=(*result.marks, DISPUTED))
 
 
 def witnesses(manifest: Manifest) -> tuple[str, ...]:

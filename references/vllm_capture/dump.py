@@ -112,7 +112,7 @@ def _rounds(job: dict, result: dict, folder: Path) -> list[Rounds]:
     steps, found = read_steps(folder), []
     for ids, name, emitted in zip(job["prompts"], result["requests"], result["emitted"], strict=True):
         rounds = Rounds(steps, name, len(ids), job["k"], job["max_new_tokens"], job["eos"])
-        if "forced" not in job and rounds.emitted != emitted:
+        if rounds.emitted != emitted or not ("forced" in job or rounds.consistent):
             raise UsageError(f"vLLM emitted {emitted} for prompt {name}, its recorded steps say {rounds.emitted}")
         found.append(rounds)
     return found

@@ -62,13 +62,22 @@ class Rounds:
             finish="eos" if self.emitted[-1] in self.eos else "length",
         )
 
+    @property
+    def consistent(self) -> bool:
+        """Whether what was emitted is what the recorded scores say: not so where the choices were forced."""
+        seen = [int(self.tensors[0, "target.tokens"][-1])]
+        for round_, length in enumerate(self.lengths, 1):
+            seen += self.tensors[round_, "verify.tokens"][:length].tolist()
+        return seen == self.emitted
+
     def _target(self, step: Step, place: int, round_: int) -> None:
         """The target's rows: S of the prompt, or K+1 to verify."""
         due = self.k + 1 if round_ else self.prompt
         for name in step.named("target.layers.", "target.embed", "target.pre_head_hidden"):
             self.tensors[round_, name] = _exactly(step.rows(name, place), due, name, step)
         side = "verify" if round_ else "target"
-        logits = _exactly(step.rows("every.logits", place), due, f"{side}.logits", step)
+        logits = step.verified(place) if round_ else step.rows("target.logits", place)
+        logits = _exactly(logits, due, f"{side}.logits", step)
         self.tensors[round_, f"{side}.logits"] = logits
         self.tensors[round_, f"{side}.tokens"] = logits.astype(np.float32).argmax(axis=1)
 

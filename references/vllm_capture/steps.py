@@ -23,9 +23,15 @@ class Step:
 
     def rows(self, name: str, place: int) -> np.ndarray:
         """The rows of the request at this place; taps have the target's rows."""
-        side = "target" if name.startswith("target.") or name in ("every.logits", "drafter.taps") else "drafter"
+        side = "target" if name.startswith("target.") or name == "drafter.taps" else "drafter"
         starts = self.tensors[f"{side}.starts"]
         return self.tensors[name][starts[place] : starts[place + 1]]
+
+    def verified(self, place: int) -> np.ndarray:
+        """The scores that vLLM chose from: those of the request's sampled rows."""
+        first, end = self.tensors["target.starts"][place : place + 2]
+        rows = self.tensors["verify.rows"]
+        return self.tensors["verify.logits"][(rows >= first) & (rows < end)]
 
     def part(self, name: str, place: int) -> np.ndarray:
         """The request's share of a tensor that has as many rows for each request."""

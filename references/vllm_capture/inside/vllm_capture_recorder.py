@@ -136,22 +136,24 @@ def _watch_runner(runner, steps: Steps) -> None:
     def sampled(logits, metadata):
         output = sample(logits, metadata)
         steps.requests = list(runner.input_batch.req_ids)
-        steps.keep("logits", logits)
-        steps.keep("sampled", output.sampled_token_ids)
+        ends = runner.query_start_loc.gpu[1 : len(steps.requests) + 1] - 1
+        steps.keep("verify.logits", logits)
+        steps.keep("verify.rows", ends if metadata is None else metadata.logits_indices)
         forced = steps.choice("sampled")
         if forced is not None:
             output.sampled_token_ids = forced.to(output.sampled_token_ids)
+        steps.keep("sampled", output.sampled_token_ids)
         return output
 
     def proposed(*args, **kwargs):
         drafts = propose(*args, **kwargs)
         steps.keep("drafter.draft_tokens", drafts)
         forced = steps.choice("drafter.draft_tokens")
-        # vLLM's head on the rows that it had no use for: a prefill samples from its last one only.
+        # vLLM's head on every row: a prefill itself needs the last one's scores only.
         steps.quiet, every = True, steps.tensors["target.pre_head_hidden"].to(drafts.device)
         logits = runner.model.compute_logits(every)
         steps.quiet = False
-        steps.keep("every.logits", logits)
+        steps.keep("target.logits", logits)
         steps.finish()
         return drafts if forced is None else forced.to(drafts)
 
@@ -175,9 +177,12 @@ def _watch_proposer(proposer, steps: Steps) -> None:
         steps.keep("drafter.sampled_rows", sampled)
         steps.keep("drafter.slots", cad.slot_mapping)
         steps.keep("drafter.blocks", cad.block_table_tensor)
-        for mask in ("masked", "rejected"):
-            rows = getattr(proposer, f"is_{mask}_token_mask")
-            steps.keep(f"drafter.{mask}", torch.zeros(count, dtype=torch.bool) if rows is None else rows[:count])
+        masked, rejected = proposer.is_masked_token_mask, proposer.is_rejected_token_mask
+        if masked is None:  # K = 1: no masked row, and what was rejected lies behind the row that is sampled from
+            last = torch.repeat_interleave(sampled, cad.query_start_loc.diff(), output_size=count)
+            masked, rejected = torch.zeros_like(last, dtype=torch.bool), torch.arange(count, device=last.device) > last
+        steps.keep("drafter.masked", masked[:count])
+        steps.keep("drafter.rejected", rejected[:count])
         return found
 
     proposer.propose, proposer.set_inputs_first_pass = proposed, prepared
