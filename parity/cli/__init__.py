@@ -13,12 +13,15 @@ from parity.cli.corroborate import corroborate
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
+from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
+from parity.cli.scan_log import scan_log
+from parity.cli.shapes import shapes
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
@@ -46,7 +49,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, gate, faults, diagnose, reduce, demo, inspect, policy, taps, calibrate
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, policy, taps,
+    calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
 

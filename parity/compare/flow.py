@@ -17,6 +17,9 @@ OVER_PRECISE = 0.25
 """Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
 another precision than it says, or it was handed the answer."""
 
+DISGUISED = "over-precise"
+"""The mark of such a stage."""
+
 
 def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
     """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
@@ -35,7 +38,7 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
 
 def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     if result.verdict not in (WARN, FAIL):
-        return ("over-precise",) if _over_precise(result) else ()
+        return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
         return ("own",)
     sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]

@@ -29,7 +29,7 @@ class Record(BaseModel):
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
-    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are a device's own.
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are its own.
     """
 
     name: str
@@ -103,7 +103,8 @@ class TensorRow(Record):
 
     `start` is 0 except for cache stages, where rows below it are those of the round before. A tensor of a
     tensor-parallel run has one row per `rank`; `sharding` tells how they merge: an axis letter
-    (concatenated along it in rank order), `sum` (partial sums), or `replicated` (all alike).
+    (concatenated along it in rank order; `G/2`: two neighbouring ranks each hold the same), `sum` (partial
+    sums), or `replicated` (all alike).
     """
 
     key: str

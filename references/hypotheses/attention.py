@@ -368,14 +368,6 @@ def _biases():
         fix="add the bias behind the all-reduce, or on one rank",
         seen=("mirage #722",),
     )
-    yield from both_sides(
-        "attn-shard-missing",
-        "the first of {value} ranks' heads alone reach the output",
-        OUT,
-        attention.one_shard,
-        values=(2, 4, 8),
-        fix="the all-reduce behind o_proj",
-    )
 
 
 HYPOTHESES = (*_rope(), *_masks(), *_scores(), *_heads(), *_biases())

@@ -42,7 +42,6 @@ def head(loop: Any, value: float | str, side: str) -> AbstractContextManager:
         "the target's first rows": lambda w: _head(loop, "target").weight.data[: len(w)],
         "one row late": lambda w: w.roll(1, 0),
         "one row early": lambda w: w.roll(-1, 0),
-        "shards swapped": lambda w: w.roll(len(w) // 2, 0),
         "zero": torch.zeros_like,
     }.get(value, lambda w: w * value)
     return changed(_head(loop, side).weight, change)
@@ -94,16 +93,6 @@ def choice(loop: Any, how: str) -> AbstractContextManager:
         "second best": lambda inner, logits: logits.topk(2).indices[..., 1],
         "smallest": lambda inner, logits: inner(-logits),
     }[how]
-    return wrapped(loop, "_greedy", around)
-
-
-def one_shard(loop: Any, ranks: int, how: str) -> AbstractContextManager:
-    """An argmax over vocabulary shards: the first one alone, or an id without its shard's offset."""
-
-    def around(inner, logits):
-        size = logits.shape[-1] // ranks
-        return inner(logits[..., :size]) if how == "first" else inner(logits) % size
-
     return wrapped(loop, "_greedy", around)
 
 
