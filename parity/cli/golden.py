@@ -52,12 +52,12 @@ def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=
     return _made(references(threads), *case, roundings=roundings)
 
 
-def make_vllm_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, batch=1, python=None):
+def make_vllm_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, batch=1, python=None, floor=True):
     """Run vLLM; the opened golden."""
     from parity.cli.wiring import vllm_capture
 
     case = target, drafter, prompts, k, max_new_tokens, stages, out
-    return _made(vllm_capture(), *case, threads=threads, batch=batch, python=python)
+    return _made(vllm_capture(), *case, threads=threads, batch=batch, python=python, floor=floor)
 
 
 def _made(produce, target, drafter, prompts, k, max_new_tokens, stages, out, **options):

@@ -31,13 +31,13 @@ def verify(golden):
     """Both dumps, compared."""
     from tempfile import TemporaryDirectory
 
-    from parity.cli.golden import make_golden
+    from parity.cli.golden import make_golden, make_vllm_golden
     from parity.golden.verify import check_bytes, verified, write_prompts
 
     check_bytes(golden)
     manifest = golden.manifest
     with TemporaryDirectory(prefix="parity-verify-") as folder:
-        again = make_golden(
+        case = (
             Path(manifest.model.target.path),
             Path(manifest.model.drafter.path),
             write_prompts(golden, Path(folder) / "prompts.jsonl"),
@@ -46,6 +46,10 @@ def verify(golden):
             manifest.stages,
             manifest.producer.threads,
             Path(folder) / "again",
-            manifest.case.roundings,
         )
+        if manifest.producer.name == "vllm":
+            batch, floor = int(manifest.producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
+            again = make_vllm_golden(*case, batch, floor=floor)
+        else:
+            again = make_golden(*case, manifest.case.roundings)
         return verified(golden, again)
