@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,10 @@ def mutated(remake_small_golden, tmp_path_factory) -> Dump:
 
     def broken(request, dtype):
         loop = made(request, dtype)
-        taps.shifted(loop, 1).__enter__()  # for good: each dump makes its own
+        stack.enter_context(taps.shifted(loop, 1))
         return loop
 
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(references.dump, "_loop", broken)
         return dumped(remake_small_golden, tmp_path_factory.mktemp("mutated"))
 
@@ -167,3 +168,10 @@ def test_what_cannot_be_compared_is_refused(change, sentence, parity, clean, cop
 
 def test_one_golden_is_one_opinion(parity, clean):
     assert parity("corroborate", clean.folder).code == 2
+
+
+def test_the_stages_gate_does_not_pass_over_a_disputed_golden(parity, mutated, copied):
+    ours = copied(mutated, "ours")
+    parity("corroborate", ours, VLLM)
+    found = parity("gate", "--golden", ours, "--only", "stages")
+    assert found.code == 3 and "the references themselves disagree" in found.out, found.out
