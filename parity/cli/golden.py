@@ -19,7 +19,7 @@ folder = click.Path(path_type=Path)
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
-@click.option("--reference", type=click.Choice(["peagle", "vllm"]), default="peagle", show_default=True, help="Who computes: the PyTorch references, or vLLM in its own environment (docs/vllm.md).")
+@click.option("--reference", type=click.Choice(["own", "vllm"]), default="own", show_default=True, help="Who computes: the PyTorch references, or vLLM in its own environment (docs/vllm.md).")
 @click.option("--vllm-python", type=folder, metavar="FILE", help="Python that has vLLM; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts that vLLM runs at a time.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
