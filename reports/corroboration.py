@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from parity.corroborate import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, Triangulation
+from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
+from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
 from reports.dumps import console
 
 STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim"}
@@ -55,7 +56,8 @@ def _said(standing: Standing, found: Triangulation) -> str:
     text = f"{'; '.join(pairs)} disagree ({held.why}{where})"
     if standing.verdict == OUTVOTED:
         right = " and ".join(found.names[one] for one in standing.agreeing)
-        return f"{text}; {right} confirm each other: {' and '.join(found.names[one] for one in standing.blamed)} is wrong"
+        wrong = " and ".join(found.names[one] for one in standing.blamed)
+        return f"{text}; {f'{right} confirm each other' if right else 'as in what it is computed from'}: {wrong} is wrong"
     return f"{text}; none of them is trusted here, a third reference would decide"
 
 

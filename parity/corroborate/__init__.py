@@ -12,34 +12,12 @@ from itertools import combinations
 from typing import Any
 
 from parity.compare.rows import order
-from parity.corroborate.pair import AGREE, DISAGREE, Held, Pair, hold
+from parity.corroborate.pair import AGREE, DISAGREE, Pair, hold
+from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
 from parity.golden.store import Dump
 from parity.policy import Policy
-
-CORROBORATED, DISPUTED, OUTVOTED, ALONE = "corroborated", "disputed", "outvoted", "uncorroborated"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One stage among all references.
-
-    `verdict`: corroborated; disputed (nobody can say who is wrong); outvoted (`blamed` are alone against others that
-    confirm each other); uncorroborated (fewer than two independent ones show it). `held` are its comparisons, by pair.
-    """
-
-    stage: str
-    verdict: str
-    agreeing: tuple[int, ...]
-    blamed: tuple[int, ...]
-    held: dict[tuple[int, int], Held]
-
-    @property
-    def parting(self) -> Held | None:
-        """The earliest place where two part."""
-        apart = [held for held in self.held.values() if held.verdict == DISAGREE]
-        return min(apart, key=lambda held: held.place.round if held.place else 0, default=None)
 
 
 @dataclass(frozen=True)
@@ -89,7 +67,7 @@ def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
     goldens = list(goldens)
     pairs = [hold(goldens, one, other, policy) for one, other in combinations(range(len(goldens)), 2)]
     names = [name for name in goldens[0].declared if any(name in pair.stages for pair in pairs)]
-    stages = {name: _standing(name, pairs) for name in names}
+    stages = settled({name: standing_of(name, pairs) for name in names}, goldens[0].declared)
     declared = {name for golden in goldens for name in golden.manifest.stages}
     return Triangulation(
         names=tuple(_name(golden) for golden in goldens),
@@ -124,28 +102,6 @@ def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corro
             )
         )
     return tuple(marks)
-
-
-def _standing(name: str, pairs: Sequence[Pair]) -> Standing:
-    held = {(pair.one, pair.other): pair.stages[name] for pair in pairs if name in pair.stages}
-    confirmed = [
-        {pair.one, pair.other}
-        for pair in pairs
-        if not pair.shared and name in pair.stages and pair.stages[name].verdict == AGREE
-    ]
-    apart = [set(pair) for pair, one in held.items() if one.verdict == DISAGREE]
-    agreeing = set().union(*confirmed)
-    if not apart:
-        return Standing(name, CORROBORATED if confirmed else ALONE, tuple(sorted(agreeing)), (), held)
-    blamed = {one for pair in apart for one in pair if one not in agreeing and _against(one, apart, confirmed)}
-    settled = all(pair & blamed for pair in apart)
-    return Standing(name, OUTVOTED if settled else DISPUTED, tuple(sorted(agreeing)), tuple(sorted(blamed)), held)
-
-
-def _against(one: int, apart: Sequence[set[int]], confirmed: Sequence[set[int]]) -> bool:
-    """Whether two that confirm each other both part from this one."""
-    others = {other for pair in apart if one in pair for other in pair - {one}}
-    return any(pair <= others for pair in confirmed)
 
 
 def _first(golden: Dump, stages: dict[str, Standing]) -> Standing | None:
