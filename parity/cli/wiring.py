@@ -24,6 +24,16 @@ FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
+def vllm_capture() -> ModuleType:
+    """The producer that runs vLLM in its own environment, `references.vllm_capture.dump`.
+
+    Raises:
+        UsageError: torch or transformers is not installed here.
+    """
+    references(1)  # prompts are tokenised here
+    return import_module("references.vllm_capture.dump")
+
+
 def references(threads: int) -> ModuleType:
     """The golden's producer, `references.dump`, computing on this many threads.
 

@@ -10,9 +10,10 @@ from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
-from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure
+from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
@@ -47,8 +48,8 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
         results.append(result)
         findings += found
-    results = mark(results, golden.declared, mode)
-    findings += _generation(golden, run)
+    results = attest(mark(results, golden.declared, mode), golden)
+    findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
     verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings])
     acceptance = _acceptance(golden, run)
     return Report(
@@ -66,6 +67,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,
         blind=policy.blind,
+        witnesses=witnesses(golden.manifest),
     )
 
 

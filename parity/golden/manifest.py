@@ -5,6 +5,7 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,7 @@ class Record(BaseModel):
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
-    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are a device's own.
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are its own.
     """
 
     name: str
@@ -129,8 +130,20 @@ class TensorRow(Record):
         return int(prompt[1:]), int(round_[1:]), stage
 
 
+class Corroboration(Record):
+    """What a second reference said of this golden's stages, on so many of its prompts: agreed or disputed."""
+
+    witness: str
+    versions: dict[str, str]
+    source_digest: str
+    prompts: int
+    policy: str
+    stages: tuple[str, ...]
+    disputed: tuple[str, ...]
+
+
 class Manifest(Record):
-    """The whole of manifest.json."""
+    """The whole of manifest.json; `corroborations` are added by `parity corroborate`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     kind: Literal["golden", "run"]
@@ -140,6 +153,7 @@ class Manifest(Record):
     case: Case
     stages: tuple[str, ...]
     tensors: tuple[TensorRow, ...]
+    corroborations: tuple[Corroboration, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -157,6 +171,12 @@ class Manifest(Record):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             raise UsageError(f"{path} does not follow the golden format: {field}: {first['msg']}") from None
+
+    def replace(self, folder: Path) -> None:
+        """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
+        partial = folder / f".{FILE}.{os.getpid()}.partial"
+        partial.write_text(self.model_dump_json())
+        partial.replace(folder / FILE)
 
 
 def key(prompt: int, round_: int, stage: str) -> str:
