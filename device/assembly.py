@@ -40,7 +40,8 @@ def assemble(
     _check_drafts(k, inner, drafter)
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     sharding = shard(tp, outer, inner)
-    engine = engine if tp == 1 else ranks.engine(engine, sharding)
+    if tp > 1:
+        engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
     return Pipeline(
         Target(outer, target_weights(target_files, outer), rows, engine, dtype),
         Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),
