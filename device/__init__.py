@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from device.pipeline import Pipeline
 
-ENGINES = {"numpy": "device.engines.numpy_engine"}
+ENGINES = {
+    "numpy": "device.engines.numpy_engine",
+    "xla": "device.engines.xla_engine",
+    "nkipy": "device.engines.nkipy_engine",
+    "neuron": "device.engines.neuron_engine",
+}
 PRECISIONS = ("bfloat16", "float32")
 
 
@@ -27,6 +32,8 @@ def load(
     engine: str = "numpy",
     max_positions: int | None = None,
     batch: int = 1,
+    tp: int = 1,
+    moe: str = "masked",
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -38,6 +45,8 @@ def load(
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
         batch: B, copies of the sequence that run together; the first one is shown.
+        tp: TP, tensor-parallel ranks, in this process; see `device.sharding`.
+        moe: `masked` or `gathered`, the formulation of the experts; see `device.kernels.moe`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -50,11 +59,19 @@ def load(
     from device.assembly import assemble
 
     if batch > 1:
-        from device.engines.reordered import Order
-        from device.engines.reordered import engine as with_lanes
+        from device.engines.lanes import with_lanes
 
-        machine = with_lanes(machine.NAME, Order(), batch)
-    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions)
+        machine = with_lanes(machine, batch)
+    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe)
+
+
+def absent(engine: str) -> str | None:
+    """Why this engine cannot run here; None where it can."""
+    try:
+        _machine(engine)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: str = "numpy") -> np.ndarray:
@@ -68,7 +85,24 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
     return rotate(folder, side, x, positions, _machine(engine))
 
 
+def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: str = "numpy") -> np.ndarray:
+    """Multiply as the linear layers of a pass do; a `parity.seam.Multiply`.
+
+    Raises:
+        UsageError: the engine is none that this device knows.
+    """
+    from device.product import multiply
+
+    return multiply(left, right, dtype, _machine(engine))
+
+
 def _machine(engine: str) -> ModuleType:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
-    return import_module(ENGINES[engine])
+    try:
+        module = import_module(ENGINES[engine])
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the engine {engine} needs {error.name}: pip install 'parity-harness[{engine}]' -c constraints.txt"
+        ) from None
+    return module.engine() if hasattr(module, "engine") else module

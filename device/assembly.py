@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -9,10 +12,12 @@ import ml_dtypes
 import numpy as np
 
 from device.checkpoint import Checkpoint
-from device.config import TargetConfig, target_config
+from device.config import MOE, TargetConfig, target_config
 from device.drafter import Drafter
 from device.drafter_config import DrafterConfig, drafter_config
+from device.engines import ranks
 from device.pipeline import Pipeline
+from device.sharding import shard
 from device.target import Target
 from device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
@@ -21,14 +26,25 @@ _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.floa
 
 
 def assemble(
-    target: Path, drafter: Path, k: int, precision: str, engine: ModuleType, max_positions: int | None
+    target: Path,
+    drafter: Path,
+    k: int,
+    precision: str,
+    engine: ModuleType,
+    max_positions: int | None,
+    tp: int = 1,
+    moe: str = MOE[0],
+    read: Callable[[Path], Checkpoint] = Checkpoint,
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `device.load`."""
-    target_files, drafter_files = Checkpoint(target), Checkpoint(drafter)
-    outer = target_config(target_files)
+    """Read both checkpoints and build the pipeline; arguments as for `device.load`, `read` opens a checkpoint."""
+    target_files, drafter_files = read(target), read(drafter)
+    outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
+    sharding = shard(tp, outer, inner)
+    if tp > 1:
+        engine = getattr(engine, "ranked", partial(ranks.engine, engine))(sharding)
     return Pipeline(
         Target(outer, target_weights(target_files, outer), rows, engine, dtype),
         Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),
@@ -36,6 +52,12 @@ def assemble(
         engine,
         precision,
     )
+
+
+def _formulation(moe: str) -> str:
+    if moe not in MOE:
+        raise UsageError(f"moe: {moe!r} is unknown; there are {', '.join(MOE)}.")
+    return moe
 
 
 def _check_drafts(k: int, drafter: DrafterConfig, folder: Path) -> None:

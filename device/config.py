@@ -10,6 +10,7 @@ from device.fields import Fields
 from device.rope_config import RopeConfig, parse_rope
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+MOE = ("masked", "gathered")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class Attention:
 
 @dataclass(frozen=True)
 class TargetConfig:
-    """gpt-oss. `windows` has one entry a layer, None for full attention; `eos` may be empty."""
+    """gpt-oss. `windows` has one entry a layer, None for full attention; `eos` may be empty.
+
+    `moe` is the device's own choice, one of `MOE`: how the experts are formulated.
+    """
 
     hidden: int
     vocab: int
@@ -38,6 +42,7 @@ class TargetConfig:
     eps: float
     max_positions: int
     eos: tuple[int, ...]
+    moe: str = "masked"
 
     @property
     def layers(self) -> int:

@@ -14,6 +14,8 @@ from device.kernels.embed import embed
 from device.kernels.head import greedy, to_target_ids
 from device.kernels.linear import linear
 from device.kernels.norm import llama_norm
+from device.kernels.program import program
+from device.kernels.tap import Tap
 from device.model import Model
 from device.recorder import Recorder
 from device.rows import Rows, pad_rows
@@ -56,16 +58,13 @@ class Drafter(Model):
         rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)
         fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
-        return self._layers(rows, tap("fc_out", fused), record)
+        return self._layers(rows, tap("fc_out", fused), tap)
 
     def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
         """Drafts of the last committed row and of the K-1 masked rows: target ids, int64 [K]."""
         x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
-        tap = record.bind(self.side, k)
-        normed = tap("pre_head_hidden", llama_norm(x, self.outer["norm"], self.config.eps))
-        logits = tap("logits", linear(normed, self.outer["head"]))
-        ids = self.engine.host(to_target_ids(greedy(logits), self.outer["d2t"]))[0]
-        return record.exact(self.side, "draft_tokens", ids)
+        ids = choose(x, self.outer, self.config.eps, record.bind(self.side, k))
+        return record.ids(self.side, "draft_tokens", ids, k)
 
     def rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
         """The rows of a pass, as the recorder wants them and padded."""
@@ -81,14 +80,20 @@ class Drafter(Model):
         positions = self.length + np.arange(len(ids))
         return ids, positions, positions.copy()
 
-    def _layers(self, rows: Rows, fused: Any, record: Recorder) -> Any:
+    def _layers(self, rows: Rows, fused: Any, tap: Tap) -> Any:
         step = self.step(rows)
         embedded = embed(self.engine.array(rows.ids), self.outer["embed"])
         x = fused
         for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
-            tap = record.bind(self.side, rows.count, layer)
             if layer:
-                x = plain_layer(x, step, weights, caches, self.config, tap)
+                x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
             else:
-                x = midlayer(embedded, x, step, weights, caches, self.config, tap)
+                x = midlayer(embedded, x, step, weights, caches, self.config, tap.at(layer))
         return x
+
+
+@program
+def choose(x: Any, outer: dict[str, Any], eps: float, tap: Tap) -> Any:
+    """Final norm, draft logits and greedy ids of x [1, K, H], in the target's vocabulary: int32 [1, K]."""
+    logits = tap("logits", linear(tap("pre_head_hidden", llama_norm(x, outer["norm"], eps)), outer["head"]))
+    return to_target_ids(greedy(logits), outer["d2t"])

@@ -42,6 +42,7 @@ class Model:
         self.engine, self.dtype, self.positions = engine, dtype, positions
         self.windows, self._attention = windows, attention
         outer, layers = weights
+        self.sharding = getattr(engine, "sharding", None)
         self.outer = convert(outer, self._place)
         self.layers = [convert(layer, self._place) for layer in layers]
         self.turn(attention.rope)
@@ -60,7 +61,8 @@ class Model:
 
     def clear(self) -> None:
         """Start a new sequence: all cache rows zero."""
-        shape = (1, self.positions + 1, self._attention.kv_heads, self._attention.head_dim)
+        kv_heads = self.sharding.local_kv_heads(self.side) if self.sharding else self._attention.kv_heads
+        shape = (1, self.positions + 1, kv_heads, self._attention.head_dim)
         zeros = self.engine.zeros
         self.caches = [(zeros(shape, self.dtype), zeros(shape, self.dtype)) for _ in self.layers]
         self.length = 0
@@ -68,7 +70,7 @@ class Model:
     def rollback(self, length: int) -> None:
         """Keep the first `length` rows of every cache and clear what is behind them."""
         lengths = self.engine.array(np.array([length]))
-        self.caches = [tuple(cache.rollback(one, lengths) for one in pair) for pair in self.caches]
+        self.caches = cache.rolled_back(lengths, self.caches)
         self.length = length
 
     def poison(self, value: float) -> None:
@@ -92,5 +94,6 @@ class Model:
         array = self.engine.array
         return make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
 
-    def _place(self, value: np.ndarray) -> Any:
-        return self.engine.array(value, self.dtype)
+    def _place(self, name: str, value: np.ndarray) -> Any:
+        parts = self.sharding.weight(self.side, name, value) if self.sharding else None
+        return self.engine.array(value, self.dtype) if parts is None else self.engine.shard(parts, self.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import device
+from device.config import MOE
 from device.decoding import Generation, generate
 from device.drafter import Drafter
 from device.kernels.accept import emitted_length
@@ -44,16 +45,19 @@ class Pipeline:
 
     def describe(self) -> Description:
         """What this device is."""
+        moe = self.target.config.moe
         modules = (one.name for one in pkgutil.walk_packages(device.__path__, "device.") if one.name in sys.modules)
         return Description(
-            name=self._engine.NAME,
+            name=self._engine.NAME + ("" if moe == MOE[0] else f", moe {moe}"),
             precision=self._precision,
             num_layers=self.target.config.layers,
             num_drafter_layers=self.drafter.config.layers,
             k=self.k,
             max_positions=self.target.positions,
             eos=self.target.config.eos,
-            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")},
+            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}
+            | getattr(self._engine, "versions", {}),
+            notes=getattr(self._engine, "notes", dict)(),
             modules=("device", *sorted(modules)),
         )
 

@@ -23,5 +23,5 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
     refuse_outside(side, "position", positions, count)
     tables = tuple(engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))
     at = engine.array(positions.astype(np.int32)[None])
-    step = make_step(at, at, tables, span=1)
+    step = make_step(at, at, tables, 1)
     return engine.host(rope.rotate(engine.array(x[None]), step.cos, step.sin))[0]

@@ -12,6 +12,8 @@ from device.kernels.embed import embed
 from device.kernels.head import greedy
 from device.kernels.linear import linear
 from device.kernels.norm import gpt_oss_norm
+from device.kernels.program import program
+from device.kernels.tap import Tap
 from device.kernels.target_layer import target_layer
 from device.model import Model
 from device.recorder import Recorder
@@ -44,13 +46,11 @@ class Target(Model):
         Returns:
             the last residual stream [1, W, H] and the taps [1, W, T * H].
         """
-        step = self.step(rows)
-        x = embed(self.engine.array(rows.ids), self.outer["embed"])
-        streams = [record.bind("target", rows.count)("embed", x)]
+        step, tap = self.step(rows), record.bind("target", rows.count)
+        streams = [tap("embed", embed(self.engine.array(rows.ids), self.outer["embed"]))]
         for layer, weights in enumerate(self.layers):
-            tap = record.bind("target", rows.count, layer)
             window, caches = self.windows[layer], self.caches[layer]
-            streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap))
+            streams.append(target_layer(streams[-1], step, weights, caches, self.config, window, tap.at(layer)))
         return streams[-1], self.join(streams, taps) if taps else None
 
     def join(self, streams: list[Any], taps: tuple[int, ...]) -> Any:
@@ -59,8 +59,12 @@ class Target(Model):
 
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
         """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""
-        normed = gpt_oss_norm(x, self.outer["norm"], self.config.eps)
-        normed = record.bind("target", rows.count)("pre_head_hidden", normed)
-        logits = record.bind(group, rows.count)("logits", linear(normed, self.outer["head"]))
-        ids = self.engine.host(greedy(logits))[0, : rows.count]
-        return record.exact(group, "tokens", ids)
+        ids = choose(x, self.outer, self.config.eps, group, record.bind("target", rows.count))
+        return record.ids(group, "tokens", ids, rows.count)
+
+
+@program
+def choose(x: Any, outer: dict[str, Any], eps: float, group: str, tap: Tap) -> Any:
+    """Final norm, logits and greedy ids of x [1, W, H]: int32 [1, W]."""
+    normed = tap("pre_head_hidden", gpt_oss_norm(x, outer["norm"], eps))
+    return greedy(tap.of(group)("logits", linear(normed, outer["head"])))

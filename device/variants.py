@@ -1,8 +1,8 @@
 """Clean variants of the device: they differ in what rounding does, and in nothing that a user could call wrong.
 
 `CLEAN` names them; each is a factory for `--device device.variants:NAME`. Summation order and accumulator,
-padding widths, and a batch. There is one engine (`numpy`) and one formulation of the experts, so these do
-not vary.
+padding widths, a batch, tensor-parallel ranks, and the formulation of the experts. Masks and caches have one
+formulation each, which every variant shares: masks are iota compares, caches keep every row.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Variant:
         lanes: sequences in the batch.
         prompt_bucket: prompts are padded to a multiple of it; the device's own where None.
         span_bucket: attended cache rows likewise.
+        tp: tensor-parallel ranks.
+        moe: the formulation of the experts.
         name: what the device calls itself.
     """
 
@@ -36,6 +38,8 @@ class Variant:
     lanes: int = 1
     prompt_bucket: int | None = None
     span_bucket: int | None = None
+    tp: int = 1
+    moe: str = "masked"
     name: str = ""
 
     def __call__(
@@ -43,7 +47,7 @@ class Variant:
     ) -> Pipeline:
         """Load a pair of checkpoints, as `device.load`; `batch` takes the place of the variant's lanes."""
         machine = engine(f"numpy, {self.name}", self.order, batch or self.lanes)
-        pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None)
+        pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None, self.tp, self.moe)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
         for model in (pipeline.target, pipeline.drafter):
             model.span_bucket = self.span_bucket or model.span_bucket
@@ -69,7 +73,10 @@ def _variants() -> dict[str, Variant]:
         "prompt_bucket_128": Variant(prompt_bucket=128),
         "span_bucket_512": Variant(span_bucket=512),
         "reversed_unpadded_batch_3": Variant(Order(backwards), 3, 1, 1),
+        "gathered": Variant(moe="gathered"),
+        "gathered_tp_2": Variant(moe="gathered", tp=2),
     }
+    found |= {f"tp_{ranks}": Variant(tp=ranks) for ranks in (2, 4)}
     found |= {f"split_k_{parts}": Variant(Order(parts=parts)) for parts in (2, 4, 8)}
     found |= {f"batch_{lanes}": Variant(lanes=lanes) for lanes in (2, 3)}
     found |= {f"shuffled_{seed}": Variant(Order(partial(shuffled, seed=seed))) for seed in range(6)}

@@ -33,7 +33,7 @@ class Reader:
 
     def matrix(self, name: str, rows: int, columns: int) -> np.ndarray:
         """A linear layer's weight, stored [out, in], as [in, out]."""
-        return np.ascontiguousarray(self.take(name, columns, rows).T)
+        return self.take(name, columns, rows).T.copy()
 
     def skip(self, name: str) -> None:
         """Accept a tensor that nothing here needs."""
@@ -124,8 +124,8 @@ def _experts(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
     gate_up_bias = reader.take(f"{prefix}gate_up_proj_bias", experts, 2 * wide)
     # Even outputs are the gate, odd ones the up projection.
     return {
-        "gate": np.ascontiguousarray(gate_up[..., 0::2]),
-        "up": np.ascontiguousarray(gate_up[..., 1::2]),
+        "gate": gate_up[..., 0::2].copy(),
+        "up": gate_up[..., 1::2].copy(),
         "gate_bias": gate_up_bias[:, 0::2].copy(),
         "up_bias": gate_up_bias[:, 1::2].copy(),
         "down": read(reader, f"{prefix}down_proj", experts, wide, hidden),
@@ -160,6 +160,6 @@ def _draft_to_target(reader: Reader, config: DrafterConfig) -> np.ndarray:
     return offsets.astype(np.int32)
 
 
-def convert(weights: Weights, array: Callable[[np.ndarray], object]) -> dict[str, object]:
+def convert(weights: Weights, array: Callable[[str, np.ndarray], object]) -> dict[str, object]:
     """The same names with each array moved to an engine."""
-    return {name: array(value) for name, value in weights.items()}
+    return {name: array(name, value) for name, value in weights.items()}

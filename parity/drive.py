@@ -15,7 +15,7 @@ from parity.golden.provenance import now, producer
 from parity.golden.store import Dump, DumpWriter
 from parity.golden.trust import device_modules
 from parity.seam import Device
-from parity.stages import declared, select
+from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
 
 Progress = Callable[[int, int, str], None]
@@ -65,7 +65,7 @@ def run_device(request: RunRequest) -> Path:
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
                 free = request.free and request.mode == "chained"
                 generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
-            writer.add(number, says.precision, stages, trace.tensors)
+            _write(writer, number, says.precision, stages, trace)
             prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
@@ -77,6 +77,8 @@ def run_device(request: RunRequest) -> Path:
                 device_modules(request.device, says.modules, request.device_name, golden.manifest.producer),
                 ("numpy",),
                 0,
+                says.versions,
+                request.device.describe().notes,  # once more: what it has compiled shows at the end
             ),
             model=golden.manifest.model,
             case=Case(
@@ -90,6 +92,15 @@ def run_device(request: RunRequest) -> Path:
             ),
         )
     return request.out
+
+
+def _write(writer: DumpWriter, prompt: int, precision: str, stages: Sequence[Named], trace: ForcingTrace) -> None:
+    """One prompt's tensors, rank by rank where the device has ranks; what they share is rank 0's."""
+    sharding = {stage: how for (_, stage), (how, _) in trace.shards.items()}
+    for rank in range(max((len(shards) for _, shards in trace.shards.values()), default=1)):
+        tensors = {place: shards[rank] for place, (_, shards) in trace.shards.items()}
+        tensors = tensors if rank else {**trace.tensors, **tensors}
+        writer.add(prompt, precision, stages, tensors, rank, sharding, trace.tensors)
 
 
 @contextmanager
@@ -137,9 +148,19 @@ def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     )
 
 
-def untapped(stage: str, value: np.ndarray) -> np.ndarray:
-    """The tap of a free run."""
-    return value
+class _Untapped:
+    """Sees every stage, from every rank, and lets it pass."""
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        return value
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Ranks that part go on apart, as they would with nobody watching."""
+        return shards
+
+
+untapped = _Untapped()
+"""The tap of a free run."""
 
 
 def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ class Fault(Protocol):
     same_text: bool
     seen: str
     precision: str
+    tp: int
     plant: Callable[[Device], None]
 
 
@@ -121,11 +123,11 @@ def choose(catalogue: dict[str, Fault], names: Sequence[str]) -> list[Fault]:
 
 def run_faults(request: Request, faults: Sequence[Fault]) -> Iterator[Outcome]:
     """Plant each fault in a device of its own, and judge it."""
-    clean: dict[str, list[tuple[int, ...]]] = {}
+    clean: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for fault in faults:
-        if fault.precision not in clean:
-            clean[fault.precision] = _emitted(request, request.build(precision=fault.precision))
-        yield judge(request, fault, clean[fault.precision])
+        if (fault.precision, fault.tp) not in clean:
+            clean[fault.precision, fault.tp] = _emitted(request, _clean(request, fault)(precision=fault.precision))
+        yield judge(request, fault, clean[fault.precision, fault.tp])
 
 
 def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outcome:
@@ -143,9 +145,14 @@ def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outco
     return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note)
 
 
+def _clean(request: Request, fault: Fault) -> Callable[..., Device]:
+    """Makes the device that a fault is planted in; one without ranks need not know the option."""
+    return partial(request.build, tp=fault.tp) if fault.tp > 1 else request.build
+
+
 def _planted(request: Request, fault: Fault) -> Callable[..., Device]:
     def build(**options: Any) -> Device:
-        device = request.build(**options)
+        device = _clean(request, fault)(**options)
         fault.plant(device)
         return device
 

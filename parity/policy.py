@@ -132,6 +132,14 @@ class Policy(Part):
                 return row
         raise UsageError(f"policy {self.name}: no row matches stage {stage} in {mode} mode")
 
+    def between_devices(self) -> Policy:
+        """For the difference of two devices laid on the golden: it has no bits of its own, and may be nothing at all."""
+        rows = (
+            row.model_copy(update={"copies": True, "bounds": {k: v for k, v in row.bounds.items() if k != "unlike"}})
+            for row in self.rows
+        )
+        return self.model_copy(update={"rows": tuple(rows)})
+
 
 def shipped() -> dict[str, Path]:
     """The policies that ship, by name: one for each precision, and other tools' as presets."""

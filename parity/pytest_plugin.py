@@ -10,7 +10,7 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that decide which device the gates run on."""
     group = parser.getgroup("parity", "gates of speculative decoding")
-    group.addoption("--device", help="run the hardware gates on this device: numpy, or package.module:factory")
+    group.addoption("--device", help="run the hardware gates on this device: neuron where there is one, numpy, xla, nkipy, or package.module:factory")
     group.addoption("--golden", type=Path, help="golden folder for the gates; dumped from the tiny pair by default")
     group.addoption("--precision", choices=["bfloat16", "float32"], default="bfloat16", help="the device's precision")
     group.addoption("--neuron-required", action="store_true", help="a missing Neuron device is a failure, not a skip")

@@ -28,6 +28,25 @@ class Tap(Protocol):
         ...
 
 
+@runtime_checkable
+class RankTap(Protocol):
+    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they part.
+
+    A device hands it a stage in this way where its ranks hold tensors of their own; any other stage, and
+    any other tap, gets the one whole tensor.
+    """
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Take each rank's tensor of a stage; return what each goes on with.
+
+        Args:
+            shards: in rank order, each with all axes of the stage.
+            sharding: how they make one tensor: an axis letter of the stage (side by side along it), a letter with
+                the number of neighbouring ranks that hold the same (`G/2`), `sum` (partial sums) or `replicated`.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Description:
     """What a device says of itself.
@@ -42,6 +61,7 @@ class Description:
         eos: token ids that end a generation.
         versions: package name to version, of whatever decides the result.
         modules: the Python modules the device's maths is made of (for the independence check).
+        notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
     """
 
     name: str
@@ -53,6 +73,7 @@ class Description:
     eos: tuple[int, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class Device(Protocol):
@@ -133,5 +154,49 @@ class Rotary(Protocol):
         Raises:
             Exception: a RoPE schedule this device does not know in full, or a position outside
                 [0, max_position_embeddings).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One shape of matrix multiplication: [batch, M, K] times [batch, K, N].
+
+    Args:
+        shared: one left operand [M, K] meets all of the batch.
+        dtype: of the operands and of the result in the program, the accumulator being float32 at least.
+        values: the narrowest dtype that holds the operands' values; bfloat16 where a cast to float32 is all that
+            made them float32.
+    """
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    shared: bool = False
+    dtype: str = "bfloat16"
+    values: str = "bfloat16"
+
+    def __str__(self) -> str:
+        left = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{left}{self.m}x{self.k}x{self.n}"
+
+
+class Multiply(Protocol):
+    """A device's matrix multiplication by itself: the function `multiply`, in the module that holds its factory.
+
+    Optional. It shows which shapes a device multiplies well, so it must use what a pass uses.
+    """
+
+    def __call__(self, left: np.ndarray, right: np.ndarray, dtype: str) -> np.ndarray:
+        """Multiply in the program's dtype.
+
+        Args:
+            left: [M, K] or [batch or 1, M, K], bfloat16 (ml_dtypes) or float32.
+            right: [K, N] or [batch, K, N], of the same dtype.
+            dtype: `bfloat16` or `float32`: what both are cast to before, and the dtype of the result.
+
+        Returns:
+            [M, N] or [batch, M, N] of this dtype.
         """
         ...

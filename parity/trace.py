@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,12 +19,17 @@ class Trace:
     Args:
         declared: the stages of this pair of models.
         keep: which of them to keep in memory; all by default.
+
+    Attributes:
+        tensors: whole tensors.
+        shards: of a tensor-parallel device, how the ranks' tensors of a place merge, and each rank's.
     """
 
     def __init__(self, declared: Mapping[str, Named], keep: Callable[[str], bool] = lambda name: True):
         self.declared, self.keep = declared, keep
         self.round = 0
         self.tensors: Tensors = {}
+        self.shards: dict[tuple[int, str], tuple[str, list[np.ndarray]]] = {}
 
     def begin(self, round_: int) -> None:
         """Everything handed over from now on belongs to this round."""
@@ -47,6 +52,17 @@ class Trace:
         if self.keep(stage):
             self.tensors[self.round, stage] = np.array(value, order="C")
         return value
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Record each rank's tensor and what they merge to; see `parity.seam.RankTap`."""
+        from parity.golden.ranks import merge_shards, split
+
+        axes = self.declared[stage].stage.axes if stage in self.declared else ()
+        whole = merge_shards(stage, shards, sharding, axes)
+        taken = self(stage, whole)
+        if self.keep(stage):
+            self.shards[self.round, stage] = sharding, [np.array(shard, order="C") for shard in shards]
+        return shards if taken is whole else split(stage, taken, len(shards), sharding, axes)
 
 
 class ForcingTrace(Trace):

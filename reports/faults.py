@@ -25,15 +25,15 @@ device with that fault, for every command. Printed by `parity faults list --mark
 the emitted tokens stay the same (up to ties) or may change: where they stay, token equality sees nothing.
 *Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
 comes by the defect. *Local only* says that a chained comparison's noise is as
-large; *float32* marks what is planted in a float32 device because bfloat16's noise is as large. Shards and ranks
-are emulated on one device.
+large; *float32* marks what is planted in a float32 device because bfloat16's noise is as large; *TP n* what needs n
+tensor-parallel ranks.
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "text", "seen in")
 
 
 def plain(fault: Fault) -> dict[str, Any]:
     """A fault's metadata, for JSON."""
-    names = ("id", "family", "what", "stage", "round", "chained", "chained_round", "sites", "gate", "same_text", "seen", "precision")
+    names = ("id", "family", "what", "stage", "round", "chained", "chained_round", "sites", "gate", "same_text", "seen", "precision", "tp")
     return {name: getattr(fault, name) for name in names}
 
 
@@ -43,6 +43,7 @@ def cells(fault: Fault) -> tuple[str, ...]:
     where = f"{fault.stage}{round_}" if fault.stage else "-"
     where += " (local only)" if fault.stage and not fault.chained else ""
     where += " (float32)" if fault.precision == "float32" else ""
+    where += f" (TP {fault.tp})" if fault.tp > 1 else ""
     return fault.id, fault.what, where, fault.gate or "none yet", "same" if fault.same_text else "may change", fault.seen
 
 

@@ -1,1 +1,6 @@
-"""Machines that run the kernels; each module offers `NAME`, `array`, `zeros` and `host`."""
+"""Machines that run the kernels.
+
+Each module offers `NAME`, `array`, `zeros` and `host`, or `engine()` that gives an object with these. What compiles
+may offer `versions` (package to version), `notes()` (what else a reader of its runs must know) and
+`interpret()` (from now on, no kernel is compiled).
+"""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from device.engines import numpy_engine as base
+from device.engines.lanes import with_lanes
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,16 @@ class Order:
 
 
 def engine(name: str, order: Order, lanes: int = 1) -> SimpleNamespace:
-    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch.
-
-    A lane is made of every host array with a B axis of 1; lane 0 comes back. Prompts must be longer than
-    `lanes` tokens: a cache row count equal to it would be taken for the batch.
-    """
+    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch (`device.engines.lanes`)."""
     kind = type("Reordered", (Reordered,), {"__slots__": (), "order": order})
 
     def array(value: np.ndarray, dtype: Any = None) -> Any:
-        batched = value.ndim > 1 and value.shape[0] == 1
-        return kind.again(base.array(np.repeat(value, lanes, axis=0) if batched else value, dtype))
+        return kind.again(base.array(value, dtype))
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
-        return kind.again(base.zeros((lanes * shape[0], *shape[1:]), dtype))
+        return kind.again(base.zeros(shape, dtype))
 
-    def host(value: Any) -> np.ndarray:
-        batched = lanes > 1 and value.shape[:1] == (lanes,)
-        return base.host(value[:1] if batched else value)
-
-    return SimpleNamespace(NAME=name, array=array, zeros=zeros, host=host)
+    return with_lanes(SimpleNamespace(NAME=name, array=array, zeros=zeros, host=base.host), lanes)
 
 
 class Reordered(base.Array):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, rope, taps
+from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, ranks, rope, taps
 from device.faults.planting import Fault
 from device.pipeline import Pipeline
 
@@ -31,6 +31,10 @@ _FAMILIES = (
     caches.fault,
     caches.commit,
     caches.boundary,
+    ranks.reduced,
+    ranks.shards,
+    ranks.choice,
+    ranks.cached,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 
@@ -40,7 +44,8 @@ LEFT_OUT = {
     "drafter-recycles-post-norm": "needs a chain drafter (EAGLE-3)",
     "commit-window-ring": "sliding-window layers keep all rows, there is no ring",
     "capture-aliased": "the tap is handed copies: nothing can change what was captured",
-    "tree and tensor-parallel faults": "there is one device without a tree; shards are emulated by the -per-rank and -shard faults",
+    "tree faults": "there is one device, without a tree",
+    "expert-parallel faults": "ranks share out every expert's intermediate, not the experts; the ffn-shard faults emulate it",
 }
 """Known faults without a place in this device, and why."""
 

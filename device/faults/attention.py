@@ -55,11 +55,6 @@ def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "o_bias", np.zeros_like, [3])
 
 
-@fault("attn-o-bias-per-rank", "output bias added once per rank of two before the all-reduce", OUT, seen="class of mirage #722")
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.target, "o_bias", lambda bias: 2 * bias, every(pipeline.target))
-
-
 @fault("attn-gqa-layout", "query head h reads kv head h mod G, not h div (N / G)", OUT, seen="class of NeMo-RL #2802")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, TARGET, _regrouped)

@@ -103,11 +103,6 @@ def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "down_bias", np.zeros_like, every(pipeline.target))
 
 
-@fault("ffn-down-bias-per-rank", "down bias added once per rank of two", OUT, seen="class of mirage #722")
-def _(pipeline: Pipeline) -> None:
-    edit(pipeline.target, "down_bias", lambda bias: 2 * bias, every(pipeline.target))
-
-
 @fault("ffn-shard-swapped", "two ranks' expert shards exchanged", OUT, seen="class of TTrace's shard faults")
 def _(pipeline: Pipeline) -> None:
     half = pipeline.target.config.experts // 2

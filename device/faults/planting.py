@@ -35,6 +35,7 @@ class Fault:
         same_text: whether the emitted tokens stay what they were, up to ties.
         seen: repository and issue it was met in.
         precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
+        tp: the device's tensor-parallel ranks.
         plant: puts it into a pipeline.
     """
 
@@ -50,6 +51,7 @@ class Fault:
     same_text: bool
     seen: str
     precision: str
+    tp: int
     plant: Callable[[Pipeline], None]
 
     @property
@@ -58,7 +60,7 @@ class Fault:
 
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline:
-            pipeline = device.load(*arguments, **options)
+            pipeline = device.load(*arguments, **{"tp": self.tp} | options)
             self.plant(pipeline)
             return pipeline
 
@@ -74,15 +76,31 @@ class Family:
 
     def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable:
         """Enter the decorated function, which changes a pipeline, as a fault."""
-        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16")
+        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16", tp=1)
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
-            self.faults.append(Fault(id=id, family=self.name, what=what, stage=stage, plant=plant, **details))
+            fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant), **details)
+            self.faults.append(fault)
             return plant
 
         return enter
+
+
+def uncompiled(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
+    """The same, in a pipeline that runs its kernels operation by operation where its engine compiles them.
+
+    A defect may look at values on the host, or remember them from call to call: a compiled program does that
+    once, while it is traced.
+    """
+
+    @wraps(plant)
+    def run(pipeline: Pipeline) -> None:
+        getattr(pipeline.target.engine, "interpret", lambda: None)()
+        plant(pipeline)
+
+    return run
 
 
 def edit(model: Model, names: str, change: Callable[[np.ndarray], np.ndarray], layers: Iterable[int] = ()) -> None:

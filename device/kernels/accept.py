@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
+
 
 def matching(drafts: Any, verified: Any) -> Any:
     """How many drafts [B, K] agree with verified [B, K+1] before the first that does not: int32 [B]."""
     return _leading(drafts == verified[:, :-1])
 
 
+@program
 def emitted_length(drafts: Any, verified: Any, ends: Any, budget: Any) -> Any:
     """Tokens of verified [B, K+1] to emit: int32 [B].
 
@@ -26,5 +29,5 @@ def emitted_length(drafts: Any, verified: Any, ends: Any, budget: Any) -> Any:
 
 def _leading(good: Any) -> Any:
     """How many of good [B, n] are true before the first that is not."""
-    failed = np.cumsum(np.where(good, 0, 1), axis=1)
-    return np.sum(np.where(failed == 0, 1, 0), axis=1)
+    failed = np.cumsum(np.logical_not(good).astype(np.int32), axis=1)
+    return np.sum((failed == 0).astype(np.int32), axis=1)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
+
 # Finite: a row that sees no key stays finite too, and exp gives an exact zero beside any real score.
 MASKED = -1e30
 
@@ -24,6 +26,7 @@ def visible(positions: Any, keys: int, window: int | None) -> Any:
     return causal if window is None else np.logical_and(causal, distance < window)
 
 
+@program
 def attend(q: Any, keys: Any, values: Any, seen: Any, sinks: Any = None) -> Any:
     """Softmax attention; scores and softmax in float32, weights cast once, one rounding of the sum.
 

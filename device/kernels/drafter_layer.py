@@ -9,8 +9,9 @@ import numpy as np
 from device.drafter_config import DrafterConfig
 from device.kernels import cache
 from device.kernels.attention import attend
-from device.kernels.linear import linear
+from device.kernels.linear import linear, row_parallel
 from device.kernels.norm import llama_norm
+from device.kernels.program import program
 from device.kernels.rope import rotate
 from device.kernels.step import Step
 from device.kernels.tap import Tap
@@ -18,6 +19,7 @@ from device.kernels.tap import Tap
 Caches = tuple[Any, Any]
 
 
+@program
 def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
     """Fused hidden of every row; the masked rows' learnt hidden goes through fc as the taps do.
 
@@ -31,6 +33,7 @@ def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
     return linear(np.where((row < committed[:, None])[:, :, None], taps, mask_hidden), fc)
 
 
+@program
 def midlayer(
     embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:
@@ -41,6 +44,7 @@ def midlayer(
     return _rest(residual, both, step, weights, caches, config, tap)
 
 
+@program
 def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> Any:
     """Layers 1 and above: Llama."""
     return _rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
@@ -55,20 +59,18 @@ def _rest(
 
 
 def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
-    attention = config.attention
-    q, k, v = (
-        linear(x, weights[name]).reshape(*x.shape[:2], heads, attention.head_dim)
-        for name, heads in (("q", attention.heads), ("k", attention.kv_heads), ("v", attention.kv_heads))
-    )
+    heads = (*x.shape[:2], -1, config.attention.head_dim)
+    q, k, v = (linear(x, weights[name]).reshape(*heads) for name in "qkv")
     q, k = rotate(q, step.cos, step.sin), rotate(k, step.cos, step.sin)
     for held, rows in zip(caches, (k, v), strict=True):
         cache.write(held, rows, step.slots)
     keys, values = (held[:, : step.span] for held in caches)
-    return linear(attend(q, keys, values, step.seen[None]), weights["o"])
+    return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
 
 
+@program
 def _mlp(x: Any, weights: dict[str, Any]) -> Any:
     """down(silu(gate) * up); the activation in float32, one cast."""
     gate, up = (linear(x, weights[name]).astype(np.float32) for name in ("gate", "up"))
     active = up * gate / (1.0 + np.exp(-gate))
-    return linear(active.astype(x.dtype), weights["down"])
+    return row_parallel(active.astype(x.dtype), weights["down"])

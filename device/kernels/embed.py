@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
 
+
+@program
 def embed(ids: Any, table: Any) -> Any:
     """ids [B, S] and table [V, H] to [B, S, H]."""
     return np.take(table, ids, axis=0)

@@ -1,4 +1,8 @@
-"""gpt-oss's mixture of experts: top-k router, clamped SwiGLU, all experts batched and masked."""
+"""gpt-oss's mixture of experts: top-k router and clamped SwiGLU, in two formulations of the same maths.
+
+*masked*: every expert on every row, what a row did not choose masked out of the sum. *gathered*: each row takes the
+weights of its k experts along, which reads less where rows are few and more where they are many.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,47 @@ import numpy as np
 
 from device.config import TargetConfig
 from device.kernels.attention import softmax
+from device.kernels.collectives import all_reduce
 from device.kernels.linear import linear, wide_linear
+from device.kernels.program import program
 from device.kernels.tap import Tap
+
+EXPERTS = ("gate", "gate_bias", "up", "up_bias", "down", "down_bias")
+"""Weights with an E axis in front, but for the router's."""
 
 
 def moe(x: Any, weights: dict[str, Any], config: TargetConfig, tap: Tap) -> Any:
     """Router and experts over x [B, S, H]; the experts' sum in float32, one cast."""
     logits = tap("router_logits", linear(x, weights["router"], weights["router_bias"]))
     chosen = tap("experts", top_k(logits, config.experts_per_token))
+    return mixture(x, logits, chosen, weights, config)
+
+
+@program
+def mixture(x: Any, logits: Any, chosen: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
+    """The chosen experts [B, S, k] of x [B, S, H], mixed by the softmax of their logits [B, S, E]."""
     shares = softmax(np.take_along_axis(logits, chosen, axis=-1).astype(np.float32))
+    mixed = (gathered if config.moe == "gathered" else masked)(x, chosen, shares, weights, config)
+    return all_reduce(mixed).astype(x.dtype)
+
+
+def masked(x: Any, chosen: Any, shares: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
+    """The experts' sum for x [B, S, H] out of every expert's output: float32 [B, S, H]; arguments as for `mix`."""
     batch, rows, hidden = x.shape
     outputs = experts(x.reshape(1, batch * rows, hidden), weights, config)
-    mixed = mix(outputs.reshape(config.experts, batch, rows, hidden), chosen, shares)
-    return mixed.astype(x.dtype)
+    return mix(outputs.reshape(config.experts, batch, rows, hidden), chosen, shares)
 
 
+def gathered(x: Any, chosen: Any, shares: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
+    """The same sum with k matrices a row: B * S * k copies of an expert's weights."""
+    (batch, rows, hidden), k = x.shape, chosen.shape[-1]
+    each = np.arange(batch * rows * k, dtype=np.int32) // k
+    mine = {name: np.take(weights[name], chosen.reshape(-1), axis=0) for name in EXPERTS}
+    outputs = experts(np.take(x.reshape(-1, 1, hidden), each, axis=0), mine, config)
+    return np.sum(outputs.reshape(batch, rows, k, hidden) * shares[..., None], axis=2)
+
+
+@program
 def top_k(logits: Any, k: int) -> Any:
     """The k largest of logits [B, S, E] in descending order, the lower id first on a tie: int32 [B, S, k]."""
     ids = np.arange(logits.shape[-1], dtype=np.int32)
@@ -35,7 +65,7 @@ def top_k(logits: Any, k: int) -> Any:
 
 
 def experts(x: Any, weights: dict[str, Any], config: TargetConfig) -> Any:
-    """Every expert on every row: x [1, T, H] to float32 [E, T, H]."""
+    """Every expert on every row: x [1, T, H], or [E, T, H] with rows of its own for each, to float32 [E, T, H]."""
     gate = linear(x, weights["gate"], weights["gate_bias"][:, None])
     up = linear(x, weights["up"], weights["up_bias"][:, None])
     active = clamped_swiglu(gate, up, config.limit, config.alpha)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
 from device.rope_config import RopeConfig
 
 
@@ -22,6 +23,7 @@ def tables(rope: RopeConfig, head_dim: int, positions: int) -> tuple[np.ndarray,
     return tuple((wave(angles) * rope.magnitude).astype(np.float32) for wave in (np.cos, np.sin))
 
 
+@program
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
     """Half-split rotation in float32, cast to x's dtype.
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from device.kernels.program import program
 
+
+@program
 def window(x: Any, starts: Any, width: int) -> Any:
     """`width` rows of x [B, S, H] from starts [B] on; behind the end the last row again."""
     index = starts[:, None] + np.arange(width, dtype=np.int32)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from device.kernels.attention import visible
+from device.kernels.program import program
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Step:
     seen: dict[int | None, Any]
 
 
+@program
 def make_step(
     positions: Any, slots: Any, tables: tuple[Any, Any], span: int, windows: tuple[int | None, ...] = (None,)
 ) -> Step:

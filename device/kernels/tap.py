@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-Tap = Callable[[str, Any], Any]
+from typing import Any, Protocol
 
 
-def untapped(_part: str, value: Any) -> Any:
-    """The tap of a pass that nobody watches."""
-    return value
+class Tap(Protocol):
+    """The tap of a pass; `at` and `of` give that of one of its layers, or of another group of stages."""
+
+    def __call__(self, part: str, value: Any) -> Any:
+        """Show `value` of this part; go on with what comes back."""
+        ...
+
+    def at(self, layer: int) -> Tap:
+        """The tap of this layer."""
+        ...
+
+    def of(self, group: str) -> Tap:
+        """The tap of this group of stages, for the same rows."""
+        ...
+
+
+class _Untapped:
+    def __call__(self, part: str, value: Any) -> Any:
+        return value
+
+    def at(self, layer: int) -> Tap:
+        return self
+
+    def of(self, group: str) -> Tap:
+        return self
+
+
+untapped: Tap = _Untapped()
+"""The tap of a pass that nobody watches."""

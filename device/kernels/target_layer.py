@@ -7,9 +7,10 @@ from typing import Any
 from device.config import TargetConfig
 from device.kernels import cache
 from device.kernels.attention import attend
-from device.kernels.linear import linear
+from device.kernels.linear import linear, row_parallel
 from device.kernels.moe import moe
 from device.kernels.norm import gpt_oss_norm
+from device.kernels.program import program
 from device.kernels.rope import rotate
 from device.kernels.step import Step
 from device.kernels.tap import Tap
@@ -17,6 +18,7 @@ from device.kernels.tap import Tap
 Caches = tuple[Any, Any]
 
 
+@program
 def target_layer(
     x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: TargetConfig, window: int | None, tap: Tap
 ) -> Any:
@@ -31,15 +33,13 @@ def target_layer(
 def _self_attention(
     x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: TargetConfig, window: int | None, tap: Tap
 ) -> Any:
-    attention = config.attention
-    q, k, v = (
-        linear(x, weights[name], weights[f"{name}_bias"]).reshape(*x.shape[:2], heads, attention.head_dim)
-        for name, heads in (("q", attention.heads), ("k", attention.kv_heads), ("v", attention.kv_heads))
-    )
+    # The weights say how many heads there are: a rank has its share of them.
+    heads = (*x.shape[:2], -1, config.attention.head_dim)
+    q, k, v = (linear(x, weights[name], weights[f"{name}_bias"]).reshape(*heads) for name in "qkv")
     q, k = tap("q", rotate(q, step.cos, step.sin)), tap("k", rotate(k, step.cos, step.sin))
     v = tap("v", v)
     for held, rows in zip(caches, (k, v), strict=True):
         cache.write(held, rows, step.slots)
     keys, values = (held[:, : step.span] for held in caches)
     mixed = attend(q, keys, values, step.seen[window], weights["sinks"])
-    return linear(mixed, weights["o"], weights["o_bias"])
+    return row_parallel(mixed, weights["o"], weights["o_bias"])

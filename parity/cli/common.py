@@ -22,7 +22,11 @@ golden_option = click.option(
     "--golden", type=click.Path(path_type=Path), help="Golden folder; the newest one by default."
 )
 device_option = click.option(
-    "--device", "device_name", default="numpy", show_default=True, help="numpy, or package.module:factory."
+    "--device",
+    "device_name",
+    default="numpy",
+    show_default=True,
+    help="numpy, xla, nkipy, neuron, or package.module:factory; options of the device follow, as in numpy,tp=2.",
 )
 mode_option = click.option(
     "--mode",

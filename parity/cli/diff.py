@@ -28,13 +28,17 @@ from parity.cli.run import make_run
 @stage_option
 @mode_option
 @precision_option
+@click.option("--against", metavar="DEVICE|RUN", help="Another device, or its run: judge what parts the two, in x noise of the golden.")
 @click.option("--policy", metavar="FILE|NAME", help="Bounds: a file, or a shipped policy (`parity policy --list`); the one of the run's precision by default.")
 @click.option("--per", type=click.Choice(["position", "head", "expert"]), help="Break the shown stages down by position, head or expert.")
 @click.option("--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @json_option
-def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, strict, json_file) -> None:
-    """Hold a device against a golden, stage by stage: RUN, or a run of --device made now."""
+def diff(run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file) -> None:
+    """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
+
+    With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
+    """
     from parity.cli.wiring import judging
     from parity.golden.store import Dump
     from reports.terminal import print_report
@@ -43,11 +47,24 @@ def diff(run, golden, device_name, stages, mode, precision, policy, per, worst, 
     if run:
         judging(golden)
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
+    if against:
+        made = difference(golden, made, against, stages)
     report = compare_dumps(golden, made, stages, policy, strict)
     slices = break_down(golden, made, report, per, worst) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
+
+
+def difference(golden, run, against, stages=()):
+    """The run as it differs from another one: a run folder, or one of this device made now."""
+    from parity.compare.between import Difference
+    from parity.golden.store import Dump
+
+    case = run.manifest.case
+    is_run = (Path(against) / "manifest.json").is_file()
+    other = Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages)
+    return Difference(golden, run, other)
 
 
 def _plain(slices):
@@ -67,6 +84,8 @@ def break_down(golden, run, report, per, worst):
 def compare_dumps(golden, run, stages=(), policy=None, strict=False):
     """Judge an opened run against an opened golden."""
     from parity.compare import compare
+    from parity.compare.between import Difference, compare_devices
     from parity.policy import read_policy
 
-    return compare(golden, run, read_policy(policy, run.manifest.case.precision), stages, strict)
+    judge = compare_devices if isinstance(run, Difference) else compare
+    return judge(golden, run, read_policy(policy, run.manifest.case.precision), stages, strict)

@@ -36,8 +36,8 @@ def run(device_name, golden, mode, precision, stages, out, json_file) -> None:
     write_json(json_file, print_dump(made))
 
 
-def make_run(golden, device_name, mode, precision="bfloat16", stages=(), out=None):
-    """Drive a device over an opened golden; the opened run."""
+def make_run(golden, device_name, mode, precision="bfloat16", stages=(), out=None, free=True):
+    """Drive a device over an opened golden; the opened run. `free` lets it generate by itself as well."""
     from parity.cli.wiring import device
     from parity.drive import RunRequest, run_device
     from parity.golden.store import Dump
@@ -53,6 +53,7 @@ def make_run(golden, device_name, mode, precision="bfloat16", stages=(), out=Non
                 out=out or fresh("runs", f"{device_name.replace(':', '-')}-{mode}"),
                 progress=bar,
                 device_name=device_name,
+                free=free,
             )
         )
     return Dump(made)

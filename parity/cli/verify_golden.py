@@ -31,7 +31,7 @@ def verify(golden):
     """Both dumps, compared."""
     from tempfile import TemporaryDirectory
 
-    from parity.cli.golden import make_golden
+    from parity.cli.golden import make_golden, make_vllm_golden
     from parity.errors import UsageError
     from parity.golden.verify import check_bytes, verified, write_prompts
 
@@ -40,7 +40,7 @@ def verify(golden):
     if not manifest.producer.modules:
         raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
     with TemporaryDirectory(prefix="parity-verify-") as folder:
-        again = make_golden(
+        case = (
             Path(manifest.model.target.path),
             Path(manifest.model.drafter.path),
             write_prompts(golden, Path(folder) / "prompts.jsonl"),
@@ -49,6 +49,10 @@ def verify(golden):
             manifest.stages,
             manifest.producer.threads,
             Path(folder) / "again",
-            manifest.case.roundings,
         )
+        if manifest.producer.name == "vllm":
+            batch, floor = int(manifest.producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
+            again = make_vllm_golden(*case, batch, floor=floor)
+        else:
+            again = make_golden(*case, manifest.case.roundings)
         return verified(golden, again)

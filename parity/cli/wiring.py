@@ -17,9 +17,21 @@ import click
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
-from parity.seam import Device, Rotary
+from parity.seam import Device, Multiply, Rotary
 
-ENGINES = ("numpy",)
+ENGINES = ("numpy", "xla", "nkipy", "neuron")
+FIXED = ("target", "drafter", "k", "precision", "engine")
+"""What the golden and the command decide, never an option behind a device's name."""
+
+
+def vllm_capture() -> ModuleType:
+    """The producer that runs vLLM in its own environment, `references.vllm_capture.dump`.
+
+    Raises:
+        UsageError: torch or transformers is not installed here.
+    """
+    references(1)  # prompts are tokenised here
+    return import_module("references.vllm_capture.dump")
 
 
 def references(threads: int) -> ModuleType:
@@ -66,10 +78,10 @@ def device(name: str, golden: Dump, precision: str) -> Device:
 
 
 def builder(name: str, golden: Dump) -> Callable[..., Device]:
-    """How to build a device on a golden's checkpoints: `numpy`, or `package.module:factory`.
+    """How to build a device on a golden's checkpoints: an engine, or `package.module:factory`.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well.
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
 
     Returns:
         `build(precision=..., k=the golden's, **options)`; it raises `NotOffered` for an option the factory
@@ -79,6 +91,7 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
     module, factory = _module(name)
+    named = _options(name)
     if not factory:
         known = ", ".join(ENGINES)
         raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
@@ -89,10 +102,11 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
-    fixed = {"target": target, "drafter": drafter} | ({"engine": name} if name in ENGINES else {})
+    engine = name.partition(",")[0]
+    fixed = {"target": target, "drafter": drafter} | ({"engine": engine} if engine in ENGINES else {})
 
     def build(precision: str, **options: int) -> Device:
-        options = {"k": golden.manifest.case.k, **options}
+        options = {"k": golden.manifest.case.k, **named, **options}
         for option in options:
             if not _takes(make, option):
                 raise NotOffered(f"--device {name}: its factory takes no {option}")
@@ -104,13 +118,52 @@ def builder(name: str, golden: Dump) -> Callable[..., Device]:
 def rotary(name: str) -> Rotary | None:
     """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
     found = getattr(import_module(_module(name)[0]), "rotate", None)
+    engine = name.partition(",")[0]
+    return partial(found, engine=engine) if engine in ENGINES else found
+
+
+def multiplier(name: str) -> Multiply:
+    """The matrix multiplication of a device that can be imported: `multiply` in its module.
+
+    Raises:
+        NotOffered: there is none.
+    """
+    module, factory = _module(name)
+    if not factory or _options(name):
+        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), "multiply", None)
+    except ImportError as error:
+        raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    if found is None:
+        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
     return partial(found, engine=name) if name in ENGINES else found
+
+
+def inventory(target: Path, drafter: Path, **run: Any) -> Any:
+    """What the device of this project multiplies and compiles in a run; see `device.inventory`."""
+    module = import_module("device.inventory")
+    return module.take_inventory(target, drafter, module.Run(**run))
 
 
 def _module(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
+    name = name.partition(",")[0]
     module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
     return module, factory
+
+
+def _options(name: str) -> dict[str, int | str]:
+    """The options behind a device's name, whole numbers as such."""
+    found: dict[str, int | str] = {}
+    for part in name.split(",")[1:]:
+        option, equals, value = part.partition("=")
+        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
+            raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
+        found[option] = int(value) if value.isdecimal() else value
+    return found
 
 
 def _takes(make: Callable[..., Device], option: str) -> bool:
@@ -128,9 +181,16 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 
+def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The engines that can run here, and why each of the others cannot."""
+    absent = {name: import_module("device").absent(name) for name in ENGINES}
+    here = tuple(name for name, why in absent.items() if why is None)
+    return here, {name: why for name, why in absent.items() if why}
+
+
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine, and every variant of `device.variants`."""
-    return (*ENGINES, *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `device.variants`."""
+    return (*present_engines()[0], *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
 
 
 def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:

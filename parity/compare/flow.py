@@ -17,6 +17,9 @@ OVER_PRECISE = 0.25
 """Below a quarter of the noise a bfloat16 device is more exact than bfloat16 can be: it computes in
 another precision than it says, or it was handed the answer."""
 
+DISGUISED = "over-precise"
+"""The mark of such a stage."""
+
 
 def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
     """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
@@ -35,20 +38,20 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
 
 def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     if result.verdict not in (WARN, FAIL):
-        return ("over-precise",) if _over_precise(result) else ()
+        return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
         return ("own",)
     sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
-    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in _behind(result.stage, names) if name in by_name):
+    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in behind(result.stage, names) if name in by_name):
         return ("inherited", "grown")
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return ("own", "step" if persists else "spike")
 
 
-def _behind(stage: str, names: Mapping[str, Named]) -> set[str]:
+def behind(stage: str, names: Mapping[str, Named]) -> set[str]:
     """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
     found, left = set(), [stage]
     while left:

@@ -5,6 +5,7 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,7 @@ class Record(BaseModel):
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
-    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them.
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are its own.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Producer(Record):
     threads: int
     platform: str
     sources: dict[str, str] = {}
+    notes: dict[str, str] = {}
 
 
 class Checkpoint(Record):
@@ -101,7 +103,8 @@ class TensorRow(Record):
 
     `start` is 0 except for cache stages, where rows below it are those of the round before. A tensor of a
     tensor-parallel run has one row per `rank`; `sharding` tells how they merge: an axis letter
-    (concatenated along it in rank order), `sum` (partial sums), or `replicated` (all alike).
+    (concatenated along it in rank order; `G/2`: two neighbouring ranks each hold the same), `sum` (partial
+    sums), or `replicated` (all alike).
     """
 
     key: str
@@ -127,8 +130,20 @@ class TensorRow(Record):
         return int(prompt[1:]), int(round_[1:]), stage
 
 
+class Corroboration(Record):
+    """What a second reference said of this golden's stages, on so many of its prompts: agreed or disputed."""
+
+    witness: str
+    versions: dict[str, str]
+    source_digest: str
+    prompts: int
+    policy: str
+    stages: tuple[str, ...]
+    disputed: tuple[str, ...]
+
+
 class Manifest(Record):
-    """The whole of manifest.json."""
+    """The whole of manifest.json; `corroborations` are added by `parity corroborate`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     kind: Literal["golden", "run"]
@@ -138,6 +153,7 @@ class Manifest(Record):
     case: Case
     stages: tuple[str, ...]
     tensors: tuple[TensorRow, ...]
+    corroborations: tuple[Corroboration, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -155,6 +171,12 @@ class Manifest(Record):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             raise UsageError(f"{path} does not follow the golden format: {field}: {first['msg']}") from None
+
+    def replace(self, folder: Path) -> None:
+        """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
+        partial = folder / f".{FILE}.{os.getpid()}.partial"
+        partial.write_text(self.model_dump_json())
+        partial.replace(folder / FILE)
 
 
 def key(prompt: int, round_: int, stage: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer
@@ -57,20 +58,35 @@ def _portable(folder: Path) -> str:
     return os.path.relpath(absolute) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
-def producer(name: str, modules: Iterable[str], packages: Iterable[str], threads: int) -> Producer:
-    """The record of who computed: modules by name, each one's source and all of it digested, package versions."""
+def producer(
+    name: str,
+    modules: Iterable[str],
+    packages: Iterable[str],
+    threads: int,
+    versions: Mapping[str, str] = MappingProxyType({}),
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> Producer:
+    """The record of who computed: modules by name, each one's source and all of it digested, package versions.
+
+    `versions` and `notes` are what a device says of itself; see `parity.seam.Description`.
+    """
     from importlib import metadata  # 20 ms that reading a dump does not need
 
     modules = tuple(sorted(modules))
     sources = digests(modules)
     return Producer(
         name=name,
-        versions={"python": platform.python_version(), **{package: metadata.version(package) for package in packages}},
+        versions={
+            "python": platform.python_version(),
+            **{package: metadata.version(package) for package in packages},
+            **versions,
+        },
         modules=modules,
         source_digest=hashlib.sha256("".join(f"{one} {sources[one]}\n" for one in sources).encode()).hexdigest(),
         threads=threads,
         platform=f"{platform.system()} {platform.machine()}",
         sources=sources,
+        notes=dict(notes),
     )
 
 

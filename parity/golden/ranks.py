@@ -21,35 +21,60 @@ def merged_row(rows: Sequence[TensorRow]) -> TensorRow:
     first = rows[0]
     if [row.rank for row in rows] != list(range(len(rows))):
         raise UsageError(f"{first.key}: ranks {[row.rank for row in rows]} are not 0 … {len(rows) - 1}, each once")
-    axis = None if first.sharding in (SUM, REPLICATED) else _axis(first)
+    axis, copies = _cut(first.key, first.sharding, first.axes)
     if len({(row.axes, row.dtype, row.sharding, row.start, _without(row.shape, axis)) for row in rows}) > 1:
         raise UsageError(f"{first.key}: the ranks disagree on axes, dtype, sharding or shape")
-    if axis is None:
+    if axis is None or len(rows) == 1:
         return first
+    if len(rows) % copies:
+        raise UsageError(f"{first.key}: {len(rows)} ranks are no multiple of {copies}, which {first.sharding} asks for")
     shape = list(first.shape)
-    shape[axis] = sum(row.shape[axis] for row in rows)
+    shape[axis] = sum(row.shape[axis] for row in rows[::copies])
     return first.model_copy(update={"shape": tuple(shape)})
 
 
 def merge(rows: Sequence[TensorRow], shards: Sequence[np.ndarray]) -> np.ndarray:
     """The whole tensor; partial sums are added in float32 and rounded once to the shards' dtype."""
-    sharding = rows[0].sharding
+    return merge_shards(rows[0].key, shards, rows[0].sharding, rows[0].axes)
+
+
+def merge_shards(name: str, shards: Sequence[np.ndarray], sharding: str, axes: Sequence[str]) -> np.ndarray:
+    """The whole tensor out of each rank's; of replicas the first one. `name` is for the refusal of a sharding."""
     if len(shards) == 1 or sharding == REPLICATED:
         return shards[0]
     if sharding == SUM:
         return np.sum([shard.astype(np.float32) for shard in shards], axis=0).astype(shards[0].dtype)
-    return np.concatenate(shards, axis=_axis(rows[0]))
+    axis, copies = _cut(name, sharding, axes)
+    return np.concatenate(shards[::copies], axis=axis)
+
+
+def split(name: str, whole: np.ndarray, ranks: int, sharding: str, axes: Sequence[str]) -> list[np.ndarray]:
+    """Each rank's part of a whole tensor; a sum falls to rank 0, with zeros for the others."""
+    axis, copies = _cut(name, sharding, axes)
+    if sharding == SUM:
+        return [whole, *[np.zeros_like(whole)] * (ranks - 1)]
+    if axis is None:
+        return [whole] * ranks
+    return [part for part in np.split(whole, ranks // copies, axis=axis) for _ in range(copies)]
 
 
 def replicas_differ(rows: Sequence[TensorRow]) -> bool:
     """Whether ranks that should hold the same tensor hold different bytes."""
-    return rows[0].sharding == REPLICATED and len({row.sha256 for row in rows}) > 1
+    if rows[0].sharding == SUM:
+        return False
+    copies = len(rows) if rows[0].sharding == REPLICATED else _cut(rows[0].key, rows[0].sharding, rows[0].axes)[1]
+    return any(row.sha256 != rows[place - place % copies].sha256 for place, row in enumerate(rows))
 
 
-def _axis(row: TensorRow) -> int:
-    if row.sharding not in row.axes:
-        raise UsageError(f"{row.key}: sharding {row.sharding!r} is none of sum, replicated, {', '.join(row.axes)}")
-    return row.axes.index(row.sharding)
+def _cut(name: str, sharding: str, axes: Sequence[str]) -> tuple[int | None, int]:
+    """The axis that is shared out (None for sums and replicas), and how many neighbouring ranks hold the same of it."""
+    if sharding in (SUM, REPLICATED):
+        return None, 1
+    axis, slash, copies = sharding.partition("/")
+    if axis not in axes or slash and not (copies.isdecimal() and int(copies)):
+        letters = ", ".join(axes)
+        raise UsageError(f"{name}: sharding {sharding!r} is none of sum, replicated, {letters}, or a letter/copies")
+    return list(axes).index(axis), int(copies or 1)
 
 
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:

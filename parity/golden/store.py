@@ -43,12 +43,14 @@ class DumpWriter:
         tensors: Tensors,
         rank: int = 0,
         sharding: Mapping[str, str] | None = None,
+        whole: Tensors | None = None,
     ) -> None:
         """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
 
         Args:
             rank: of a tensor-parallel run; each rank is added by itself.
             sharding: full stage name to how its ranks merge (see `TensorRow`); replicated where absent.
+            whole: the merged tensors, which decide for all ranks alike what changed in a cache stage.
         """
         by_name = {named.name: named for named in stages}
         shard = f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
@@ -57,8 +59,9 @@ class DumpWriter:
         for (round_, stage), value in tensors.items():
             start = 0
             if by_name[stage].stage.cache:
-                start = unchanged_rows(previous.get(stage), value)
-                previous[stage] = value
+                merged = value if whole is None else whole[round_, stage]
+                start = unchanged_rows(previous.get(stage), merged)
+                previous[stage] = merged
             name = key(prompt, round_, stage)
             held[name] = np.ascontiguousarray(value[start:])
             self.rows.append(
@@ -117,6 +120,16 @@ class Dump:
         self._shard = lru_cache(maxsize=None)(lambda name: shards.read(folder / name))
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
 
+    @property
+    def sides(self) -> tuple[Dump, ...]:
+        """The dumps whose structure is judged: this one."""
+        return (self,)
+
+    @property
+    def command(self) -> str:
+        """How a command names this dump."""
+        return str(self.folder)
+
     def index(self) -> None:
         """Group the manifest's rows by place: `parts` by rank, `rows` as the whole tensors they merge to."""
         self.parts: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}
@@ -135,10 +148,10 @@ class Dump:
             if place not in self.rows:
                 return None
             parts = self.parts[place]
-            self._verified[place] = merge(parts, [self._read(row) for row in parts])
+            self._verified[place] = merge(parts, [self.read(row) for row in parts])
         return self._verified[place]
 
-    def _read(self, row: TensorRow) -> np.ndarray:
+    def read(self, row: TensorRow) -> np.ndarray:
         """One rank's tensor, checked against its row."""
         array = self._shard(row.shard).get(row.key)
         if array is None:

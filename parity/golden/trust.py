@@ -101,6 +101,17 @@ def shared(golden: Producer, device: Producer) -> list[str]:
     ]
 
 
+def common_source(one: Producer, other: Producer) -> list[str]:
+    """As `shared`, of two references: a package that holds nothing itself (`references`) makes them not one."""
+    return [name for name in shared(one, other) if not all(_empty(name, producer) for producer in (one, other))]
+
+
+def _empty(name: str, producer: Producer) -> bool:
+    """Whether a module is only the folder of others: it has no source of its own."""
+    inside = any(module.startswith(f"{name}.") for module in producer.modules)
+    return inside and name not in producer.sources
+
+
 def device_modules(device: Any, declared: Iterable[str], name: str, golden: Producer) -> set[str]:
     """The modules a device is made of: those it declares, and all that its class and its factory reach.
 

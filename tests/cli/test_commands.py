@@ -15,7 +15,7 @@ import pytest
 from parity.cli.run import make_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "reduce", "demo", "inspect")
+COMMANDS = ("dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "reduce", "demo", "inspect", "shapes", "scan-log")
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,17 @@ def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
     found = parity("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
     assert found.code == 3 and "round 1" in found.err and found.err.count("\n") == 1
     assert not list(parity.home.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("device", ["numpy,nonsense=2", "device.variants:tp_2,tp=4"])
+def test_an_option_that_the_device_does_not_take_is_not_offered(device, parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--device", device)
+    assert found.code == 3 and "takes no" in found.err and found.err.count("\n") == 1
+
+
+def test_a_device_of_ranks_is_one_for_every_command(parity, small_golden):
+    found = parity("gate", "--golden", small_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary")
+    assert found.code == 0, found
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(parity, small_golden, tmp_path):

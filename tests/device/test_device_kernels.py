@@ -69,19 +69,20 @@ def experts_by_loops(x, w, k, limit, alpha):
     return out
 
 
-def moe_config(k, limit):
+def moe_config(k, limit, moe):
     blank = dict.fromkeys(TargetConfig.__dataclass_fields__)
-    return TargetConfig(**blank | {"experts": 5, "experts_per_token": k, "limit": limit, "alpha": 1.702})
+    return TargetConfig(**blank | {"moe": moe, "experts": 5, "experts_per_token": k, "limit": limit, "alpha": 1.702})
 
 
+@pytest.mark.parametrize("formulation", ["masked", "gathered"])
 @pytest.mark.parametrize(("k", "limit"), [(1, 7.0), (2, 0.8), (4, 1.5)])
-def test_experts_are_routed_clamped_and_mixed_as_the_equations_say(k, limit):
+def test_experts_are_routed_clamped_and_mixed_as_the_equations_say(k, limit, formulation):
     names = ("router", "router_bias", "gate", "gate_bias", "up", "up_bias", "down", "down_bias")
     shapes = ((6, 5), (5,), (5, 6, 7), (5, 7), (5, 6, 7), (5, 7), (5, 7, 6), (5, 6))
     weights = dict(zip(names, arrays(3, *shapes), strict=True))
     (x,) = arrays(4, (2, 4, 6))
     moved = {name: engine.array(value) for name, value in weights.items()}
-    got = engine.host(moe.moe(engine.array(x), moved, moe_config(k, limit), untapped))
+    got = engine.host(moe.moe(engine.array(x), moved, moe_config(k, limit, formulation), untapped))
     np.testing.assert_allclose(got, experts_by_loops(x, weights, k, limit, 1.702), **FLOAT32)
 
 

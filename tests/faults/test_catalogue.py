@@ -55,7 +55,7 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in CATALOGUE.values():
-        pipeline = device.load(**options)
+        pipeline = device.load(**options, tp=fault.tp)
         fault.plant(pipeline)
         try:
             generate(pipeline, ids, 3)

@@ -27,6 +27,7 @@ CHAINED = (
     "d2t-absolute",
     "accept-one-late",
     "rollback-target-noop",
+    "tp-attn-not-reduced",
 )
 """One or two of each family: a chained run of every fault is `parity faults run --all`."""
 

@@ -9,6 +9,10 @@ import pytest
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.errors import UsageError
+from parity.golden.manifest import TensorRow
+from parity.golden.ranks import merge, merged_row, replicas_differ
+from parity.golden.ranks import split as shares
+from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump, DumpWriter
 
 RANKS = 2
@@ -29,6 +33,12 @@ def split(stage: str, value: np.ndarray, rank: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def whole(small_golden, tmp_path_factory) -> Dump:
     return make_run(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("tp") / "whole")
+
+
+@pytest.fixture(scope="module")
+def one_prompt(small_golden) -> OnePrompt:
+    """The first prompt and two rounds of the small golden."""
+    return OnePrompt(small_golden, 0, 2)
 
 
 @pytest.fixture
@@ -97,10 +107,60 @@ def test_a_sharding_that_does_not_fit_is_refused_or_fails(sharding, sharded, sma
         assert HEADS in str(error)
 
 
-def test_bfloat16_partial_sums_are_added_in_float32():
-    from parity.golden.manifest import TensorRow
-    from parity.golden.ranks import merge
+def test_neighbours_may_hold_the_same_shard():
+    """Four ranks, two kv heads: `G/2`."""
+    rows = [kv_row(rank, digest) for rank, digest in enumerate("aabb")]
+    shards = [np.full((3, 1, 2), rank // 2) for rank in range(4)]
+    assert merged_row(rows).shape == (3, 2, 2) and not replicas_differ(rows)
+    merged = merge(rows, shards)
+    assert merged[0, :, 0].tolist() == [0, 1]
+    for part, shard in zip(shares("k", merged, 4, "G/2", rows[0].axes), shards, strict=True):
+        assert np.array_equal(part, shard)
 
+
+def test_neighbours_that_should_hold_the_same_and_do_not():
+    assert replicas_differ([kv_row(rank, digest) for rank, digest in enumerate("aabc")])
+    assert replicas_differ([kv_row(rank, digest) for rank, digest in enumerate("abab")])
+
+
+@pytest.mark.parametrize(("sharding", "ranks"), [("G/3", 4), ("G/0", 4), ("G/x", 4), ("/2", 4), ("Z/2", 4)])
+def test_a_number_of_copies_that_does_not_fit_is_refused(sharding, ranks):
+    with pytest.raises(UsageError, match="k"):
+        merged_row([kv_row(rank, "a", sharding) for rank in range(ranks)])
+
+
+def kv_row(rank, digest, sharding="G/2"):
+    return TensorRow(
+        key="p000/r0000/target.layers.0.k", variant="float32", axes=("S", "G", "D"), dtype="float32", shape=(3, 1, 2),
+        start=0, shard="", sha256=digest, rank=rank, sharding=sharding,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, one_prompt, tmp_path):
+    run = make_run(one_prompt, "numpy,tp=2", mode, out=tmp_path / "run")
+    parts = {stage: run.parts["bfloat16", 0, 2, stage] for stage in one_prompt.declared if ("bfloat16", 0, 2, stage) in run.parts}
+    assert {row.sharding for row in parts[HEADS]} == {"N"} and [row.rank for row in parts[HEADS]] == [0, 1]
+    assert {row.sharding for row in parts["kv.target.3.v"]} == {"G"} and len(parts["verify.logits"]) == 2
+    assert {row.sharding for row in parts[PARTIAL]} == {"replicated"} and len(parts["accept.length"]) == 1
+    assert compare_dumps(one_prompt, run).verdict == "pass"
+
+
+def test_a_rank_that_is_not_reduced_is_found_by_its_replica(one_prompt, tmp_path):
+    run = make_run(one_prompt, "device.faults:tp_attn_not_reduced", "local", out=tmp_path / "run")
+    report = compare_dumps(one_prompt, run)
+    assert report.exit_code == 1 and report.first.stage == "target.layers.0.attn_out"
+    assert {found.kind for found in report.findings} == {"replicas"}
+
+
+def test_one_ranks_cache_that_changed_earlier_is_stored_whole(one_prompt, tmp_path):
+    """The ranks' rows differ in where they change; what is stored starts where the first of them does."""
+    run = make_run(one_prompt, "device.faults:tp_rollback_one_rank", "chained", out=tmp_path / "run")
+    report = compare_dumps(one_prompt, run)
+    assert report.exit_code == 1 and report.first.stage == "kv.drafter.0.k"
+
+
+def test_bfloat16_partial_sums_are_added_in_float32():
     row = TensorRow(
         key="p000/r0000/x", variant="bfloat16", axes=("S",), dtype="bfloat16", shape=(1,), start=0, shard="", sha256="",
         sharding="sum",

@@ -1,0 +1,155 @@
+"""Kernels compiled as XLA programs: one for each signature, shared by every xla engine of the process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
+from time import perf_counter
+from types import FunctionType, ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from device.engines.numpy_engine import Array
+from device.kernels.step import Step
+
+_FOLLOWED = ("device.kernels.", "device.model", "device.target", "device.drafter")
+"""Modules in which a kernel finds the functions it calls."""
+
+
+def _flat_step(step: Step) -> tuple[tuple, tuple]:
+    return (step.slots, step.cos, step.sin, *step.seen.values()), (step.span, tuple(step.seen))
+
+
+def _step(static: tuple, arrays: tuple) -> Step:
+    (span, windows), (slots, cos, sin, *seen) = static, arrays
+    return Step(slots, cos, sin, span, dict(zip(windows, seen, strict=True)))
+
+
+jax.tree_util.register_pytree_node(Step, _flat_step, _step)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One program.
+
+    Args:
+        kernel: its function's name.
+        code: takes the values of all array arguments; gives the result's, then those that it wrote to.
+        written: places of the written ones among the array arguments; their memory is donated.
+        dtypes: of the result's arrays, in order.
+        result: how those arrays make up the result.
+    """
+
+    kernel: str
+    code: Callable[..., list[jax.Array]]
+    written: tuple[int, ...]
+    dtypes: tuple[np.dtype, ...]
+    result: Any
+
+    def call(self, kind: type[Array], arrays: list[Array], values: list) -> Any:
+        """Run it; the arrays it wrote to hold what was written."""
+        given = self.code(*values)
+        for place, value in zip(self.written, given[len(self.dtypes) :], strict=True):
+            arrays[place].held = value
+        made = [kind(value, dtype) for value, dtype in zip(given, self.dtypes, strict=False)]
+        return jax.tree.unflatten(self.result, made)
+
+
+_COMPILED: dict[tuple, Compiled] = {}
+
+
+class Programs:
+    """The programs that one engine has run.
+
+    Attributes:
+        used: by signature.
+        compiled: how many of them were new to the process.
+        seconds: what tracing and compiling those took, their first run included.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[tuple, Compiled] = {}
+        self.compiled, self.seconds, self._interpreting = 0, 0.0, False
+
+    def interpret(self) -> None:
+        """Run kernels operation by operation from now on: what they do on the host happens every time."""
+        self._interpreting = True
+
+    def run(self, kind: type[Array], kernel: Callable, arguments: tuple) -> Any:
+        """The kernel's result, by its compiled program; called as it is within a larger program."""
+        leaves, form = jax.tree.flatten(arguments)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, Array)]
+        values = [one.held for one in arrays]
+        if self._interpreting or any(isinstance(value, jax.core.Tracer) for value in values):
+            return kernel(*arguments)
+        key = kernel, _version(), form, tuple(map(_signature, leaves))
+        if key not in self.used and key not in _COMPILED:
+            return self._first(key, kind, leaves, arrays, values)
+        if key not in self.used:
+            self.used[key] = _COMPILED[key]
+        return self.used[key].call(kind, arrays, values)
+
+    def _first(self, key: tuple, kind: type[Array], leaves: list, arrays: list[Array], values: list) -> Any:
+        start = perf_counter()
+        kernel, _, form, _ = key
+        _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
+        result = jax.block_until_ready(self.used[key].call(kind, arrays, values))
+        self.compiled += 1
+        self.seconds += perf_counter() - start
+        return result
+
+
+def _signature(leaf: Any) -> tuple:
+    """What a program is compiled for: an array's shape and dtype, anything else itself (1 is not True nor 1.0)."""
+    return (leaf.held.shape, leaf.dtype) if isinstance(leaf, Array) else (type(leaf), leaf)
+
+
+def _compile(kind: type[Array], kernel: Callable, form: Any, leaves: list, values: list) -> Compiled:
+    """Trace once, which tells the written arguments, and compile with their memory donated."""
+    seen: dict[str, Any] = {}
+
+    def traced(*tracers: Any) -> list:
+        fresh = iter(tracers)
+        inside = [kind(next(fresh), leaf.dtype) if isinstance(leaf, Array) else leaf for leaf in leaves]
+        result, seen["result"] = jax.tree.flatten(kernel(*jax.tree.unflatten(form, inside)))
+        arrays = [one for one in inside if isinstance(one, Array)]
+        pairs = enumerate(zip(arrays, tracers, strict=True))
+        seen["written"] = tuple(place for place, (one, tracer) in pairs if one.held is not tracer)
+        seen["dtypes"] = tuple(one.dtype for one in result)
+        return [one.held for one in result] + [arrays[place].held for place in seen["written"]]
+
+    code = jaxpr_as_fun(jax.make_jaxpr(traced)(*values))
+    return Compiled(kernel.__name__, jax.jit(code, donate_argnums=seen["written"]), **seen)
+
+
+@cache
+def _names() -> list[tuple[dict, itemgetter]]:
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith(_FOLLOWED)]
+    called = [[name for name, one in vars(module).items() if _is_called(one)] for module in modules]
+    return [(vars(module), itemgetter(*names)) for module, names in zip(modules, called, strict=True) if names]
+
+
+def _is_called(one: Any) -> bool:
+    return isinstance(one, FunctionType | ModuleType)
+
+
+_VERSIONS: list[tuple] = []
+
+
+def _version() -> int:
+    """A number for the functions that the kernels' modules hold now: one that was replaced is compiled anew.
+
+    The functions themselves are kept, so that no later one is taken for them.
+    """
+    now = tuple(get(names) for names, get in _names())
+    for number, one in enumerate(_VERSIONS):
+        if one == now:
+            return number
+    _VERSIONS.append(now)
+    return len(_VERSIONS) - 1

@@ -1,0 +1,189 @@
+"""An engine that computes nothing: arrays are shapes and dtypes, and what a run multiplies is noted.
+
+It runs the very kernels and the very pipeline, so that the device's own code says what it would compile. What
+`host` gives back is one number throughout, `ShapeEngine.answer`: the ids and lengths that the host loop goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from device.engines.shape_rules import BFLOAT16, BOOL, FLOAT32, LOGICAL, declared, result_dtype, result_shape, shape_of
+from device.sharding import Sharding
+from parity.seam import Gemm
+
+_NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
+
+
+class Shape(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array without values.
+
+    Args:
+        shape: sizes of the axes.
+        dtype: the declared dtype.
+        engine: where multiplications are noted.
+        values: the narrowest dtype that holds all values, `dtype` where None; a bfloat16 array cast to float32
+            keeps bfloat16 here.
+        name: of the weight that this array is, or is a part of; empty for everything computed.
+    """
+
+    __slots__ = ("dtype", "engine", "name", "shape", "values")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        engine: ShapeEngine | None,
+        values: np.dtype | None = None,
+        name: str = "",
+    ) -> None:
+        self.shape, self.dtype, self.engine = tuple(map(int, shape)), dtype, engine
+        self.values, self.name = values or dtype, name
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Shape:
+        """The axes in reverse order."""
+        return self._moved(self.shape[::-1])
+
+    def __repr__(self) -> str:
+        return f"Shape({list(self.shape)}, {self.dtype.name})"
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Shape:
+        if method != "__call__" or kwargs:
+            raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
+        if ufunc is np.matmul:
+            return self.engine.multiply(*inputs)
+        shape = np.broadcast_shapes(*map(shape_of, inputs))
+        return Shape(shape, BOOL if ufunc in LOGICAL else declared(inputs), self.engine)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Shape:
+        if func is np.split:
+            parts = _stand_in(self), *args[1:]
+            return [self._moved(part.shape) for part in np.split(*parts, **kwargs)]
+        if func in (np.take, np.zeros_like):
+            return args[0]._moved(result_shape(func, args, kwargs))
+        return Shape(result_shape(func, args, kwargs), result_dtype(func, args), self.engine)
+
+    def __getitem__(self, index: Any) -> Shape:
+        return self._moved(_stand_in(self)[_stand_in(index)].shape)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        np.broadcast_to(_stand_in(value), self[index].shape)  # ValueError where it does not fit
+
+    @staticmethod
+    def run_program(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Where `device.kernels.program` hands over a call."""
+        return arguments[0].engine.run_program(kernel, arguments)
+
+    def all_reduce(self) -> Shape:
+        """A sum over the ranks has the shape of each part."""
+        return self
+
+    def all_gather(self, axis: int) -> Shape:
+        """All ranks' parts along one axis."""
+        sizes = list(self.shape)
+        sizes[axis] *= self.engine.sharding.ranks if self.engine.sharding else 1
+        return self._moved(tuple(sizes))
+
+    def astype(self, dtype: Any) -> Shape:
+        """Another dtype; a cast to float32 changes no value."""
+        wanted = np.dtype(dtype)
+        return Shape(self.shape, wanted, self.engine, self.values if wanted == FLOAT32 else wanted, self.name)
+
+    def copy(self) -> Shape:
+        """The same: nothing is ever written."""
+        return self
+
+    def reshape(self, *shape: int) -> Shape:
+        """Another shape of as many elements."""
+        return self._moved(_stand_in(self).reshape(*shape).shape)
+
+    def transpose(self, *axes: int) -> Shape:
+        """The axes in this order."""
+        return self._moved(_stand_in(self).transpose(*axes).shape)
+
+    def _moved(self, shape: tuple[int, ...]) -> Shape:
+        return Shape(shape, self.dtype, self.engine, self.values, self.name)
+
+
+class ShapeEngine:
+    """The functions of an engine, and where the notes of a run go. With ranks, everything is one rank's.
+
+    Args:
+        multiplied: called with every multiplication and the name of the weight it reads, empty for none.
+        called: called with the kernel and the arguments of every program; programs inside a program are part of it.
+    """
+
+    NAME = "shapes"
+
+    def __init__(self, multiplied: Callable[[Gemm, str], None], called: Callable[[Any, tuple[Any, ...]], None]) -> None:
+        self._multiplied, self._called = multiplied, called
+        self.answer, self._inside = 0, False
+        self.sharding: Sharding | None = None
+
+    def array(self, value: Any, dtype: Any = None) -> Shape:
+        """The shape of a host array as an engine would hold it."""
+        floating = value.dtype == BFLOAT16 or value.dtype.kind == "f"
+        held = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
+        return Shape(value.shape, held, self, name=getattr(value, "name", ""))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Shape:
+        """A cache's shape."""
+        return Shape(shape, np.dtype(dtype), self)
+
+    def host(self, value: Shape) -> np.ndarray:
+        """`answer` throughout, in the dtype that every engine's `host` gives."""
+        return np.full(value.shape, self.answer, np.int64 if value.dtype.kind == "i" else value.dtype)
+
+    def ranked(self, sharding: Sharding) -> ShapeEngine:
+        """This engine as one of several ranks."""
+        self.sharding = sharding
+        return self
+
+    def shard(self, parts: Sequence[Any], dtype: Any = None) -> Shape:
+        """One rank's part of a weight."""
+        return self.array(parts[0], dtype)
+
+    def hosts(self, value: Shape) -> list[np.ndarray]:
+        """`host` of every rank."""
+        return [self.host(value)] * self.sharding.ranks
+
+    def run_program(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Note the outermost program and run it as plain Python."""
+        if self._inside:
+            return kernel(*arguments)
+        self._called(kernel, arguments)
+        self._inside = True
+        try:
+            return kernel(*arguments)
+        finally:
+            self._inside = False
+
+    def multiply(self, left: Shape, right: Shape) -> Shape:
+        """The shape of left [..., M, K] times right [..., K, N]; the multiplication is noted."""
+        (rows, inner), columns = left.shape[-2:], right.shape[-1]
+        if inner != right.shape[-2]:
+            raise ValueError(f"matmul of {list(left.shape)} and {list(right.shape)}")
+        outer, dtype = np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), declared((left, right))
+        values = BFLOAT16 if left.values == right.values == BFLOAT16 else FLOAT32
+        one_weight = right.ndim == 2  # the rows of all sequences then share one multiplication
+        batch, m = (1, prod(outer) * rows) if one_weight else (prod(outer), rows)
+        shared = batch > 1 and prod(left.shape[:-2]) == 1
+        self._multiplied(Gemm(m, inner, columns, batch, shared, dtype.name, values.name), right.name)
+        return Shape((*outer, rows, columns), dtype, self)
+
+
+def _stand_in(value: Any) -> Any:
+    """An array without memory that NumPy can index, reshape and broadcast."""
+    if isinstance(value, Shape):
+        return np.broadcast_to(np.zeros((), bool if value.dtype == BOOL else np.int8), value.shape)
+    return type(value)(map(_stand_in, value)) if isinstance(value, tuple | list) else value

@@ -1,0 +1,1 @@
+"""What the `nkipy` and `neuron` engines share: arrays that stay where they run, and programs traced by NKIPy."""

@@ -1,0 +1,108 @@
+"""An engine whose arrays stay on its machine, and whose every computation is a traced program.
+
+A kernel marked as a program is traced whole; inside the trace it sees NKIPy's tensors, so that the programs it
+calls inline. A single NumPy call on such arrays is a program too. Indexing and reshaping outside any
+program, which only move data, go through the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from device.engines.traced.arguments import Skeleton, join, split
+from device.engines.traced.arrays import Array
+from device.engines.traced.tracer import Leaf, Program, edge, trace
+
+_NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
+
+
+class Machine(Protocol):
+    """Where programs run: buffers of its own, and executables; `versions` and `notes` as a device describes itself."""
+
+    name: str
+    versions: dict[str, str]
+    notes: dict[str, str]
+
+    def put(self, value: np.ndarray) -> Any:
+        """A buffer with a copy of this array."""
+        ...
+
+    def get(self, buffer: Any) -> np.ndarray:
+        """The buffer's values, read only."""
+        ...
+
+    def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What runs a program: buffers of its arguments to buffers of all its HLO outputs, aliased ones included."""
+        ...
+
+
+class Engine:
+    """`NAME`, `array`, `zeros` and `host` on one machine, and its programs.
+
+    A program is compiled once for each kernel, skeleton and shapes, and belongs to this engine alone: a kernel that was
+    replaced for one device is never run by another.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
+        self.kind = type("Array", (Array,), {"__slots__": (), "engine": self})
+        self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
+        self.whole = True
+
+    @property
+    def programs(self) -> list[Program]:
+        """What was compiled so far, in order."""
+        return [program for program, _ in self._programs.values()]
+
+    def notes(self) -> dict[str, str]:
+        """What a reader of this engine's results must know."""
+        return {"programs": f"{len(self._programs)}, traced by NKIPy"} | self.machine.notes
+
+    def interpret(self) -> None:
+        """From now on run kernels operation by operation, each one a program."""
+        self.whole = False
+
+    def array(self, value: np.ndarray, dtype: Any = None) -> Array:
+        """Move a host array to the machine; floating values are rounded to `dtype` where one is given."""
+        floating = value.dtype == ml_dtypes.bfloat16 or value.dtype.kind == "f"
+        declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
+        return self.kind(self.machine.put(value.astype(edge(declared))), value.shape, declared)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of zeros."""
+        return self.array(np.zeros(shape, np.dtype(dtype)))
+
+    def host(self, value: Array) -> np.ndarray:
+        """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
+        return self.values(value).astype(np.int64 if value.dtype.kind == "i" else value.dtype)
+
+    def values(self, value: Array) -> np.ndarray:
+        """The values in the declared dtype."""
+        return self.machine.get(value.buffer).astype(value.dtype, copy=False)
+
+    def run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Call `kernel` as one program; arrays it writes to hold the new values afterwards."""
+        named = signature(kernel).bind(*arguments).arguments
+        skeleton, found = split(named, (self.kind, np.ndarray))
+        found = [(path, self.array(one) if isinstance(one, np.ndarray) else one) for path, one in found]
+        leaves = tuple(Leaf(f"in_{path}", one.shape, one.dtype) for path, one in found)
+        program, execute = self._program(kernel, skeleton, leaves)
+        given = [found[place][1] for place in program.taken]
+        buffers = execute([one.buffer for one in given])
+        for output, parameter in program.aliases.items():
+            given[parameter].buffer = buffers[output]
+        shapes = [tuple(one.shape) for one in program.code.outputs]
+        made = (self.kind(buffers[number], shapes[number], dtype) for number, dtype in program.outputs)
+        return join(program.result, made)
+
+    def _program(self, kernel: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Any:
+        key = kernel, skeleton, leaves
+        if key not in self._programs:
+            program = trace(kernel, skeleton, leaves)
+            self._programs[key] = program, self.machine.load(program)
+        return self._programs[key]

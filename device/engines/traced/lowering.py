@@ -1,0 +1,89 @@
+"""The traced HLO on XLA:CPU: what the Neuron compiler would get, executed without the hardware."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.backend import get_backend, get_compile_options
+from jax.extend.mlir import hlo_to_stablehlo
+from jax.interpreters import mlir
+
+from parity.errors import UsageError
+
+_TOPK = re.compile(
+    r'stablehlo\.custom_call @AwsNeuronTopK\((%\S+)\) \{[^\n]*backend_config = "(\d+)"[^\n]*\} : '
+    r"\((tensor<\S+>)\) -> (tuple<tensor<\S+>, tensor<\S+>>)"
+)
+
+
+def buffer(value: np.ndarray) -> jax.Array:
+    """An array of XLA:CPU; the caller does not change `value` any more."""
+    return jax.device_put(np.ascontiguousarray(value), get_backend("cpu").local_devices()[0])
+
+
+def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
+    """Compile a traced HLO module for XLA:CPU.
+
+    Raises:
+        UsageError: the module calls what only the hardware knows.
+    """
+    # Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs.
+    options = get_compile_options(1, 1, env_options_overrides={"xla_allow_excess_precision": False})
+    client = get_backend("cpu")
+    return client.compile_and_load(stablehlo(code), client.local_devices()[:1], options).execute
+
+
+def stablehlo(code: Any) -> bytes | str:
+    """A traced HLO module as StableHLO that XLA:CPU can run."""
+    proto = code.to_proto()
+    proto.ClearField("input_output_alias")
+    module = hlo_to_stablehlo(proto.SerializeToString())
+    if not any(one.opcode == "custom-call" for some in proto.computations for one in some.instructions):
+        return module
+    with mlir.make_ir_context():
+        return replace_topk(str(mlir.ir.Module.parse(module)))
+
+
+def replace_topk(text: str) -> str:
+    """StableHLO with every AwsNeuronTopK as a stable descending sort of (value, iota) and a slice.
+
+    Raises:
+        UsageError: another custom call is left.
+    """
+    functions: list[str] = []
+
+    def call(found: re.Match[str]) -> str:
+        operand, k, given, returned = found.groups()
+        functions.append(_topk_function(f"neuron_topk_{len(functions)}", int(k), given, returned))
+        return f"func.call @neuron_topk_{len(functions) - 1}({operand}) : ({given}) -> {returned}"
+
+    text = _TOPK.sub(call, text)
+    left = re.search(r"custom_call @(\w+)", text)
+    if left:
+        raise UsageError(f"custom call {left[1]} runs on Neuron hardware only, and nothing is known to replace it.")
+    head, tail = text.rstrip().rsplit("}", 1)
+    return "\n".join([head, *functions, "}" + tail])
+
+
+def _topk_function(name: str, k: int, given: str, returned: str) -> str:
+    """Values and places of the k largest along the last axis, the lower place first on a tie."""
+    *sizes, element = given.removeprefix("tensor<").removesuffix(">").split("x")
+    values, places = returned.removeprefix("tuple<").removesuffix(">").split(", ")
+    axis, counted = len(sizes) - 1, "x".join([*sizes, "ui32"])
+    window = ", ".join([f"0:{size}" for size in sizes[:-1]] + [f"0:{k}"])
+    return f"""  func.func private @{name}(%x: {given}) -> {returned} {{
+    %i = stablehlo.iota dim = {axis} : tensor<{counted}>
+    %s:2 = "stablehlo.sort"(%x, %i) <{{dimension = {axis} : i64, is_stable = true}}> ({{
+    ^bb0(%a: tensor<{element}>, %b: tensor<{element}>, %c: tensor<ui32>, %d: tensor<ui32>):
+      %more = stablehlo.compare GT, %a, %b : (tensor<{element}>, tensor<{element}>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }}) : ({given}, tensor<{counted}>) -> ({given}, tensor<{counted}>)
+    %v = stablehlo.slice %s#0 [{window}] : ({given}) -> {values}
+    %p = stablehlo.slice %s#1 [{window}] : (tensor<{counted}>) -> {places}
+    %t = stablehlo.tuple %v, %p : {returned}
+    return %t : {returned}
+  }}"""

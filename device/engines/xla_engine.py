@@ -1,0 +1,142 @@
+"""The `xla` engine: the same kernels compiled by JAX on XLA, with the arithmetic of the numpy engine.
+
+bfloat16 values are kept as float32, as there, and every rounding is `reduce_precision`, which XLA may not drop as
+it may a pair of conversions (`xla_allow_excess_precision`). Contractions take float32 operands at the highest
+precision. Outside a program an array is indexed and reshaped on the host: that compiles nothing, whatever the shape.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+
+from device.engines import numpy_engine as base
+from device.engines.programs import Programs
+
+NAME = "xla"
+CACHE_BYTES = 2**30
+"""Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair takes 50 to 300 KB."""
+_NARROW = ml_dtypes.finfo(ml_dtypes.bfloat16)
+
+
+class Array(base.Array):
+    """A value of XLA, concrete or under trace, in place of the numpy engine's.
+
+    Writing to it replaces the value it holds: whoever holds the array sees what was written.
+    """
+
+    __slots__ = ()
+    programs: Programs
+
+    @classmethod
+    def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
+        """Compiled once for each signature; see `device.kernels.program`."""
+        return cls.programs.run(cls, kernel, arguments)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.held).astype(dtype or self.dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
+        if method != "__call__" or kwargs:
+            raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
+        exact = {"precision": lax.Precision.HIGHEST} if ufunc is np.matmul else {}
+        result = getattr(jnp, ufunc.__name__)(*map(base._held, inputs), **exact)
+        return self._rounded(result, base._declared(inputs))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
+        if func not in base._MOVES | base._REDUCTIONS:
+            raise NotImplementedError(f"numpy.{func.__name__} is outside the dialect")
+        declared = base._declared(args[0] if func is np.concatenate else args)
+        same = getattr(jnp, func.__name__)
+        if func in base._MOVES:
+            return self._as(same(*(base._fit(one, declared) for one in args), **kwargs), declared)
+        return self._rounded(same(*map(base._held, args), **kwargs), declared)
+
+    def __getitem__(self, index: Any) -> Array:
+        return type(self)(self._movable()[base._held(index)], self.dtype)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        index, value = base._held(index), self._rounded(jnp.asarray(base._held(value)), self.dtype).held
+        if isinstance(self.held, jax.core.Tracer):
+            self.held = self.held.at[index].set(value)
+        else:
+            changed = np.array(self.held)
+            changed[index] = value
+            self.held = jnp.array(changed)
+
+    def astype(self, dtype: Any) -> Array:
+        """As the parent's."""
+        declared = np.dtype(dtype)
+        return self._rounded(jnp.asarray(self.held).astype(base._storage(declared)), declared)
+
+    def reshape(self, *shape: int) -> Array:
+        """As the parent's."""
+        return type(self)(self._movable().reshape(*shape), self.dtype)
+
+    def transpose(self, *axes: int) -> Array:
+        """As the parent's."""
+        return type(self)(self._movable().transpose(*axes), self.dtype)
+
+    def _movable(self) -> Any:
+        """What is held, on the host unless under trace. A copy: a program may be given the original's memory."""
+        return self.held if isinstance(self.held, jax.core.Tracer) else np.array(self.held)
+
+    def _rounded(self, result: jax.Array, declared: np.dtype) -> Array:
+        if declared == base.BFLOAT16 and jnp.issubdtype(result.dtype, jnp.floating):
+            return type(self)(lax.reduce_precision(result, _NARROW.nexp, _NARROW.nmant), declared)
+        return self._as(result, declared)
+
+    def _as(self, result: jax.Array, declared: np.dtype) -> Array:
+        if result.dtype.kind in "iub":
+            declared = base._NARROW.get(result.dtype, result.dtype)
+        return type(self)(result.astype(base._storage(declared)), declared)
+
+
+def engine() -> SimpleNamespace:
+    """An engine that counts its own programs; `programs` says which it has run."""
+    _keep_on_disk()
+    programs = Programs()
+    kind = type("Array", (Array,), {"__slots__": (), "programs": programs})
+
+    def array(value: np.ndarray, dtype: Any = None) -> Array:
+        made = base.array(value, dtype)
+        # Ids and positions stay on the host until a program takes them.
+        return kind(made.held if made.dtype.kind in "iub" else jnp.array(made.held), made.dtype)
+
+    def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+        made = base.zeros(shape, dtype)
+        return kind(jnp.array(made.held), made.dtype)
+
+    def host(value: Array) -> np.ndarray:
+        return np.array(value.held).astype(np.int64 if value.dtype.kind == "i" else value.dtype, copy=False)
+
+    return SimpleNamespace(
+        NAME=NAME,
+        array=array,
+        zeros=zeros,
+        host=host,
+        versions={name: version(name) for name in ("jax", "jaxlib")},
+        notes=lambda: {"platform": jax.default_backend(), "programs": str(len(programs.used))},
+        interpret=programs.interpret,
+        programs=programs,
+    )
+
+
+def _keep_on_disk() -> None:
+    """Compiled programs outlive the process: in JAX's own cache folder where it has one, or in the user's."""
+    if jax.config.jax_compilation_cache_dir:
+        return
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(caches / "parity" / "xla"))
+    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)  # a limit brings the lock between processes
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)

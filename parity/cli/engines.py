@@ -1,0 +1,47 @@
+"""`parity engines`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from parity.cli.common import golden_option, json_option, open_golden, precision_option, write_json
+
+
+@click.command()
+@golden_option
+@click.option("--device", "devices", multiple=True, metavar="NAME", help="Only these devices; every engine that runs here by default.")
+@precision_option
+@click.option("--policy", metavar="FILE|NAME", help="Bounds; the policy of the precision by default.")
+@click.option("--markdown", is_flag=True, help="The page docs/engines.md.")
+@json_option
+def engines(golden, devices, precision, policy, markdown, json_file) -> None:
+    """Hold every engine against the golden and against every other one, in both modes."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from parity.cli.run import make_run
+    from parity.cli.wiring import present_engines
+    from parity.engines import matrix
+    from parity.errors import UsageError
+    from reports.engines import page, print_matrix
+
+    here, absent = ((), {}) if devices else present_engines()
+    devices = devices or here
+    if len(set(devices)) != len(devices):
+        raise UsageError("parity engines: name every --device once")
+    golden = open_golden(golden)
+    with TemporaryDirectory(prefix="parity-engines-") as folder:
+
+        def run(name, mode):
+            out = Path(folder) / f"{devices.index(name)}-{mode}"
+            return make_run(golden, name, mode, precision, out=out, free=False)
+
+        found = matrix(golden, devices, precision, run, policy, absent)
+    write_json(json_file, found.to_dict)
+    if markdown:
+        click.echo(page(found), nl=False)
+    else:
+        print_matrix(found)
+    sys.exit(found.exit_code)

@@ -1,0 +1,35 @@
+"""`parity scan-log`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parity.cli.common import json_option, write_json
+
+
+@click.command("scan-log")
+@click.argument("logs", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE...")
+@click.option("--list", "listed", is_flag=True, help="The lines that are looked for, with reason and source.")
+@json_option
+def scan_log(logs, listed, json_file) -> None:
+    """Find lines in compiler and run logs that say a kernel was replaced: "No feasible kernel", "falling back to".
+
+    `-` is standard input. Exit code 1: found; 2: a file is unreadable; 3: a file is empty, which shows nothing.
+    """
+    from parity.errors import UsageError
+    from parity.logs.scan import fallbacks, scan
+    from reports.logs import plain, plain_table, print_scan, print_table
+
+    if listed:
+        write_json(json_file, plain_table(fallbacks()))
+        print_table(fallbacks())
+        return
+    if not logs:
+        raise UsageError("parity scan-log: name a log, or - for standard input")
+    found = scan([(str(log), sys.stdin.buffer if str(log) == "-" else log) for log in logs])
+    write_json(json_file, plain(found))
+    print_scan(found)
+    sys.exit({"fail": 1, "inconclusive": 3}.get(found.verdict, 0))

@@ -1,0 +1,101 @@
+"""`parity shapes`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parity.cli.common import json_option, precision_option, progress, published_configs, tiny, write_json
+
+MODELS = ("tiny", "20b", "120b")
+PHASES = ("prefill", "draft", "verify", "commit")
+
+
+@click.command()
+@click.option("--model", type=click.Choice(MODELS), default="tiny", show_default=True, help="A pair whose configs ship with the project.")
+@click.option("--target", type=click.Path(path_type=Path), metavar="DIR", help="Folder with a target's config.json; no weights are read.")
+@click.option("--drafter", type=click.Path(path_type=Path), metavar="DIR", help="Folder with a drafter's config.json.")
+@click.option("-k", "--k", "k", type=click.IntRange(min=1), default=4, show_default=True, help="K, draft tokens per round.")
+@click.option("--prompt", type=click.IntRange(min=2), default=128, show_default=True, metavar="S", help="Prompt tokens.")
+@click.option("--max-new-tokens", "tokens", type=click.IntRange(min=1), default=32, show_default=True, help="Token budget.")
+@click.option("--acceptance-length", "emitted", type=click.IntRange(min=1), default=1, show_default=True, help="Tokens each round emits, bonus included.")
+@precision_option
+@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel ranks; what one of them multiplies is listed.")
+@click.option("--moe", default="masked", show_default=True, help="Formulation of the experts, masked or gathered.")
+@click.option("--watched", is_flag=True, help="Programs of a pass whose every stage is shown, as in `parity diff`.")
+@click.option("--phase", "phases", type=click.Choice(PHASES), multiple=True, help="Only what this phase meets; may be repeated.")
+@click.option("--run", "measured", is_flag=True, help="Run each multiplication on --device against float64, and judge it.")
+@click.option("--gemm", "named", multiple=True, metavar="[BxB]MxKxN", help="Run only this shape, one of the pair's or any other; may be repeated.")
+@click.option("--device", "device_name", default="numpy", show_default=True, help="numpy, or package.module:factory with a function `multiply` beside it.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the operands.")
+@click.option("--limit", type=click.IntRange(min=1), default=1 << 27, show_default=True, metavar="ELEMENTS", help="Largest array of one multiplication; a larger shape runs in pieces.")
+@json_option
+def shapes(model, target, drafter, phases, measured, named, device_name, seed, limit, json_file, **run) -> None:
+    """List every matrix multiplication and program of one run, from the configs alone; --run tries them.
+
+    With --run, exit code 1: a shape is off by more than its rounding explains; 3: there was no shape to try.
+    """
+    from reports.shapes import print_inventory
+
+    found = _inventory(model, target, drafter, run)
+    if named or measured:
+        gemms = _chosen(named, found.gemms(phases), run["precision"])
+        sys.exit(_try(gemms, device_name, seed, limit, json_file))
+    write_json(json_file, listed := found.to_dict(phases))
+    print_inventory(listed)
+
+
+def _inventory(model, target, drafter, run):
+    """The inventory of the named pair."""
+    from parity.cli.wiring import inventory
+    from parity.errors import UsageError
+
+    if (target is None) != (drafter is None):
+        raise UsageError("--target and --drafter go together")
+    if target is None and model == "tiny":
+        target, drafter = tiny("target"), tiny("drafter")
+    elif target is None:
+        if (configs := published_configs()) is None:
+            raise UsageError(f"the configs of {model} (fixtures/) are not installed; name --target and --drafter")
+        target, drafter = configs / f"gpt-oss-{model}", configs / f"p-eagle-{model}"
+    return inventory(target, drafter, **run)
+
+
+def _chosen(named, listed, precision):
+    """The listed shapes, or those named: from the list where they are on it."""
+    if not named:
+        return list(listed)
+    return [one for text in named for one in [one for one in listed if str(one) == text] or [_gemm(text, precision)]]
+
+
+def _gemm(text, precision):
+    """A shape in the user's words, `5x2880x201088` or `32x5x2880x2880`."""
+    from parity.errors import UsageError
+    from parity.seam import Gemm
+
+    sizes = text.split("x")
+    if len(sizes) not in (3, 4) or not all(size.isdecimal() and int(size) for size in sizes):
+        raise UsageError(f"--gemm {text}: a shape is MxKxN or BATCHxMxKxN, as in 5x2880x201088")
+    *batch, m, k, n = map(int, sizes)
+    return Gemm(m, k, n, *batch, dtype=precision, values=precision)
+
+
+def _try(gemms, device_name, seed, limit, json_file):
+    """Run and judge the shapes; the exit code."""
+    from parity.cli.wiring import multiplier
+    from parity.compare.report import FAIL, INCONCLUSIVE
+    from parity.gemm.harness import Findings, try_one
+    from reports.shapes import print_finding, print_findings
+
+    multiply, results = multiplier(device_name), []
+    with progress("shapes") as bar:
+        for number, gemm in enumerate(gemms):
+            bar(number, len(gemms), str(gemm))
+            results.append(try_one(gemm, multiply, seed, limit))
+            print_finding(results[-1], heading=not number)
+    found = Findings(device_name, seed, tuple(results))
+    write_json(json_file, found.to_dict())
+    print_findings(found)
+    return {FAIL: 1, INCONCLUSIVE: 3}.get(found.verdict, 0)

@@ -1,0 +1,1 @@
+"""Each shape of matrix multiplication on a device by itself, against float64."""

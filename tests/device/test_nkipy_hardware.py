@@ -1,0 +1,141 @@
+"""The neuron engine against a stand-in of NKIPy's runtime that checks names, shapes and dtypes as the real one does."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import device
+from device.engines import neuron_engine
+from device.engines.traced import tracer
+from device.kernels import cache
+from parity.errors import UsageError
+
+
+def test_without_nkipy_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(tracer, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"need NKIPy; docs/neuron\.md"):
+        device.load("target", "drafter", 4, engine="neuron")
+
+
+def nkipy():
+    pytest.importorskip("nkipy", reason="NKIPy is not installed: docs/neuron.md has the command")
+    pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-harness[nkipy]'")
+
+
+class Tensor:
+    """`nkipy.runtime.DeviceTensor`, with its memory on the host."""
+
+    def __init__(self, array):
+        assert array.dtype not in (np.bool_, np.int64, np.float64), f"the runtime knows no {array.dtype}"
+        self.array = np.array(array)
+
+    @classmethod
+    def from_numpy(cls, array, name=None, core_id=0):
+        return cls(array)
+
+    def numpy(self):
+        return self.array.copy()
+
+
+class Kernel:
+    """`nkipy.runtime.DeviceKernel`, with XLA:CPU in the core's place."""
+
+    calls = 0
+
+    def __init__(self, code):
+        from device.engines.traced.lowering import compiled
+
+        self.code, self.execute = code, compiled(code)
+
+    @classmethod
+    def compile_and_load(cls, kernel, *args, name=None, build_dir=None, target=None, rank_id=None, **kwargs):
+        kernel.specialize(*args, **kwargs)
+        return cls(kernel._code)
+
+    def __call__(self, inputs, outputs):
+        for given, expected in ((inputs, self.code.inputs), (outputs, self.code.outputs)):
+            if set(given) != {one.name for one in expected}:
+                raise ValueError(f"{sorted(given)} are not {sorted(one.name for one in expected)}")
+            for one in expected:
+                assert given[one.name].array.shape == tuple(one.shape)
+                assert given[one.name].array.dtype == np.dtype(one.dtype)
+        for alias in self.code.aliases:
+            assert outputs[alias.param_name] is inputs[f"{alias.param_name}.must_alias_input"]
+        results = self.execute([_buffer(inputs[one.name].array) for one in self.code.inputs])
+        for one, result in zip(self.code.outputs, results, strict=True):
+            outputs[one.name].array[...] = np.asarray(result)
+        Kernel.calls += 1
+
+
+def _buffer(array):
+    from device.engines.traced.lowering import buffer
+
+    return buffer(array.copy())
+
+
+@pytest.fixture
+def core(monkeypatch, tmp_path):
+    """A folder in the place of /dev, with one Neuron device."""
+    nkipy()
+    (tmp_path / "neuron0").touch()
+    monkeypatch.setattr(neuron_engine, "DEVICES", tmp_path)
+
+
+@pytest.fixture
+def runtime(monkeypatch, core):
+    """`nkipy.runtime` replaced by the stand-in."""
+    monkeypatch.setitem(sys.modules, "nkipy.runtime", SimpleNamespace(DeviceKernel=Kernel, DeviceTensor=Tensor))
+    monkeypatch.setattr(neuron_engine, "version", lambda name: "0.0")
+
+
+def test_the_neuron_engine_emits_what_the_numpy_engine_emits(runtime, load, prompts):
+    found = load(precision="bfloat16", engine="neuron")
+    assert found.describe().name == "neuron"
+    assert found.describe().versions["neuronx-cc"] == "0.0"
+    before = Kernel.calls
+    generations = [found.generate(prompt, 12) for prompt in prompts[1:]]
+    assert Kernel.calls > before
+    plain = load(precision="bfloat16")
+    assert [one.tokens for one in generations] == [plain.generate(prompt, 12).tokens for prompt in prompts[1:]]
+
+
+def test_a_cache_is_written_where_it_lies(runtime):
+    engine = neuron_engine.engine()
+    held, new = engine.zeros((1, 9, 2, 4), np.float32), engine.array(np.ones((1, 3, 2, 4), np.float32))
+    buffer = held.buffer
+    cache.write(held, new, engine.array(np.array([[7, 0, 3]])))
+    assert held.buffer is buffer
+    assert np.flatnonzero(buffer.array[0, :, 0, 0]).tolist() == [0, 3, 7]
+
+
+def test_a_written_argument_under_its_plain_name_is_refused(runtime):
+    engine = neuron_engine.engine()
+    held = engine.array(np.zeros((1, 4, 2), np.float32))
+
+    def write(held, new):
+        held[:, 1:2] = new
+
+    engine.run(write, (held, engine.array(np.ones((1, 1, 2), np.float32))))
+    assert engine.host(held)[0, 1].tolist() == [1, 1]
+    code = engine.programs[-1].code
+    tensors = {one.original_name: Tensor(np.zeros(one.shape, one.dtype)) for one in code.inputs}
+    with pytest.raises(ValueError, match="must_alias_input"):
+        Kernel(code)(inputs=tensors, outputs={})
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [(None, "needs the Neuron compiler"), (SimpleNamespace(), "needs NKIPy's runtime")],
+    ids=["no compiler", "no runtime"],
+)
+def test_what_is_missing_is_said_in_one_sentence(here, said, core, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nkipy.runtime", here)  # None: importing it is an ImportError
+    with pytest.raises(UsageError, match=said):
+        neuron_engine.engine()
+
+
+def test_without_a_device_the_engine_is_absent(core, tmp_path):
+    (tmp_path / "neuron0").unlink()
+    assert "neuron* is absent" in device.absent("neuron")

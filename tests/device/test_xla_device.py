@@ -1,0 +1,34 @@
+"""The xla device on the tiny pair: held to the golden, and faults planted in it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
+
+from parity.cli.diff import compare_dumps
+from parity.cli.run import make_run
+from parity.cli.wiring import builder, planted_faults
+from parity.compare.between import Difference
+from parity.faults import Request, compare_planted
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+@pytest.mark.parametrize("mode", ["local", "chained"])
+def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
+    runs = [make_run(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla") for name in ("xla", "numpy")]
+    report = compare_dumps(small_golden, runs[0])
+    assert report.verdict == "pass", report.first
+    assert report.stages and not [stage.stage for stage in report.stages if stage.verdict != "pass"]
+    against = compare_dumps(small_golden, Difference(small_golden, *runs))
+    assert against.verdict == "pass", against.first
+    notes, versions = runs[0].manifest.producer.notes, runs[0].manifest.producer.versions
+    assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()
+
+
+@pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])
+def test_a_planted_fault_is_killed_and_placed(name, small_golden):
+    """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
+    request = Request(small_golden, "xla", builder("xla", small_golden), rounds=1)
+    seen = compare_planted(request, planted_faults()[0][name], "local")
+    assert seen.placed, seen
