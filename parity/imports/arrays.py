@@ -47,9 +47,9 @@ def held(path: Path, torch_load: TorchLoad) -> Iterator[tuple[str, Callable[[], 
         if isinstance(opened, np.ndarray):
             yield "", lambda: opened
             return
-        with opened:
-            keys = opened.files
-        yield from ((key, lambda key=key: _member(path, key)) for key in keys)
+        with opened:  # reading members one by one would parse the archive's directory for each of them
+            arrays = {key: _member(opened, key, path) for key in opened.files}
+        yield from ((key, lambda array=array: array) for key, array in arrays.items())
 
 
 def numpy_load(source: Path | BinaryIO, name: str) -> Any:
@@ -116,11 +116,10 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _member(path: Path, key: str) -> np.ndarray:
-    """One array of an .npz."""
+def _member(opened: Any, key: str, path: Path) -> np.ndarray:
+    """One array of an open .npz."""
     try:
-        with numpy_load(path, str(path)) as opened:
-            return opened[key]
+        return opened[key]
     except (ValueError, BadZipFile) as error:
         said = f"{path} {key} cannot be read without executing what it holds, or is damaged"
         raise UsageError(f"{said}: {error}") from None

@@ -32,8 +32,8 @@ class Row(Part):
 
     Args:
         name: a regular expression over the tool's whole name.
-        stage: the stage's full name; `in_of[{l}]` and `out_of[{l}]` are the residual stream by the layer's side, so
-            that another numbering of the taps is one row here.
+        stage: the stage's full name; `in_of[{k}]`, `out_of[{k}]`, `hf[{k}]`, `vllm[{k}]`, … are the residual stream in
+            a numbering of `parity.taps`.
         ignore: why the tensor is no stage, instead of `stage`.
         round: prefill is 0; a group of that name, else the tool's step.
         when: the row is of prefill only, or of the rounds behind it only.
@@ -128,7 +128,7 @@ def fill(text: str, values: Mapping[str, Any], name: str) -> str:
         plain = str(int(held)) if str(held).isdigit() else str(held)
         return str(int(plain) + int(added)) if added else plain
 
-    return residual(FIELD.sub(value, text), name)
+    return residual(FIELD.sub(value, text), name, values["L"])
 
 
 def shipped() -> dict[str, Path]:

@@ -1,7 +1,6 @@
-"""The residual stream by the side of a layer, as the maps name it: `in_of[k]` and `out_of[k]`.
+"""The residual stream by a numbering of layers, as maps name it: `in_of[{k}]`, `out_of[{k}]`, `hf[{k}]`, `vllm[{k}]`, …
 
-A bare layer number of a tool says neither. A map whose tool counts the streams entering the layers (or all of them, the
-embeddings first) writes `in_of[{k}]`; one that counts what leaves them, `out_of[{k}]`.
+A bare layer number of a tool says neither side; what each tool's says is the table of `parity.taps`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,21 @@ from __future__ import annotations
 import re
 
 from parity.errors import UsageError
+from parity.taps import in_of
 
-SIDED = re.compile(r"(in_of|out_of)\[(.+)\]")
+NUMBERED = re.compile(r"(\w+)\[(.+)\]")
 
 
-def residual(stage: str, name: str) -> str:
-    """The stage that a side of a layer is: `in_of[k]` is `out_of[k-1]`, and `in_of[0]` the embeddings."""
-    sided = SIDED.fullmatch(stage)
-    if not sided:
+def residual(stage: str, name: str, layers: int) -> str:
+    """The stage that a numbered stream is: `in_of[k]` is `target.layers.{k-1}.out`, and `in_of[0]` the embeddings.
+
+    Raises:
+        UsageError: the numbering is unknown, or a target of so many layers has no such stream.
+    """
+    numbered = NUMBERED.fullmatch(stage)
+    if not numbered:
         return stage
-    if not sided[2].isdigit():
+    if not numbered[2].isdigit():
         raise UsageError(f"{name}: {stage} names no layer")
-    layer = int(sided[2]) - (sided[1] == "in_of")
-    return "target.embed" if layer < 0 else f"target.layers.{layer}.out"
+    (entered,) = in_of(numbered[1], [int(numbered[2])], layers)
+    return f"target.layers.{entered - 1}.out" if entered else "target.embed"

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from parity.errors import UsageError
 from parity.imports.names import fill
 
 QUERY = "target.layers.3.q"
@@ -84,8 +85,6 @@ def test_half_precision_widens_and_bfloat16_makes_a_bfloat16_run(brought, true, 
 
 
 def test_numpy_files_lose_bfloat16(brought, true):
-    from parity.errors import UsageError
-
     with pytest.raises(UsageError, match="dtype"):
         brought(row("a", QUERY), a=true(QUERY).astype(ml_dtypes.bfloat16))
 
@@ -110,7 +109,23 @@ def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "filled"),
-    [("{step-1}", "4"), ("{l}", "7"), ("{l+2}", "9"), ("{word}.k", "kv.k"), ("in_of[{l}]", "target.layers.6.out")],
+    [
+        ("{step-1}", "4"),
+        ("{l}", "7"),
+        ("{l+2}", "9"),
+        ("{word}.k", "kv.k"),
+        ("in_of[{l}]", "target.layers.6.out"),
+        ("out_of[{l}]", "target.layers.7.out"),
+        ("hf[{step}]", "target.layers.4.out"),
+        ("nxdi[{step}]", "target.layers.5.out"),
+        ("vllm[0]", "target.embed"),
+    ],
 )
 def test_fields_of_a_row(text, filled):
-    assert fill(text, {"step": 5, "l": "07", "word": "kv"}, "a") == filled
+    assert fill(text, {"step": 5, "L": 8, "l": "07", "word": "kv"}, "a") == filled
+
+
+@pytest.mark.parametrize("text", ["hf[{L}]", "tpu[3]", "out_of[8]"])
+def test_a_stream_that_no_numbering_has(text):
+    with pytest.raises(UsageError, match="final norm|numbering"):
+        fill(text, {"L": 8}, "a")
