@@ -49,6 +49,15 @@ def references(threads: int) -> ModuleType:
         ) from None
 
 
+def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], float] | None:
+    """Tokens per second of the reference target decoding a golden's checkpoint plainly; None without torch here."""
+    try:
+        references(1)
+    except UsageError:
+        return None
+    return import_module("references.greedy").greedy(Path(golden.manifest.model.target.path), precision)
+
+
 def torch_load(source: Path | BinaryIO, name: str) -> Any:
     """Read a torch file as `torch.load(weights_only=True)` does: tensors and plain containers, nothing executed.
 

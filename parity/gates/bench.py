@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parity.compare import compare
+from parity.compare.report import Report
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
+from parity.policy import read_policy
 from parity.seam import Device, Rotary
 
 
@@ -33,6 +36,7 @@ class Bench:
         progress: told (done, total, what) while a run is made.
         rotate: the device's rotary embedding by itself, where its module offers one.
         configs: folder of the published configs, where it is installed.
+        bounds: policy file or name of the stage comparisons; the default policy of the precision where None.
     """
 
     golden: Dump
@@ -46,8 +50,10 @@ class Bench:
     progress: Progress = quiet
     rotate: Rotary | None = None
     configs: Path | None = None
+    bounds: str | None = None
     _devices: dict[tuple, Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
+    _reports: dict[str, Report] = field(default_factory=dict)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
         """The device in this precision (the bench's own by default), built once for each set of options.
@@ -75,6 +81,12 @@ class Bench:
             )
             self._runs[mode] = Dump(run_device(request))
         return self._runs[mode]
+
+    def compared(self, mode: Mode) -> Report:
+        """Every stage of the run of this mode, judged once."""
+        if mode not in self._reports:
+            self._reports[mode] = compare(self.golden, self.run(mode), read_policy(self.bounds, self.precision))
+        return self._reports[mode]
 
     def give(self, run: Dump) -> None:
         """Judge this run instead of making one of its mode."""

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.compare import compare
 from parity.compare.report import DISPUTED, NOT_JUDGED, PASS, Report
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
-from parity.policy import read_policy
 
 
 def checks(bench: Bench) -> Iterator[Check]:
-    """Both comparisons under the default policy of the bench's precision."""
+    """Both comparisons under the bench's policy."""
     yield judged(bench, "local")
     yield judged(bench, "chained")
 
 
 def judged(bench: Bench, mode: Mode) -> Check:
-    """All stages of the bench's run in this mode, under the default policy of its precision."""
-    report = compare(bench.golden, bench.run(mode), read_policy(None, bench.precision))
+    """All stages of the bench's run in this mode."""
+    report = bench.compared(mode)
     figures = {"stages": {stage.stage: {"verdict": stage.verdict, **stage.x} for stage in report.stages}}
     return Check(f"{mode}, {len(report.stages)} stages", report.verdict, _line(report), figures, report.first)
 

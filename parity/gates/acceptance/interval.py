@@ -63,6 +63,19 @@ def _relative(tokens, rounds, true_tokens, true_rounds):
     return (tokens / np.maximum(rounds, 1)) / np.maximum(true_tokens / np.maximum(true_rounds, 1), 1e-9) - 1
 
 
+def wilson(hits: int, tries: int) -> tuple[float, float]:
+    """Two-sided 95 % limits of a rate (Wilson 1927): never outside [0, 1], [0, 1] where nothing was tried.
+
+    Rounds are taken as independent, which those of one prompt are not: a picture's limits, not a gate's.
+    """
+    if tries == 0:
+        return 0.0, 1.0
+    rate, z = hits / tries, 1.96
+    middle = (rate + z * z / (2 * tries)) / (1 + z * z / tries)
+    half = z / (1 + z * z / tries) * np.sqrt(rate * (1 - rate) / tries + (z / (2 * tries)) ** 2)
+    return float(max(middle - half, 0.0)), float(min(middle + half, 1.0))
+
+
 def least_rounds(bound: float) -> int:
     """Rounds from which the half width of an acceptance length is within the bound: 354 at 5 %."""
     return ceil(AT_ROUNDS * (HALF_WIDTH / bound) ** 2)

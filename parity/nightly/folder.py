@@ -1,0 +1,71 @@
+"""The folder of one night: night.json, then one file a cell, each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from parity.errors import UsageError
+from parity.nightly.records import CellResult, Night, Record, read
+
+NIGHT = "night.json"
+
+
+class NightFolder:
+    """One night on disk.
+
+    Args:
+        path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def start(cls, path: Path, night: Night) -> NightFolder:
+        """A new folder with its plan.
+
+        Raises:
+            UsageError: there is one already.
+        """
+        if path.exists():
+            raise UsageError(f"{path} exists already; choose another folder")
+        (path / "cells").mkdir(parents=True)
+        _write(path / NIGHT, night)
+        return cls(path)
+
+    @property
+    def night(self) -> Night:
+        """The plan.
+
+        Raises:
+            UsageError: this is no folder of a night.
+        """
+        return read(Night, self.path / NIGHT)
+
+    def result_file(self, cell: str) -> Path:
+        """Where a cell's result is."""
+        return self.path / "cells" / f"{cell}.json"
+
+    def log_file(self, cell: str) -> Path:
+        """Where a cell's output is."""
+        return self.path / "cells" / f"{cell}.log"
+
+    def add(self, result: CellResult) -> None:
+        """Keep what a cell found."""
+        _write(self.result_file(result.cell.name), result)
+
+    def results(self) -> tuple[CellResult, ...]:
+        """What is there, in the order of the plan."""
+        files = (self.result_file(cell.name) for cell in self.night.cells)
+        return tuple(read(CellResult, file) for file in files if file.is_file())
+
+    def missing(self) -> tuple[str, ...]:
+        """Planned cells without a result."""
+        return tuple(cell.name for cell in self.night.cells if not self.result_file(cell.name).is_file())
+
+
+def _write(path: Path, record: Record) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(record.model_dump_json() + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,226 @@
+"""What a night writes down: the planned cells, and for each what it found. Everything later reads these and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parity.errors import UsageError
+
+SCHEMA_VERSION = 1
+
+Better = Literal["lower", "higher", "none"]
+Label = str
+
+
+class Record(BaseModel):
+    """Base of every part: unknown fields are errors; infinities are strings, so that the file is strict JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class Axes(Record):
+    """Where a cell sits in the matrix: labels, the same every night, whatever they stand for."""
+
+    case: Label
+    device: Label
+    family: Label
+    k: int
+    tp: int
+    policy: Label
+
+    @property
+    def name(self) -> str:
+        """The cell's name, fit for a file: `chat.numpy.peagle.k4.tp1.bfloat16`."""
+        return f"{self.case}.{self.device}.{self.family}.k{self.k}.tp{self.tp}.{self.policy}"
+
+
+class Cell(Record):
+    """One cell of the matrix: its axes, and what they stand for.
+
+    Attributes:
+        target, drafter, prompts: checkpoint folders and the prompts file.
+        golden: an existing golden, folder or fsspec URL; made from the checkpoints where empty.
+        device: as given to `--device`, the `tp` option included.
+        bounds: policy file or name; the default policy of the precision where empty.
+        gates: names of the gates to run.
+    """
+
+    axes: Axes
+    target: str
+    drafter: str
+    prompts: str
+    max_new_tokens: int
+    golden: str = ""
+    device: str
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    bounds: str = ""
+    gates: tuple[str, ...]
+    histories: int = 60
+    diagnose: bool = True
+    speed_tokens: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its axes."""
+        return self.axes.name
+
+
+class Metric(Record):
+    """One figure of a cell, as history keeps it.
+
+    Attributes:
+        stage: full stage name; `acceptance`, `decisions.GROUP`, `speed` or `cell` for what no stage has.
+        mode: `local` or `chained`; '' where neither applies.
+        name: `l2`, `worst_row`, ..., `acceptance_length`, `relative`, `kl_mean`, `ratio`, ...
+        unit: of the value: `x noise`, `relative`, `tokens/round`, `nats`, `logits`, `ratio`, `s`, `share`, `rows`.
+        better: which direction is better.
+        bound: what still passes, where there is a bound.
+        low, high: limits of its 95 % interval, where there is one.
+    """
+
+    stage: str
+    mode: Literal["local", "chained", ""]
+    name: str
+    value: float
+    unit: str
+    better: Better
+    verdict: str
+    bound: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class HeatMap(Record):
+    """One stage family's error by layer and position: `x[i][j]` is layer `layers[i]` from `positions[j]` to the next.
+
+    The unit is x noise, or relative L2 where the policy has no noise. None: no row there.
+    """
+
+    family: str
+    mode: Literal["local", "chained"]
+    unit: str
+    layers: tuple[int | None, ...]
+    positions: tuple[int, ...]
+    x: tuple[tuple[float | None, ...], ...]
+
+
+class PromptAcceptance(Record):
+    """One prompt's free run: tokens emitted by each verify round, of device and reference."""
+
+    prompt: str
+    lengths: tuple[int, ...]
+    reference: tuple[int, ...]
+
+
+class PositionAcceptance(Record):
+    """Draft i of K over all prompts: rounds that accepted it, of rounds in all, and 95 % limits (Wilson) of the rate."""
+
+    draft: int
+    accepted: int
+    rounds: int
+    low: float
+    high: float
+    reference_accepted: int
+    reference_rounds: int
+
+
+class Speed(Record):
+    """Decoding behind the prefill, in tokens per second, measured alternating in one process; medians of repeats.
+
+    Attributes:
+        baseline: the reference target decoding plainly: what the night's machine is measured by.
+        over_baseline: median ratio of speculative to baseline in the same repeat.
+        over_plain: the same to plain decoding by the device itself.
+        model_over_plain: what acceptance length and pass times promise for `over_plain`.
+        draft, verify, commit: seconds of the median pass; `plain_pass` of one plain decode step.
+    """
+
+    tokens: int
+    repeats: int
+    baseline: float
+    plain: float
+    speculative: float
+    over_baseline: float
+    over_plain: float
+    model_over_plain: float
+    draft: float
+    verify: float
+    commit: float
+    plain_pass: float
+
+
+class Named(Record):
+    """What a diagnosis says: causes in the order in which they show, each a sentence; `usual` the usual fix."""
+
+    causes: tuple[tuple[str, str, str], ...] = Field(default=(), description="(hypothesis, what it says, usual fix)")
+    unexplained: str = ""
+    words: str
+
+
+class CellResult(Record):
+    """What one cell found. A cell that broke has verdict `inconclusive` and says why in `error`."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    night: str
+    cell: Cell
+    verdict: str
+    started: str
+    seconds: float
+    golden: str = ""
+    error: str = ""
+    first: str = ""
+    reproduce: str = ""
+    gates: tuple[dict[str, Any], ...] = ()
+    stages: dict[str, tuple[dict[str, Any], ...]] = {}
+    findings: tuple[str, ...] = ()
+    corroborated: tuple[str, ...] = ()
+    heat: tuple[HeatMap, ...] = ()
+    prompts: tuple[PromptAcceptance, ...] = ()
+    positions: tuple[PositionAcceptance, ...] = ()
+    speed: Speed | None = None
+    diagnosis: Named | None = None
+    metrics: tuple[Metric, ...] = ()
+    versions: dict[str, str] = {}
+
+
+class Night(Record):
+    """One night: what was planned, and on what.
+
+    Attributes:
+        name: unique, sorts by time: `20261121T020000.123`.
+        commit: of the system under test, '' where it lies in no git repository; `dirty` if files differed from it.
+        matrix: path of the matrix; `matrix_digest` is over its bytes.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: str
+    started: str
+    commit: str
+    dirty: bool
+    matrix: str
+    matrix_digest: str
+    engine: str
+    machine: str
+    cells: tuple[Cell, ...]
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def read(kind: type[Kind], path: Path) -> Kind:
+    """Read a record.
+
+    Raises:
+        UsageError: the file is missing or does not follow the schema.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{path} is no record of a night: {field}: {first['msg']}") from None
