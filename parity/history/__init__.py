@@ -1,0 +1,47 @@
+"""The nights' figures in one table, and what changed in them: docs/history.md.
+
+    append(url, night, results)     one more file
+    frame = load(url, last=WINDOW)  the table
+    verdicts(frame, night)          what changed, gravest first
+    waiting(frame, night)           cells that have too few nights for a band
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parity.history.changes import Change, gathered
+from parity.history.series import WINDOW, series, stamps
+from parity.history.store import append, load, nights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["WINDOW", "Change", "append", "load", "nights", "verdicts", "waiting"]
+
+
+def verdicts(frame: pd.DataFrame, night: str) -> list[Change]:
+    """What changed up to this night, against the run's own past; later nights of the table are not looked at.
+
+    A step needs `bands.NEEDED` earlier nights of its cell, a drift `drift.NEEDED` nights; a verdict that changed needs one.
+
+    Raises:
+        UsageError: the night is not in the table.
+    """
+    from parity.history import cells, figures
+
+    past = stamps(frame, night)
+    return gathered([*cells.findings(frame, past), *figures.findings(series(frame, past))])
+
+
+def waiting(frame: pd.DataFrame, night: str) -> dict[str, int]:
+    """Cells of this night whose figures have no band yet, and how many further nights they need for one."""
+    from parity.history.bands import NEEDED
+    from parity.history.cells import CELL
+
+    names = [one.night for one in stamps(frame, night)]
+    figures = frame[frame["night"].isin(names) & (frame["stage"] != CELL)].drop_duplicates(["night", "cell"])
+    counts = figures["cell"].astype(str).value_counts()
+    tonight = frame[frame["night"] == night]["cell"].astype(str).unique()
+    need = {cell: NEEDED + 1 - int(counts.get(cell, 0)) for cell in sorted(tonight)}
+    return {cell: missing for cell, missing in need.items() if missing > 0}

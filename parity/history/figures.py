@@ -1,0 +1,130 @@
+"""Steps, drifts and quiet moves of every judged figure of a night."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.history import drift, steps
+from parity.history.bands import NEEDED, OUTSIDE, limits
+from parity.history.changes import RECENT, Change, Finding, between, told
+from parity.history.series import Series
+
+SAME = 5
+"""Nights on which a figure has to be the same bit for bit before its first other value is worth a line."""
+
+
+def findings(series: Series) -> Iterator[Finding]:
+    """What the figures of tonight show against their own past."""
+    count = series.values.shape[1]
+    if not count:
+        return
+    dense, order, counts = steps.packed(series.values)
+    outside, significant = limits(count), drift.significance(count)
+    chosen = steps.screen(dense, counts, series.least, outside) | drift.screen(dense, counts, significant)
+    for place in np.flatnonzero(chosen):
+        figure = _Figure(series, place, dense[: counts[place], place], order[:, place])
+        if found := figure.judged(outside, significant):
+            yield found
+            chosen[place] = found.change.kind == "improvement"
+    yield from _moved(series, dense, order, counts, chosen)
+
+
+class _Figure:
+    """One series on its way to a finding."""
+
+    def __init__(self, series: Series, place: int, values: np.ndarray, order: np.ndarray):
+        self.series, self.place, self.values, self.order = series, place, values, order
+        self.sign = float(series.sign[place])
+
+    def least(self, centre) -> float:
+        """The least half width of its band."""
+        return float(self.series.least(np.asarray(centre), self.place))
+
+    def judged(self, outside: np.ndarray, significant: float) -> Finding | None:
+        """Its drift, or where it stands behind its steps."""
+        if found := drift.trend(self.values, significant, self.least):
+            worse = self.sign * (found.now - found.before) > 0
+            half = max(OUTSIDE * found.deviation, self.least(found.before))
+            return self._finding("drift" if worse else "improvement", found.first, found.before, found.now, half)
+        levels = steps.levels(self.values, self.least, outside)
+        if len(levels) == 1:
+            levels = self._shifted(levels, significant)
+        stands = steps.standing(levels, self.sign, self.least)
+        if not stands.kind:
+            return None
+        half = max(OUTSIDE * stands.base.deviation, self.least(stands.base.centre))
+        return self._finding(stands.kind, stands.since, stands.base.centre, stands.now.centre, half)
+
+    def _shifted(self, levels: list[steps.Level], significant: float) -> list[steps.Level]:
+        """A step within the band that lasts so long that the order of the nights shows it."""
+        for span in drift.SPANS:
+            nights = self.values[-span:]
+            place = steps.split(nights)
+            rest = np.concatenate([side - np.median(side) for side in (nights[:place], nights[place:])])
+            if len(nights) < drift.NEEDED or min(place, len(nights) - place) < SAME:
+                continue
+            if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(drift.inflation(rest)):
+                first = len(self.values) - len(nights) + place
+                return steps.parted(self.values, first)
+        return levels
+
+    def _finding(self, kind, first: int, before: float, after: float, half: float) -> Finding | None:
+        since = int(self.order[first])
+        if kind == "improvement" and len(self.series.stamps) - since > RECENT:
+            return None
+        cell, stage, mode, metric = self.series.keys[self.place]
+        when = told(since, int(self.order[first - 1]) if first else None, self.series.stamps)
+        change = Change(
+            cell=cell, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after,
+            band=(before - half, before + half), nights=len(self.values) - first, sentence="", **when,
+        )  # fmt: skip
+        words = self._words(change)
+        return Finding(self.place, since, abs(after - before) / max(half, 1e-30), _with(change, words))
+
+    def _words(self, change: Change) -> str:
+        unit, bound = self.series.unit[self.place], float(self.series.bound[self.place])
+        what = f"{change.metric} of {change.stage}" + (f" ({change.mode})" if change.mode else "")
+        how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[change.kind]
+        band = f"band {change.band[0]:.4g} to {change.band[1]:.4g}"
+        line = f"{change.cell}: {what} {how} {change.since_date} ({change.nights} nights): {change.before:.4g} to {change.after:.4g} {unit}, {band}; "
+        line += between(change.commits)
+        if change.kind != "improvement" and np.isfinite(bound):
+            passes = self.sign * (change.after - bound) <= 0
+            line += f"; {'still within' if passes else 'beyond'} its bound {bound:g}"
+        return line
+
+
+def _with(change: Change, sentence: str) -> Change:
+    from dataclasses import replace
+
+    return replace(change, sentence=sentence)
+
+
+def _moved(series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndarray, known: np.ndarray) -> Iterator[Finding]:
+    """Figures that were the same bit for bit, and are another value since a night not long ago, within the least width."""
+    with np.errstate(invalid="ignore"):
+        differs = np.diff(dense, axis=0) != 0
+    inside = np.arange(1, len(dense))[:, None] < counts
+    last = np.where(differs & inside, np.arange(1, len(dense))[:, None], 0).max(axis=0, initial=0)
+    for place in np.flatnonzero((last >= SAME) & ~known):
+        first = int(last[place])
+        before, after = float(dense[first - 1, place]), float(dense[first, place])
+        since = int(order[first, place])
+        quiet = not differs[first - SAME : first - 1, place].any()
+        if quiet and len(series.stamps) - since <= RECENT and counts[place] > NEEDED:
+            yield _quiet(series, place, since, int(order[first - 1, place]), before, after, int(counts[place]) - first)
+
+
+def _quiet(series: Series, place: int, since: int, last: int, before: float, after: float, nights: int) -> Finding | None:
+    cell, stage, mode, metric = series.keys[place]
+    half = float(series.least(np.asarray(before), place))
+    when = told(since, last, series.stamps)
+    change = Change(
+        cell=cell, stage=stage, mode=mode, metric=metric, kind="moved", before=before, after=after,
+        band=(before - half, before + half), nights=nights, sentence="", **when,
+    )  # fmt: skip
+    words = f"{cell}: {metric} of {stage} moved on {change.since_date}: {before:.6g} to {after:.6g} {series.unit[place]}, "
+    words += f"no more than another order of sums does (half width {half:.2g}); {between(change.commits)}"
+    return Finding(place, since, abs(after - before), _with(change, words))

@@ -1,0 +1,109 @@
+"""The table: one row per night x cell x stage x metric, its explicit schema, and the way from older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from parity.errors import UsageError
+from parity.nightly.records import CellResult, Night
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = 1
+KEY = b"parity.history.schema_version"
+
+TEXT = (
+    "night", "commit", "machine", "engine", "cell", "case", "device", "device_spec", "family", "policy",
+    "precision", "stage", "mode", "metric", "unit", "better", "verdict", "cell_verdict",
+)  # fmt: skip
+COLUMNS = (
+    "schema_version", "night", "started", "recorded", "commit", "dirty", "machine", "engine", "cell", "case", "device",
+    "device_spec", "family", "k", "tp", "policy", "precision", "stage", "mode", "metric", "value", "unit", "better",
+    "verdict", "bound", "low", "high", "cell_verdict",
+)  # fmt: skip
+"""Columns of a file; `load` adds `date`, which is the partition."""
+
+Migration = Callable[["pa.Table"], "pa.Table"]
+MIGRATIONS: dict[int, Migration] = {}
+"""From a version to the next: applied one after the other on reading. Files are never rewritten."""
+
+
+def schema() -> pa.Schema:
+    """The columns of a file of this version."""
+    import pyarrow as pa
+
+    text, moment = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("us", tz="UTC")
+    numbers = {"schema_version": pa.int16(), "k": pa.int32(), "tp": pa.int32(), "dirty": pa.bool_()}
+    kinds = {name: text for name in TEXT} | {"started": moment, "recorded": moment} | numbers
+    nullable = ("value", "bound", "low", "high")
+    fields = [pa.field(name, kinds.get(name, pa.float64()), nullable=name in nullable) for name in COLUMNS]
+    return pa.schema(fields, metadata={KEY: str(VERSION).encode()})
+
+
+def table(night: Night, results: Sequence[CellResult]) -> pa.Table:
+    """What a night's cells found, in the order in which they found it."""
+    import pyarrow as pa
+
+    rows = list(_rows(night, results))
+    return pa.Table.from_pylist(rows, schema=schema())
+
+
+def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
+    shared = dict(
+        schema_version=VERSION,
+        night=night.name,
+        started=moment(night.started),
+        recorded=datetime.now(UTC),
+        commit=night.commit,
+        dirty=night.dirty,
+        machine=night.machine,
+        engine=night.engine,
+    )
+    for result in results:
+        cell = result.cell
+        mine = dict(cell=cell.name, device_spec=cell.device, precision=cell.precision, cell_verdict=result.verdict)
+        axes = cell.axes.model_dump()
+        for one in result.metrics:
+            figures = one.model_dump()
+            yield {**shared, **mine, **axes, "metric": figures.pop("name"), **figures}
+
+
+def moment(text: str) -> datetime:
+    """A night's start, with its zone.
+
+    Raises:
+        UsageError: no ISO 8601 time.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"a night that starts at {text!r} has no place in history: no ISO 8601 time") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def migrated(found: pa.Table, name: str) -> pa.Table:
+    """A table read from a file, in this version's columns.
+
+    Raises:
+        UsageError: the file is newer, of no version, or of one from which no way leads here.
+    """
+    version = _version(found, name)
+    if version > VERSION:
+        raise UsageError(f"history file {name} has schema version {version}, this parity reads up to {VERSION}: update parity")
+    for step in range(version, VERSION):
+        if step not in MIGRATIONS:
+            raise UsageError(f"history file {name} has schema version {version}, from which no migration leads to {VERSION}")
+        found = MIGRATIONS[step](found)
+    if missing := [column for column in COLUMNS if column not in found.column_names]:
+        raise UsageError(f"history file {name} is damaged: no column {missing[0]}")
+    return found.select(COLUMNS).cast(schema())
+
+
+def _version(found: pa.Table, name: str) -> int:
+    try:
+        return int((found.schema.metadata or {})[KEY])
+    except (KeyError, ValueError):
+        raise UsageError(f"history file {name} was not written by parity: it names no schema version") from None

@@ -1,0 +1,132 @@
+"""The table as series: each judged figure of tonight with its own past, night by night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.history.widths import HALF_WIDTHS, Width
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WINDOW = 90
+"""Nights looked back: a step is told while a night before it is in the window."""
+
+NAMES = ("cell", "stage", "mode", "metric")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """One night: its name, date, and commit as a reader names it."""
+
+    night: str
+    date: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """S judged figures of tonight over T nights.
+
+    Attributes:
+        stamps: [T] nights, oldest first; the last is tonight.
+        keys: [S] (cell, stage, mode, metric) in the order in which tonight found them: dataflow order within a cell.
+        values: [T, S] float64; NaN where a night has none. Tonight's are all there.
+        sign: [S] 1 where lower is better, -1 where higher is.
+        absolute, share: [S] the least half width of a band, and the same as a share of its centre.
+        bound: [S] what still passes, NaN where nothing is bounded; unit: [S].
+    """
+
+    stamps: tuple[Stamp, ...]
+    keys: list[tuple[str, str, str, str]]
+    values: np.ndarray
+    sign: np.ndarray
+    absolute: np.ndarray
+    share: np.ndarray
+    bound: np.ndarray
+    unit: list[str]
+
+    def least(self, centre: np.ndarray, chosen=slice(None)) -> np.ndarray:
+        """The least half width around these centres."""
+        return np.maximum(self.absolute[chosen], self.share[chosen] * np.abs(centre))
+
+
+def stamps(frame: pd.DataFrame, night: str) -> tuple[Stamp, ...]:
+    """The nights up to this one, at most `WINDOW`.
+
+    Raises:
+        UsageError: the night is not in the table.
+    """
+    first = frame.drop_duplicates("night").sort_values(["started", "night"], kind="stable")
+    names = [str(name) for name in first["night"]]
+    if night not in names:
+        raise UsageError(f"night {night} is not in this history")
+    rows = first.iloc[: names.index(night) + 1].iloc[-WINDOW:]
+    found = zip(rows["night"], rows["date"], rows["commit"], rows["dirty"], strict=True)
+    return tuple(Stamp(str(name), str(date), _commit(str(commit), bool(dirty))) for name, date, commit, dirty in found)
+
+
+def _commit(commit: str, dirty: bool) -> str:
+    return f"{commit or 'unknown'}{'-dirty' if dirty else ''}"
+
+
+def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
+    """The judged figures of the last of these nights: those whose least width is known."""
+    number = {one.night: place for place, one in enumerate(nights)}
+    frame = frame[frame["night"].isin(list(number)) & frame["metric"].isin(list(HALF_WIDTHS))]
+    place = frame["night"].astype(str).map(number).to_numpy(np.int64)
+    codes = _codes(frame)
+    tonight = (place == len(nights) - 1) & np.isfinite(frame["value"].to_numpy())
+    known, column = np.unique(codes[tonight], return_index=True)
+    order = np.argsort(column)
+    rows = frame[tonight].iloc[np.sort(column)]
+    where = np.searchsorted(known, codes).clip(max=max(len(known) - 1, 0))
+    kept = known[where] == codes if len(known) else np.zeros(len(codes), bool)
+    back = np.empty(len(known), np.int64)
+    back[order] = np.arange(len(known))
+    grids = {name: _grid(frame[name].to_numpy(), place, where, back, kept, (len(nights), len(known))) for name in ("value", "low", "high")}
+    return _assembled(nights, rows, grids)
+
+
+def _codes(frame: pd.DataFrame) -> np.ndarray:
+    """One integer a series."""
+    found = np.zeros(len(frame), np.int64)
+    for name in (*NAMES, "unit"):
+        text = frame[name].astype("category").cat
+        found = found * max(len(text.categories), 1) + text.codes.to_numpy(np.int64)
+    return found
+
+
+def _grid(values, place, where, back, kept, shape) -> np.ndarray:
+    grid = np.full(shape, np.nan)
+    grid[place[kept], back[where[kept]]] = values[kept]
+    return np.where(np.isinf(grid), np.sign(grid) * 1e30, grid)
+
+
+def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, np.ndarray]) -> Series:
+    keys = [tuple(map(str, key)) for key in zip(*(rows[name] for name in NAMES), strict=True)]
+    widths = [HALF_WIDTHS[metric].get((mode, unit), Width()) for (_, _, mode, metric), unit in zip(keys, rows["unit"], strict=True)]
+    absolute = np.array([one.absolute for one in widths], np.float64)
+    return Series(
+        stamps=nights,
+        keys=keys,
+        values=grids["value"],
+        sign=np.where(rows["better"] == "higher", -1.0, 1.0),
+        absolute=np.fmax(absolute, _interval(grids)),
+        share=np.array([one.share for one in widths], np.float64),
+        bound=rows["bound"].to_numpy(np.float64),
+        unit=[str(one) for one in rows["unit"]],
+    )
+
+
+def _interval(grids: dict[str, np.ndarray]) -> np.ndarray:
+    """Half of a figure's own interval: tonight's or the usual one, whichever is wider; NaN where it has none."""
+    half = (grids["high"] - grids["low"]) / 2
+    has = ~np.isnan(half).all(axis=0)
+    usual = np.full(half.shape[1], np.nan)
+    usual[has] = np.nanmedian(half[:, has], axis=0)
+    return np.fmax(usual, half[-1]) if len(half) else usual

@@ -1,0 +1,143 @@
+"""Steps: where a figure left its band and stayed outside; a screen over all series, and the walk along one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.history.bands import NEEDED, OUTSIDE, REFERENCE, RUN, scale, uncertainty
+
+EARLIER = 3
+"""Nights before the run outside in which the step itself may lie: a first night may have been inside by luck."""
+
+
+def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[T, S] with every series' missing nights moved behind its values, the nights [T, S] they come from, counts [S]."""
+    missing = np.isnan(values)
+    order = np.argsort(missing, axis=0, kind="stable")
+    return np.take_along_axis(values, order, axis=0), order, (~missing).sum(axis=0)
+
+
+def screen(dense: np.ndarray, counts: np.ndarray, least, limits: np.ndarray) -> np.ndarray:
+    """[S] which series have a run of nights outside the band of the nights before it, anywhere.
+
+    Args:
+        dense, counts: see `packed`.
+        least: (centre [S]) to the least half width [S].
+        limits: see `bands.limits`.
+    """
+    hit = np.zeros(dense.shape[1], bool)
+    total = int(counts.max(initial=0))
+    for split in range(NEEDED, total):
+        hit |= _run_outside(dense, counts, slice(max(0, split - REFERENCE), split), split, least, limits)
+    for first in range(max(REFERENCE, total - RUN), total):  # a slow drift carries the nights just before along
+        hit |= _run_outside(dense, counts, slice(0, REFERENCE), first, least, limits)
+    return hit
+
+
+def _run_outside(dense, counts, reference: slice, first: int, least, limits: np.ndarray) -> np.ndarray:
+    past = dense[reference]
+    with np.errstate(invalid="ignore"):
+        centre, width = np.median(past, axis=0), scale(past) * uncertainty(len(past))
+        away = dense[first : first + RUN] - centre
+        found = np.zeros(dense.shape[1], bool)
+        for nights in range(1, len(away) + 1):
+            side = away[:nights]
+            nearest = np.where((side > 0).all(axis=0) | (side < 0).all(axis=0), np.abs(side).min(axis=0), 0.0)
+            found |= (nearest > np.maximum(limits[nights - 1] * width, least(centre))) & (first + nights <= counts)
+    return found
+
+
+@dataclass(frozen=True)
+class Level:
+    """A stretch of nights on one level: its first night, one behind its last, its median, and its robust deviation."""
+
+    first: int
+    end: int
+    centre: float
+    deviation: float
+
+
+def levels(values: np.ndarray, least, limits: np.ndarray) -> list[Level]:
+    """The levels of one series, one behind the other; `values` [n] without gaps."""
+    found, start, deviation, night = [], 0, 0.0, NEEDED
+    while night < len(values):
+        split = _left(values, start, night, deviation, least, limits)
+        if split is not None:
+            found.append(_level(values, start, split, deviation))
+            start, deviation = split, found[-1].deviation
+        night += 1
+    return [*found, _level(values, start, len(values), deviation)]
+
+
+def _level(values: np.ndarray, first: int, end: int, before: float) -> Level:
+    inside = values[first:end]
+    return Level(first, end, float(np.median(inside)), _deviation(inside[:REFERENCE], before))
+
+
+def _deviation(past: np.ndarray, before: float) -> float:
+    """Of these nights; not below the level's before them as long as they are too few to say."""
+    own = float(scale(past)) if len(past) else 0.0
+    return own if len(past) >= NEEDED else max(own, before)
+
+
+def _left(values: np.ndarray, start: int, night: int, before: float, least, limits: np.ndarray) -> int | None:
+    """Where the level ended, if this night completes a run outside its band."""
+    for nights in range(1, RUN + 1):
+        first = night - nights + 1
+        if first - start < (1 if start else NEEDED):
+            return None
+        past = values[start:first][:REFERENCE]
+        centre = float(np.median(past))
+        half = max(limits[nights - 1] * _deviation(past, before) * uncertainty(len(past)), float(least(centre)))
+        away = values[first : night + 1] - centre
+        if (away > half).all() or (away < -half).all():
+            return split(values[start : night + 1], max(first - start - EARLIER, 1)) + start
+    return None
+
+
+def split(values: np.ndarray, earliest: int = 1) -> int:
+    """First night of the second of two levels that leave the least absolute deviation."""
+    places = range(earliest, len(values))
+    return min(places, key=lambda one: _cost(values[:one]) + _cost(values[one:]))
+
+
+def _cost(values: np.ndarray) -> float:
+    return float(np.abs(values - np.median(values)).sum())
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a series stands tonight against its good past: `kind` is regression, improvement or ''."""
+
+    kind: str
+    since: int
+    base: Level
+    now: Level
+
+
+def standing(found: list[Level], sign: float, least) -> Standing:
+    """A worse level stays a regression until the series is back in the band of its good level, which only tightens."""
+    base, opened, improved = found[0], None, None
+    for level in found[1:]:
+        worse = sign * (level.centre - base.centre)
+        half = max(OUTSIDE * base.deviation, float(least(base.centre)))
+        if worse > half:
+            opened, improved = opened or level, None
+        elif worse < -half:
+            base, opened, improved = level, None, level
+        elif opened:
+            opened, improved = None, level
+    if opened:
+        return Standing("regression", opened.first, base, found[-1])
+    if improved:
+        before = found[found.index(improved) - 1]
+        return Standing("improvement", improved.first, before, found[-1])
+    return Standing("", 0, base, found[-1])
+
+
+def parted(values: np.ndarray, first: int) -> list[Level]:
+    """Two levels, the second from this night on."""
+    before = _level(values, 0, first, 0.0)
+    return [before, _level(values, first, len(values), before.deviation)]

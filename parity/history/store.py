@@ -1,0 +1,203 @@
+"""Files of history: one a night, appended whole, never rewritten; a local folder or any fsspec URL."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date
+from fnmatch import fnmatchcase
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from parity.errors import UsageError
+from parity.history.schema import COLUMNS, moment, migrated, schema, table
+from parity.nightly.records import CellResult, Night
+from parity.stages import matches
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+FILE = re.compile(r"date=(?P<date>\d{4}-\d\d-\d\d)/(?P<night>[^/]+)-[0-9a-f]{32}\.parquet$")
+LOCAL = ("file", "local")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file: its full name, and what the name says of the night."""
+
+    path: str
+    date: str
+    night: str
+
+
+class Store:
+    """A folder of `date=2026-11-21/NIGHT-UUID.parquet`.
+
+    Two writers never meet: every file has a name of its own. It appears whole: a local one is written beside and
+    renamed, an object store gets it in a single put.
+
+    Raises:
+        UsageError: the URL's protocol is unknown or its package is not installed.
+    """
+
+    def __init__(self, url: str):
+        import fsspec
+
+        self.url = str(url)
+        try:
+            self.files, self.root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"history {self.url} cannot be opened: {error}") from None
+        self.root = self.root.rstrip("/")
+
+    def parts(self) -> list[Part]:
+        """Every file, by date and name."""
+        self.files.invalidate_cache()
+        try:
+            found = self.files.find(self.root)
+        except FileNotFoundError:
+            return []
+        named = ((path, FILE.search(path)) for path in sorted(found))
+        return [Part(path, name["date"], name["night"]) for path, name in named if name]
+
+    def add(self, day: date, night: str, content: bytes) -> str:
+        """A new file with this content; its full name."""
+        folder = f"{self.root}/date={day.isoformat()}"
+        path = f"{folder}/{night}-{uuid4().hex}.parquet"
+        try:
+            if _protocol(self.files) in LOCAL:
+                _write_local(folder, path, content)
+            else:
+                self.files.pipe_file(path, content)
+        except OSError as error:
+            raise UsageError(f"history {path} cannot be written ({error.strerror or error})") from None
+        return path
+
+    def read(self, part: Part) -> pa.Table:
+        """One file in this version's columns.
+
+        Raises:
+            UsageError: it is damaged, of another version, or cannot be read.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            found = pq.read_table(BytesIO(self.files.cat_file(part.path)), partitioning=None)
+        except (pa.ArrowException, OSError) as error:
+            why = str(error).split("\n")[0].rstrip(".")
+            raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None
+        return migrated(found, part.path)
+
+
+def _protocol(files: Any) -> str:
+    return files.protocol if isinstance(files.protocol, str) else files.protocol[0]
+
+
+def _write_local(folder: str, path: str, content: bytes) -> None:
+    os.makedirs(folder, exist_ok=True)
+    partial = f"{folder}/.{os.path.basename(path)}.partial"
+    with open(partial, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
+    """Record what cells of a night found; the file written.
+
+    The same night may be recorded again, as a resumed night is: the latest record of a cell counts.
+
+    Raises:
+        UsageError: no results, a night whose name fits no file, or a place that cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    if not results:
+        raise UsageError(f"night {night.name} has no results to record")
+    if not re.fullmatch(r"[\w.+-]+", night.name):
+        raise UsageError(f"night {night.name!r} has a name that fits no file")
+    content = BytesIO()
+    pq.write_table(table(night, results), content, compression="zstd")
+    return Store(url).add(moment(night.started).astimezone(UTC).date(), night.name, content.getvalue())
+
+
+def load(
+    url: str,
+    *,
+    cell: str | None = None,
+    stage: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    since: date | str | None = None,
+    night: str | None = None,
+    last: int | None = None,
+) -> pd.DataFrame:
+    """The table, a row per night x cell x stage x metric, by night and in the order in which a cell found them.
+
+    Args:
+        cell, metric: globs. `stage` is one too, over the full name or its last part.
+        since: nights of this date or later.
+        night: this night alone.
+        last: the latest nights only, this many of those that the other filters leave.
+
+    Returns:
+        `COLUMNS` and `date`; text columns are categories.
+
+    Raises:
+        UsageError: there is no history here, or a file of it is damaged or newer.
+    """
+    import pyarrow as pa
+
+    store = Store(url)
+    if not (parts := store.parts()):
+        raise UsageError(f"there is no history in {url}; `parity nightly --history {url}` writes it")
+    parts = [one for one in parts if (since is None or one.date >= str(since)) and night in (None, one.night)]
+    if last is not None:
+        kept = {name for name, _ in sorted(_dates(parts).items(), key=lambda one: (one[1], one[0]))[-last:]}
+        parts = [one for one in parts if one.night in kept]
+    tables = [store.read(one) for one in parts]
+    dates = [one.date for one, found in zip(parts, tables, strict=True) for _ in range(len(found))]
+    whole = pa.concat_tables(tables or [schema().empty_table()]).unify_dictionaries()
+    frame = _latest(whole.to_pandas().assign(date=dates))
+    return _filtered(frame, cell, stage, metric, mode)
+
+
+def _dates(parts: Sequence[Part]) -> dict[str, str]:
+    return {one.night: one.date for one in parts}
+
+
+def _latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """One record of each night and cell: the one that was written last."""
+    newest = frame.groupby(["night", "cell"], observed=True)["recorded"].transform("max")
+    frame = frame[frame["recorded"] == newest]
+    return frame.sort_values(["started", "night"], kind="stable", ignore_index=True)
+
+
+def _filtered(frame: pd.DataFrame, cell: str | None, stage: str | None, metric: str | None, mode: str | None) -> pd.DataFrame:
+    tests = {
+        "cell": cell and (lambda name: fnmatchcase(name, cell)),
+        "stage": stage and (lambda name: matches(stage, name)),
+        "metric": metric and (lambda name: fnmatchcase(name, metric)),
+        "mode": mode and (lambda name: name == mode),
+    }
+    for column, test in tests.items():
+        if test:
+            kept = [name for name in frame[column].cat.categories if test(name)]
+            frame = frame[frame[column].isin(kept)]
+    return frame.reset_index(drop=True)
+
+
+def nights(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Each night with its date, commit and counts of cells by verdict, oldest first."""
+    for name, rows in frame.groupby("night", observed=True, sort=False):
+        cells = rows.drop_duplicates("cell")["cell_verdict"]
+        first = rows.iloc[0]
+        counts = {verdict: int(count) for verdict, count in cells.value_counts().items() if count}
+        yield {"night": str(name), "date": str(first["date"]), "started": str(first["started"]), "commit": first["commit"],
+               "dirty": bool(first["dirty"]), "machine": first["machine"], "cells": len(cells), "verdicts": counts}  # fmt: skip
