@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 GOOD = (PASS, WARN)
 CELL = "cell"
+COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound", "verdict", "cell_verdict")
 
 
 def findings(frame: pd.DataFrame, stamps: Sequence[Stamp]) -> Iterator[Finding]:
     """What the cells of the last of these nights show against their earlier nights."""
     number = {one.night: place for place, one in enumerate(stamps)}
-    frame = frame[frame["night"].isin(list(number))]
-    frame = frame.assign(place=frame["night"].astype(str).map(number).to_numpy(np.int64))
-    heads = frame.drop_duplicates(["night", "cell"])
-    for cell, rows in heads.groupby(heads["cell"].astype(str), sort=True):
-        history = dict(zip(rows["place"].tolist(), rows["cell_verdict"].astype(str), strict=True))
-        yield from _Cell(str(cell), history, frame, stamps).findings()
+    frame = frame.loc[frame["night"].isin(list(number)), list(COLUMNS)]
+    frame = frame.assign(place=frame["night"].map(number).to_numpy(np.int64))
+    for cell, rows in frame.groupby("cell", observed=True, sort=True):
+        yield from _Cell(str(cell), rows, stamps).findings()
 
 
 class _Cell:
-    """One cell; `history` maps the nights that recorded it to its verdict."""
+    """One cell and its rows of all nights; `history` maps the nights that recorded it to its verdict."""
 
-    def __init__(self, name: str, history: dict[int, str], frame: pd.DataFrame, stamps: Sequence[Stamp]):
-        self.name, self.history, self.stamps = name, history, stamps
-        self.frame, self.tonight = frame, len(stamps) - 1
+    def __init__(self, name: str, frame: pd.DataFrame, stamps: Sequence[Stamp]):
+        self.name, self.frame, self.stamps, self.tonight = name, frame, stamps, len(stamps) - 1
+        heads = frame.drop_duplicates("place")
+        self.history = dict(zip(heads["place"].tolist(), map(str, heads["cell_verdict"]), strict=True))
 
     def findings(self) -> Iterator[Finding]:
         """At most one about its verdict, and those about its stages."""
@@ -83,10 +83,10 @@ class _Cell:
     def _failing(self, since: int, last: int) -> Finding:
         """The first stage that fails tonight and passed on the last good night."""
         tonight, good = self._rows(self.tonight), self._rows(last)
-        now = tonight[(tonight["verdict"].astype(str) == FAIL) & (tonight["stage"].astype(str) != CELL)]
-        then = good[good["verdict"].astype(str) == FAIL]
-        fine = ~now.set_index(["stage", "mode"]).index.isin(then.set_index(["stage", "mode"]).index)
-        now = now[fine]
+        now = tonight[(tonight["verdict"] == FAIL) & (tonight["stage"] != CELL)]
+        then = good[good["verdict"] == FAIL]
+        known = _names(then)
+        now = now[[one not in known for one in zip(now["stage"], now["mode"], strict=True)]]
         words = f"fails since {self.stamps[since].date} ({self._nights(since)} nights)"
         if now.empty:
             return self._told("regression", since, last, f"{words}: a gate; no stage's verdict changed", 1.0, 0.0)
@@ -109,15 +109,16 @@ class _Cell:
         judged = [night for night in sorted(self.history) if self.history[night] in (*GOOD, FAIL)]
         if len(judged) < 2 or judged[-1] != self.tonight:
             return
-        now, then = (self._rows(night).drop_duplicates(["stage", "mode"]).set_index(["stage", "mode"]).index for night in judged[:-3:-1])
-        for kind, names, words in (("gone", then.difference(now, sort=False), "is gone"), ("new", now.difference(then, sort=False), "is new")):
-            if len(names):
-                stage, mode = map(str, names[0])
+        now, then = (_names(self._rows(night)) for night in judged[:-3:-1])
+        for kind, names in (("gone", [one for one in then if one not in now]), ("new", [one for one in now if one not in then])):
+            if names:
+                stage, mode = names[0]
                 more = f", and {len(names) - 1} more" if len(names) > 1 else ""
-                yield self._told(kind, self.tonight, judged[-2], f"{stage}{f' ({mode})' if mode else ''} {words}{more}", at=(stage, mode, ""))
+                words = f"{stage}{f' ({mode})' if mode else ''} is {kind}{more}"
+                yield self._told(kind, self.tonight, judged[-2], words, at=(stage, mode, ""))
 
     def _rows(self, night: int) -> pd.DataFrame:
-        return self.frame[(self.frame["place"] == night) & (self.frame["cell"].astype(str) == self.name)]
+        return self.frame[self.frame["place"] == night]
 
     def _nights(self, since: int) -> int:
         return sum(night >= since for night in self.history)
@@ -130,3 +131,8 @@ class _Cell:
             nights=self._nights(since), sentence=f"{self.name}: {words}; {between(when['commits'])}", **when,
         )  # fmt: skip
         return Finding(-1, since, np.inf, change)
+
+
+def _names(rows: pd.DataFrame) -> dict[tuple[str, str], None]:
+    """Stages and modes of one night, in order."""
+    return dict.fromkeys(zip(map(str, rows["stage"]), map(str, rows["mode"]), strict=True))

@@ -11,8 +11,8 @@ from parity.history.bands import NEEDED, OUTSIDE, limits
 from parity.history.changes import RECENT, Change, Finding, between, told
 from parity.history.series import Series
 
-SAME = 5
-"""Nights on which a figure has to be the same bit for bit before its first other value is worth a line."""
+SIDE = 5
+"""Nights on either side of a step that only the order of the nights shows."""
 
 
 def findings(series: Series) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ class _Figure:
             nights = self.values[-span:]
             place = steps.split(nights)
             rest = np.concatenate([side - np.median(side) for side in (nights[:place], nights[place:])])
-            if len(nights) < drift.NEEDED or min(place, len(nights) - place) < SAME:
+            if len(nights) < drift.NEEDED or min(place, len(nights) - place) < SIDE:
                 continue
             if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(drift.inflation(rest)):
                 first = len(self.values) - len(nights) + place
@@ -108,12 +108,13 @@ def _moved(series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndar
         differs = np.diff(dense, axis=0) != 0
     inside = np.arange(1, len(dense))[:, None] < counts
     last = np.where(differs & inside, np.arange(1, len(dense))[:, None], 0).max(axis=0, initial=0)
-    for place in np.flatnonzero((last >= SAME) & ~known):
+    rare = (differs & inside).sum(axis=0) <= np.maximum(counts // NEEDED, 1)
+    for place in np.flatnonzero((last >= NEEDED) & rare & ~known):
         first = int(last[place])
         before, after = float(dense[first - 1, place]), float(dense[first, place])
         since = int(order[first, place])
-        quiet = not differs[first - SAME : first - 1, place].any()
-        if quiet and len(series.stamps) - since <= RECENT and counts[place] > NEEDED:
+        quiet = not differs[first - NEEDED : first - 1, place].any()
+        if quiet and len(series.stamps) - since <= RECENT:
             yield _quiet(series, place, since, int(order[first - 1, place]), before, after, int(counts[place]) - first)
 
 

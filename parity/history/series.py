@@ -78,7 +78,7 @@ def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
     """The judged figures of the last of these nights: those whose least width is known."""
     number = {one.night: place for place, one in enumerate(nights)}
     frame = frame[frame["night"].isin(list(number)) & frame["metric"].isin(list(HALF_WIDTHS))]
-    place = frame["night"].astype(str).map(number).to_numpy(np.int64)
+    place = frame["night"].map(number).to_numpy(np.int64)
     codes = _codes(frame)
     tonight = (place == len(nights) - 1) & np.isfinite(frame["value"].to_numpy())
     known, column = np.unique(codes[tonight], return_index=True)

@@ -8,6 +8,7 @@ from parity.compare.report import NOT_JUDGED, PASS, Report, StageResult
 from parity.gates.acceptance import FORCED, FREE
 from parity.gates.evidence import Check, GateResult
 from parity.nightly.records import Metric, Speed
+from parity.policy import STATISTICS
 
 CHOICES = ("tie", "noise", "bug")
 DECISIONS = {"regret_mean": "logits", "regret_max": "logits", "kl_mean": "nats", "kl_max": "nats"}
@@ -35,7 +36,7 @@ def _numbers(stage: StageResult, report: Report) -> Iterator[Metric]:
             mode=report.mode,
             name=name,
             value=value,
-            unit="standard errors" if unit == "x noise" and name in ("scale", "bias") else unit,
+            unit=STATISTICS.get(name) or ("standard errors" if unit == "x noise" and name in ("scale", "bias") else unit),
             better="lower",
             verdict=stage.verdict if bound else NOT_JUDGED,
             bound=bound[0] if bound else None,
