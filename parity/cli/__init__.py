@@ -17,8 +17,10 @@ from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
+from parity.cli.history import history
 from parity.cli.imports import export_dump, import_dump
 from parity.cli.policy import policy
+from parity.cli.ratchet import ratchet
 from parity.cli.reduce import reduce
 from parity.cli.run import run
 from parity.cli.scan_log import scan_log
@@ -51,7 +53,7 @@ def cli(debug: bool) -> None:
 
 for command in (
     dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, import_dump,
-    export_dump, policy, taps, calibrate, shapes, scan_log,
+    export_dump, policy, taps, calibrate, shapes, scan_log, history, ratchet,
 ):
     cli.add_command(command)
 

@@ -12,6 +12,9 @@ from parity.history.steps import split
 SPANS = (30, 60)
 """Nights a trend is looked for in, the latest ones."""
 
+NEGLIGIBLE = 0.1
+"""Of the least half width of a band."""
+
 NEEDED = 14
 """Nights of a trend, at the least: fewer cannot reach the significance that hundreds of series ask for."""
 
@@ -66,7 +69,7 @@ def trend(values: np.ndarray, significant: float, least) -> Trend | None:
             continue
         slope, start = line(nights)
         rest = nights - (start + slope * np.arange(span))
-        if abs(float(kendall(nights[:, None])[0])) < significant * np.sqrt(inflation(rest)):
+        if abs(float(kendall(nights[:, None])[0])) < significant * np.sqrt(inflation(rest, float(least(start)))):
             continue
         found = _begun(nights, len(values) - span)
         far = max(OUTSIDE * found.deviation, float(least(found.before)))
@@ -83,8 +86,13 @@ def line(values: np.ndarray) -> tuple[float, float]:
     return slope, float(np.median(values - slope * nights))
 
 
-def inflation(rest: np.ndarray) -> float:
-    """What the likeness of neighbouring nights does to a trend's variance: (1 + r) / (1 - r) of the residuals' ranks."""
+def inflation(rest: np.ndarray, least: float) -> float:
+    """What the likeness of neighbouring nights does to a trend's variance: (1 + r) / (1 - r) of the residuals' ranks.
+
+    Residuals far below the least width of a band are no noise to speak of, and their order is rounding.
+    """
+    if float(scale(rest)) <= NEGLIGIBLE * least:
+        return 1.0
     ranks = np.argsort(np.argsort(rest)) - (len(rest) - 1) / 2
     likeness = float((ranks[1:] * ranks[:-1]).sum() / max((ranks**2).sum(), 1.0)) + 2 / len(rest)
     likeness = min(max(likeness, 0.0), 0.8)

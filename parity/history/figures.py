@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class _Figure:
             rest = np.concatenate([side - np.median(side) for side in (nights[:place], nights[place:])])
             if len(nights) < drift.NEEDED or min(place, len(nights) - place) < SIDE:
                 continue
-            if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(drift.inflation(rest)):
+            if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(drift.inflation(rest, self.least(nights[0]))):
                 first = len(self.values) - len(nights) + place
                 return steps.parted(self.values, first)
         return levels
@@ -76,12 +77,14 @@ class _Figure:
             return None
         cell, stage, mode, metric = self.series.keys[self.place]
         when = told(since, int(self.order[first - 1]) if first else None, self.series.stamps)
+        if kind == "drift":  # no one commit did it
+            when["commits"] = (when["commits"][0] or when["commits"][1], self.series.stamps[-1].commit)
         change = Change(
             cell=cell, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after,
             band=(before - half, before + half), nights=len(self.values) - first, sentence="", **when,
         )  # fmt: skip
         words = self._words(change)
-        return Finding(self.place, since, abs(after - before) / max(half, 1e-30), _with(change, words))
+        return Finding(self.place, since, abs(after - before) / max(half, 1e-30), replace(change, sentence=words))
 
     def _words(self, change: Change) -> str:
         unit, bound = self.series.unit[self.place], float(self.series.bound[self.place])
@@ -89,17 +92,11 @@ class _Figure:
         how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[change.kind]
         band = f"band {change.band[0]:.4g} to {change.band[1]:.4g}"
         line = f"{change.cell}: {what} {how} {change.since_date} ({change.nights} nights): {change.before:.4g} to {change.after:.4g} {unit}, {band}; "
-        line += between(change.commits)
+        line += f"over commits {' to '.join(change.commits)}" if change.kind == "drift" else between(change.commits)
         if change.kind != "improvement" and np.isfinite(bound):
             passes = self.sign * (change.after - bound) <= 0
             line += f"; {'still within' if passes else 'beyond'} its bound {bound:g}"
         return line
-
-
-def _with(change: Change, sentence: str) -> Change:
-    from dataclasses import replace
-
-    return replace(change, sentence=sentence)
 
 
 def _moved(series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndarray, known: np.ndarray) -> Iterator[Finding]:
@@ -128,4 +125,4 @@ def _quiet(series: Series, place: int, since: int, last: int, before: float, aft
     )  # fmt: skip
     words = f"{cell}: {metric} of {stage} moved on {change.since_date}: {before:.6g} to {after:.6g} {series.unit[place]}, "
     words += f"no more than another order of sums does (half width {half:.2g}); {between(change.commits)}"
-    return Finding(place, since, abs(after - before), _with(change, words))
+    return Finding(place, since, abs(after - before), replace(change, sentence=words))

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from parity.history.widths import HALF_WIDTHS
+from parity.nightly.metrics import of_cell as metrics_of_cell
+from parity.nightly.records import Axes, Cell, CellResult, Metric, Night
 
 START = datetime(2026, 10, 1, 2, tzinfo=UTC)
 STAGES = [f"target.layers.{layer}.{part}" for layer in range(4) for part in ("attn_out", "ffn_out", "out")]
@@ -130,3 +132,38 @@ def frame(made: World, last: int | None = None, cells: list[str] | None = None) 
     found["bound"] = np.tile([BOUNDS.get(key[3], np.nan) for key in keys], nights)
     found |= {"low": np.where(relative, values - 0.02, np.nan), "high": np.where(relative, values + 0.02, np.nan)}
     return pd.DataFrame(found)
+
+
+def night(made: World, number: int) -> Night:
+    """The plan of a made-up night."""
+    return Night(
+        name=made.name(number),
+        started=(START + timedelta(days=number)).isoformat(),
+        commit=made.commit(number),
+        dirty=False,
+        matrix="made.toml",
+        matrix_digest="0" * 64,
+        engine="local",
+        machine="x86_64, 2 cores",
+        cells=(),
+    )
+
+
+def results(made: World, number: int) -> list[CellResult]:
+    """What the cells of a made-up night found."""
+    found: dict[str, list[Metric]] = {}
+    for (cell, stage, mode, name, unit), value in zip(made.keys, made.values[number], strict=True):
+        better = "higher" if name in ("relative", "over_baseline") else "lower"
+        limits = dict(low=value - 0.02, high=value + 0.02) if name == "relative" else {}
+        one = Metric(stage=stage, mode=mode, name=name, value=value, unit=unit, better=better, verdict="pass", bound=BOUNDS.get(name), **limits)
+        found.setdefault(cell, []).append(one)
+    return [_result(made, number, cell, metrics) for cell, metrics in found.items()]
+
+
+def _result(made: World, number: int, name: str, metrics: list[Metric]) -> CellResult:
+    case, device, family, k, tp, policy = name.split(".")
+    axes = Axes(case=case, device=device, family=family, k=int(k[1:]), tp=int(tp[2:]), policy=policy)
+    cell = Cell(axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=8, device="numpy", gates=())
+    verdict = made.verdicts.get((number, name), "pass")
+    head = metrics_of_cell(verdict, 1.0)
+    return CellResult(night=made.name(number), cell=cell, verdict=verdict, started="", seconds=1.0, metrics=(*head, *metrics))

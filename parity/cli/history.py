@@ -1,0 +1,93 @@
+"""`parity history`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parity.cli.common import home, json_option, write_json
+
+HEADLINES = ("passed", "relative", "acceptance_length", "over_baseline")
+"""What is shown of each cell where neither stage nor metric is asked for."""
+
+
+def default_url(url: str | None) -> str:
+    """Where history is: as given, or below `home()`."""
+    return url or str(home() / "history")
+
+
+url_argument = click.argument("url", required=False)
+
+
+@click.command()
+@url_argument
+@click.option("--cell", metavar="GLOB", help="Only these cells.")
+@click.option("--stage", metavar="GLOB", help="Only these stages: a glob over the full name or its last part.")
+@click.option("--metric", metavar="GLOB", help="Only these figures: l2, worst_row, relative, over_baseline, ...")
+@click.option("--mode", type=click.Choice(["local", "chained"]), help="Only figures of this comparison.")
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="Nights of this date or later.")
+@click.option("--night", metavar="NAME", help="This night alone; with --changes, up to this night.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The latest N nights.")
+@click.option("--nights", "listing", is_flag=True, help="List the nights: commit, and cells by verdict.")
+@click.option("--changes", is_flag=True, help="What changed up to the latest night, against the run's own past. Exit 1 with a regression or drift, 3 where evidence is missing.")
+@click.option("--rows", "most", type=click.IntRange(min=1), default=60, show_default=True, help="Lines printed at the most.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the chosen rows of the table as CSV to this file.")
+@json_option
+def history(url, cell, stage, metric, mode, since, night, last, listing, changes, most, csv_file, json_file) -> None:
+    """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
+    from parity.history import WINDOW, load
+    from parity.history.query import figures, records
+
+    url = default_url(url)
+    if changes:
+        sys.exit(_changes(load(url, cell=cell, last=None if night else last or WINDOW), night, json_file))
+    since = since and since.date()
+    frame = load(url, cell=cell, stage=stage, metric=metric, mode=mode, since=since, night=night, last=last)
+    if csv_file:
+        _write_csv(frame, csv_file)
+    if listing:
+        _list(frame, json_file)
+        return
+    if not (stage or metric):
+        shown = frame[frame["metric"].isin(HEADLINES)]
+    else:
+        shown = frame
+    write_json(json_file, lambda: records(frame))
+    from reports.history import print_figures
+
+    print_figures(figures(shown), most, narrowed=bool(stage or metric))
+
+
+def _list(frame, json_file) -> None:
+    from parity.history import nights
+    from reports.history import print_nights
+
+    found = list(nights(frame))
+    write_json(json_file, found)
+    print_nights(found)
+
+
+def _changes(frame, night: str | None, json_file) -> int:
+    from dataclasses import asdict
+
+    from parity.errors import Inconclusive
+    from parity.history import verdicts, waiting
+    from reports.history import print_changes
+
+    if frame.empty:
+        raise Inconclusive("history has no such night or cell")
+    night = night or str(frame["night"].iloc[-1])
+    found, few = verdicts(frame, night), waiting(frame, night)
+    write_json(json_file, {"night": night, "changes": [asdict(one) for one in found], "waiting": few})
+    return print_changes(night, found, few)
+
+
+def _write_csv(frame, path: Path) -> None:
+    from parity.errors import UsageError
+
+    try:
+        frame.to_csv(path, index=False)
+    except OSError as error:
+        raise UsageError(f"--csv {path} cannot be written ({error.strerror})") from None
