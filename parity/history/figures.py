@@ -26,9 +26,10 @@ def findings(series: Series) -> Iterator[Finding]:
     chosen = steps.screen(dense, counts, series.least, outside) | drift.screen(dense, counts, significant)
     for place in np.flatnonzero(chosen):
         figure = _Figure(series, place, dense[: counts[place], place], order[:, place])
-        if found := figure.judged(outside, significant):
+        found = figure.judged(outside, significant)
+        chosen[place] = found is not None
+        if found:
             yield found
-            chosen[place] = found.change.kind == "improvement"
     yield from _moved(series, dense, order, counts, chosen)
 
 

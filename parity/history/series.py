@@ -80,7 +80,7 @@ def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
     frame = frame[frame["night"].isin(list(number)) & frame["metric"].isin(list(HALF_WIDTHS))]
     place = frame["night"].map(number).to_numpy(np.int64)
     codes = _codes(frame)
-    tonight = (place == len(nights) - 1) & np.isfinite(frame["value"].to_numpy())
+    tonight = (place == len(nights) - 1) & ~np.isnan(frame["value"].to_numpy())
     known, column = np.unique(codes[tonight], return_index=True)
     order = np.argsort(column)
     rows = frame[tonight].iloc[np.sort(column)]

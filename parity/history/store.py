@@ -87,7 +87,7 @@ class Store:
         import pyarrow.parquet as pq
 
         try:
-            found = pq.read_table(BytesIO(self.files.cat_file(part.path)), partitioning=None)
+            found = pq.read_table(BytesIO(self.files.cat_file(part.path)), partitioning=None, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             why = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None
@@ -123,7 +123,7 @@ def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
     if not re.fullmatch(r"[\w.+-]+", night.name):
         raise UsageError(f"night {night.name!r} has a name that fits no file")
     content = BytesIO()
-    pq.write_table(table(night, results), content, compression="zstd")
+    pq.write_table(table(night, results), content, compression="zstd", write_page_checksum=True)
     return Store(url).add(moment(night.started).astimezone(UTC).date(), night.name, content.getvalue())
 
 
@@ -147,7 +147,7 @@ def load(
         last: the latest nights only, this many of those that the other filters leave.
 
     Returns:
-        `COLUMNS` and `date`; text columns are categories.
+        `COLUMNS` and `date`; text columns are categories, `night` in the order of time.
 
     Raises:
         UsageError: there is no history here, or a file of it is damaged or newer.
@@ -176,6 +176,8 @@ def _latest(frame: pd.DataFrame) -> pd.DataFrame:
     """One record of each night and cell: the one that was written last."""
     newest = frame.groupby(["night", "cell"], observed=True)["recorded"].transform("max")
     frame = frame[frame["recorded"] == newest]
+    names = sorted(frame["night"].cat.categories)
+    frame = frame.assign(night=frame["night"].cat.set_categories(names, ordered=True))
     return frame.sort_values(["started", "night"], kind="stable", ignore_index=True)
 
 

@@ -68,14 +68,9 @@ def world(seed: int, nights: int = 30, count: int = 12) -> World:
     Noise goes from far below the least width of a band to three times that.
     """
     random = np.random.default_rng(seed)
-    keys = [
-        (cell, stage, mode, metric, UNITS[metric])
-        for cell in cells(count)
-        for mode in ("local", "chained")
-        for stage in STAGES
-        for metric in UNITS
-    ]
-    keys += [(cell, *one[:4]) for cell in cells(count) for one in SINGLE]
+    mine = [(stage, mode, metric, UNITS[metric]) for mode in ("local", "chained") for stage in STAGES for metric in UNITS]
+    mine += [one[:4] for one in SINGLE]
+    keys = [(cell, *one) for cell in cells(count) for one in mine]
     centre = np.array([LEVELS.get(key[3], SINGLE[key[3] == "over_baseline"][4]) for key in keys]) * random.uniform(0.8, 1.2, len(keys))
     width = np.array([_width(key, level) for key, level in zip(keys, centre, strict=True)])
     kinds = list(random.choice(list(KINDS), len(keys), p=list(KINDS.values())))

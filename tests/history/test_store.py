@@ -113,7 +113,7 @@ def test_a_half_written_file_is_not_read(made, tmp_path):
     assert len(load(str(tmp_path / "h"))["night"].unique()) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:-100], lambda whole: b"", lambda whole: whole[:50] + bytes(200) + whole[250:]])
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-100], lambda whole: b"", lambda whole: whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]])
 def test_a_damaged_file_is_named_and_nothing_is_lost(made, tmp_path, damage, parity):
     _, file, _ = record(tmp_path / "h", made)
     Path(file).write_bytes(damage(Path(file).read_bytes()))

@@ -1,0 +1,83 @@
+"""What happens to whole cells: a verdict that changed needs no band; missing evidence is told."""
+
+from __future__ import annotations
+
+from parity.history import verdicts
+from tests.history.synthetic import World, cells, frame
+from tests.history.test_verdicts import flat
+
+CELL, OTHER = cells(2)
+
+
+def changes(made: World, table=None, night: int | None = None):
+    night = made.nights - 1 if night is None else night
+    return verdicts(frame(made, night) if table is None else table, made.name(night))
+
+
+def failing(made: World, since: int):
+    """The cell fails from this night on, at one stage."""
+    for night in range(since, made.nights):
+        made.verdicts[night, CELL] = "fail"
+    made.values[since:, made.column(CELL, "drafter.fc_out", "local", "l2")] = 9.0
+    table = frame(made)
+    bad = (table["cell"] == CELL) & (table["stage"] == "drafter.fc_out") & (table["value"] == 9.0)
+    return table.assign(verdict=bad.map({True: "fail", False: "pass"}))
+
+
+def test_a_cell_that_fails_on_the_second_night_is_told_with_its_first_stage():
+    made = flat(2, 2)
+    (found,) = changes(made, failing(made, 1))
+    assert (found.kind, found.cell, found.stage, found.mode, found.metric) == ("regression", CELL, "drafter.fc_out", "local", "l2")
+    assert (found.since_date, found.commits, found.after) == (made.date(1), (made.commit(0), made.commit(1)), 9.0)
+    assert "drafter.fc_out" in found.sentence and made.commit(1) in found.sentence
+
+
+def test_it_is_told_as_long_as_it_fails_and_once():
+    made = flat(30, 2)
+    (found,) = changes(made, failing(made, 15))
+    assert (found.kind, found.since_date, found.nights) == ("regression", made.date(15), 15)
+
+
+def test_a_cell_that_always_failed_did_not_change():
+    made = flat(3, 2)
+    table = failing(made, 0)
+    assert changes(made, table) == []
+
+
+def test_a_cell_that_passes_again_is_an_improvement():
+    made = flat(4, 1)
+    made.verdicts[1, CELL] = made.verdicts[2, CELL] = "fail"
+    (found,) = changes(made)
+    assert (found.kind, found.since_date) == ("improvement", made.date(3))
+
+
+def test_a_cell_without_a_verdict_is_broken_since_its_date():
+    made = flat(6, 2)
+    for night in (3, 4, 5):
+        made.verdicts[night, OTHER] = "inconclusive"
+    (found,) = changes(made)
+    assert (found.kind, found.cell, found.since_date, found.commits) == ("broken", OTHER, made.date(3), (made.commit(2), made.commit(3)))
+
+
+def test_a_cell_that_is_not_there_is_gone_and_one_that_was_not_is_new():
+    made = flat(6, 2)
+    table = frame(made)
+    table["night"] = table["night"].cat.as_ordered()
+    (found,) = changes(made, table[~((table["cell"] == OTHER) & (table["night"] >= made.name(4)))])
+    assert (found.kind, found.cell, found.since_date) == ("gone", OTHER, made.date(4))
+    (found,) = changes(made, table[~((table["cell"] == OTHER) & (table["night"] < made.name(5)))])
+    assert (found.kind, found.cell, found.since_date) == ("new", OTHER, made.date(5))
+
+
+def test_a_stage_that_is_gone_is_told():
+    made = flat(6, 2)
+    table = frame(made)
+    lost = (table["cell"] == CELL) & (table["stage"] == "target.logits") & (table["night"] == made.name(5))
+    (found,) = changes(made, table[~lost])
+    assert (found.kind, found.stage, found.mode) == ("gone", "target.logits", "local")
+    assert "1 more" in found.sentence
+
+
+def test_the_first_night_has_nothing_to_tell():
+    made = flat(1, 2)
+    assert changes(made) == []

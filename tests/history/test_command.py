@@ -1,0 +1,86 @@
+"""`parity history` as a user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parity.history import append
+from reports.history import sparkline
+from tests.history.synthetic import cells, night, results
+from tests.history.test_verdicts import flat
+
+ROOT = Path(__file__).parents[2]
+CELL, OTHER = cells(2)
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Fourteen nights of two cells; one figure steps on the twelfth."""
+    made = flat(14, 2)
+    made.values[11:, made.column(CELL, "drafter.fc_out", "local", "l2")] += 0.5
+    return made
+
+
+@pytest.fixture
+def url(made, parity):
+    """They are where history is by default."""
+    for number in range(made.nights):
+        append(str(parity.home / "history"), night(made, number), results(made, number))
+    return str(parity.home / "history")
+
+
+def test_figures_have_a_trend(url, parity):
+    found = parity("history", "--stage", "fc_out", "--metric", "l2", "--mode", "local")
+    assert found.code == 0 and "▁▁▁▁▁▁▁▁▁▁▁███" in found.out and CELL in found.out and OTHER in found.out
+
+
+def test_the_headlines_come_first(url, parity):
+    found = parity("history", url)
+    assert "over_baseline" in found.out and "passed" in found.out and "drafter.fc_out" not in found.out
+
+
+def test_rows_are_written_as_json_and_csv(url, parity, tmp_path):
+    parity("history", url, "--cell", "case1*", "--stage", "fc_out", "--metric", "l2", "--last", "3", "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv")
+    rows = json.loads((tmp_path / "a.json").read_text())
+    with (tmp_path / "a.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(rows) == len(lines) == 6 and {row["cell"] for row in rows} == {OTHER}
+    assert float(lines[0]["value"]) == rows[0]["value"] and rows[0]["low"] is None
+
+
+def test_nights_are_listed_with_their_verdicts(url, made, parity):
+    found = parity("history", "--nights")
+    assert found.out.count("2 pass") == 14 and made.commit(11) in found.out
+
+
+def test_changes_end_with_what_they_mean(url, made, parity, tmp_path):
+    found = parity("history", "--changes", "--json", tmp_path / "c.json")
+    assert found.code == 1 and "regression" in found.out and made.date(11) in found.out
+    (change,) = json.loads((tmp_path / "c.json").read_text())["changes"]
+    assert change["commits"] == [made.commit(10), made.commit(11)]
+    assert parity("history", "--changes", "--night", made.name(10)).code == 0
+    few = parity("history", "--changes", "--night", made.name(4))
+    assert few.code == 3 and f"{CELL}: 6 more nights until" in few.out
+
+
+def test_what_matches_nothing_is_said(url, parity):
+    assert "no figure of history matches" in parity("history", "--cell", "nobody").out
+    assert parity("history", "--changes", "--cell", "nobody").code == 3
+    assert parity("history", "--changes", "--night", "nobody").code == 2
+
+
+def test_help_loads_neither_pandas_nor_pyarrow():
+    code = "import sys\nfrom parity.cli import main\ntry: main()\nexcept SystemExit: print([m for m in ('pandas', 'pyarrow', 'fsspec', 'scipy') if m in sys.modules])"
+    for arguments in (["--help"], ["history", "--help"], ["ratchet", "--help"]):
+        found = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
+        assert found.stdout.rstrip().endswith("[]"), found.stdout + found.stderr
+
+
+def test_a_sparkline_goes_from_least_to_largest():
+    assert sparkline([1, 2, None, 3]) == "▁▅·█" and sparkline([2, 2]) == "▄▄" and sparkline([None]) == "·"
