@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parity.history.changes import Change, gathered
+from parity.history.changes import Change, gathered, surroundings
 from parity.history.series import WINDOW, series, stamps
 from parity.history.store import append, load, nights
 
@@ -31,7 +31,8 @@ def verdicts(frame: pd.DataFrame, night: str) -> list[Change]:
     from parity.history import cells, figures
 
     past = stamps(frame, night)
-    return gathered([*cells.findings(frame, past), *figures.findings(series(frame, past))])
+    found = gathered([*cells.findings(frame, past), *figures.findings(series(frame, past))])
+    return [surroundings(one, frame) for one in found]
 
 
 def waiting(frame: pd.DataFrame, night: str) -> dict[str, int]:

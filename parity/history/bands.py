@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-NEEDED = 10
-"""Nights a band is made from, at the least: the tenth percentile of fewer is their smallest value."""
+NEEDED = 14
+"""Nights a band is made from, at the least. From ten a scale is less than half of the truth once in a hundred series."""
 
-REFERENCE = 20
+REFERENCE = 28
 """And at the most: the first nights of a level. A band that took in every later night would follow a slow drift."""
 
 RUN = 7
@@ -19,8 +19,17 @@ OUTSIDE = 3.0
 ALARMS = 1 / 3000
 """False alarms allowed a night over all series: 1 % in thirty nights."""
 
+OUTLIERS, WIDER = 0.05, 10.0
+"""The share of nights that are taken for outliers, and how many times wider they are."""
+
 EFFICIENCY = np.pi / 2
 """Variance of a median over that of a mean, for normal noise."""
+
+SHORT = 9.0
+"""A scale from n nights falls short by a factor of 1 + 9 / n once in twenty, for normal noise (n = 14 to 28)."""
+
+QUIET = 1 / 3
+"""A device whose figures differ from night to night has no figure quieter than this share of the least half width."""
 
 
 def scale(values: np.ndarray) -> np.ndarray:
@@ -39,16 +48,21 @@ def limits(series: int) -> np.ndarray:
     """[RUN] standard deviations beyond which 1, 2, ... nights in a row are no chance among this many series.
 
     r independent nights all beyond the p quantile happen with probability p^r, so p is the r-th root of what one test
-    may spend. The tail is Student's with 3 degrees of freedom: what outliers of real nights look like, and more than the
-    uncertainty of a scale from ten nights asks for.
+    may spend.
     """
-    from scipy.special import stdtrit
-
     level = ALARMS / (max(series, 1) * RUN)
-    tails = level ** (1 / np.arange(1, RUN + 1))
-    return np.maximum(-stdtrit(3, tails), OUTSIDE)
+    far = np.geomspace(1.0, 1e6, 4001)
+    needed = [far[np.argmax(tail(far) <= level ** (1 / nights))] for nights in range(1, RUN + 1)]
+    return np.maximum(needed, OUTSIDE)
+
+
+def tail(far: np.ndarray) -> np.ndarray:
+    """How often a clean night is further out, on one side: Student's t with 3 degrees of freedom, and outliers."""
+    from scipy.special import ndtr, stdtr
+
+    return (1 - OUTLIERS) * stdtr(3, -far) + OUTLIERS * ndtr(-far / WIDER)
 
 
 def uncertainty(nights: int) -> float:
-    """What the uncertainty of a centre from so many nights adds to a standard deviation, as a factor."""
-    return float(np.sqrt(1 + EFFICIENCY / nights))
+    """By what factor the limits are wider because centre and scale come from so many nights."""
+    return float(np.sqrt(1 + EFFICIENCY / nights) * (1 + SHORT / nights))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parity.compare.report import FAIL, PASS, WARN
-from parity.history.changes import RECENT, Change, Finding, between, told
+from parity.history.changes import RECENT, Change, Finding, between, lasting, told
 from parity.history.series import Stamp
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Cell:
         then = good[good["verdict"] == FAIL]
         known = _names(then)
         now = now[[one not in known for one in zip(now["stage"], now["mode"], strict=True)]]
-        words = f"fails since {self.stamps[since].date} ({self._nights(since)} nights)"
+        words = f"fails since {self.stamps[since].date} ({lasting(self._nights(since))})"
         if now.empty:
             return self._told("regression", since, last, f"{words}: a gate; no stage's verdict changed", 1.0, 0.0)
         first = now[(now["stage"] == now.iloc[0]["stage"]) & (now["mode"] == now.iloc[0]["mode"])]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from parity.history.series import Stamp
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved"]
 GRAVITY: tuple[Kind, ...] = ("regression", "drift", "broken", "gone", "improvement", "new", "moved")
@@ -15,6 +18,9 @@ GRAVITY: tuple[Kind, ...] = ("regression", "drift", "broken", "gone", "improveme
 
 RECENT = 14
 """Nights for which good, quiet and lost things are told; what is worse is told as long as it lasts."""
+
+SURROUNDINGS = {"device_spec": "device", "machine": "machine"}
+"""Columns that a reader looks at first where the commit is innocent."""
 
 TOGETHER = 2
 """Nights by which the dates of one event may differ between figures: noise hides the first night of some."""
@@ -68,8 +74,13 @@ def between(commits: tuple[str, str]) -> str:
     """The commit range in words."""
     before, behind = commits
     if before == behind:
-        return f"both nights have commit {behind}: look at machine, device and golden"
+        return f"both nights have commit {behind}"
     return f"between commits {before} and {behind}" if before else f"commit {behind}"
+
+
+def lasting(nights: int) -> str:
+    """How many nights it has lasted, in words."""
+    return "1 night" if nights == 1 else f"{nights} nights"
 
 
 def gathered(findings: Iterable[Finding]) -> list[Change]:
@@ -105,6 +116,18 @@ def _event(event: list[Finding]) -> Change:
         return change
     figures = "figure" if others == 1 else "figures"
     return replace(change, others=others, sentence=f"{change.sentence}; {others} more {figures} of this cell with it")
+
+
+def surroundings(change: Change, frame: pd.DataFrame) -> Change:
+    """The change, with what else is different since its first night: the device that the label stands for, the machine."""
+    nights = frame[(frame["cell"] == change.cell)].drop_duplicates("night")
+    place = [str(one) for one in nights["night"]]
+    if change.since_night not in place[1:]:
+        return change
+    now = nights.iloc[place.index(change.since_night)]
+    then = nights.iloc[place.index(change.since_night) - 1]
+    others = [f"{what} was {then[name]}, is {now[name]}" for name, what in SURROUNDINGS.items() if then[name] != now[name]]
+    return replace(change, sentence="; ".join([change.sentence, *others]))
 
 
 def _where(one: Finding) -> tuple[str, str]:

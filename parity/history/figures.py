@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.history import drift, steps
 from parity.history.bands import NEEDED, OUTSIDE, limits
-from parity.history.changes import RECENT, Change, Finding, between, told
+from parity.history.changes import RECENT, Change, Finding, between, lasting, told
 from parity.history.series import Series
 
 SIDE = 5
@@ -22,11 +22,12 @@ def findings(series: Series) -> Iterator[Finding]:
     if not count:
         return
     dense, order, counts = steps.packed(series.values)
-    outside, significant = limits(count), drift.significance(count)
-    chosen = steps.screen(dense, counts, series.least, outside) | drift.screen(dense, counts, significant)
+    significant = drift.significance(count)
+    rule = steps.Rule(series.least, series.quiet, limits(count))
+    chosen = steps.screen(dense, counts, rule) | drift.screen(dense, counts, significant)
     for place in np.flatnonzero(chosen):
         figure = _Figure(series, place, dense[: counts[place], place], order[:, place])
-        found = figure.judged(outside, significant)
+        found = figure.judged(rule.limits, significant)
         chosen[place] = found is not None
         if found:
             yield found
@@ -44,13 +45,13 @@ class _Figure:
         """The least half width of its band."""
         return float(self.series.least(np.asarray(centre), self.place))
 
-    def judged(self, outside: np.ndarray, significant: float) -> Finding | None:
+    def judged(self, limits: np.ndarray, significant: float) -> Finding | None:
         """Its drift, or where it stands behind its steps."""
         if found := drift.trend(self.values, significant, self.least):
             worse = self.sign * (found.now - found.before) > 0
             half = max(OUTSIDE * found.deviation, self.least(found.before))
             return self._finding("drift" if worse else "improvement", found.first, found.before, found.now, half)
-        levels = steps.levels(self.values, self.least, outside)
+        levels = steps.levels(self.values, steps.Rule(self.least, self.series.quiet[self.place], limits))
         if len(levels) == 1:
             levels = self._shifted(levels, significant)
         stands = steps.standing(levels, self.sign, self.least)
@@ -92,7 +93,7 @@ class _Figure:
         what = f"{change.metric} of {change.stage}" + (f" ({change.mode})" if change.mode else "")
         how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[change.kind]
         band = f"band {change.band[0]:.4g} to {change.band[1]:.4g}"
-        line = f"{change.cell}: {what} {how} {change.since_date} ({change.nights} nights): {change.before:.4g} to {change.after:.4g} {unit}, {band}; "
+        line = f"{change.cell}: {what} {how} {change.since_date} ({lasting(change.nights)}): {change.before:.4g} to {change.after:.4g} {unit}, {band}; "
         line += f"over commits {' to '.join(change.commits)}" if change.kind == "drift" else between(change.commits)
         if change.kind != "improvement" and np.isfinite(bound):
             passes = self.sign * (change.after - bound) <= 0

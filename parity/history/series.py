@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parity.errors import UsageError
+from parity.history.bands import QUIET
 from parity.history.widths import HALF_WIDTHS, Width
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Series:
         values: [T, S] float64; NaN where a night has none. Tonight's are all there.
         sign: [S] 1 where lower is better, -1 where higher is.
         absolute, share: [S] the least half width of a band, and the same as a share of its centre.
+        quiet: [S] the least standard deviation, as a share of that width; 0 in a cell that repeats bit for bit.
         bound: [S] what still passes, NaN where nothing is bounded; unit: [S].
     """
 
@@ -47,6 +49,7 @@ class Series:
     sign: np.ndarray
     absolute: np.ndarray
     share: np.ndarray
+    quiet: np.ndarray
     bound: np.ndarray
     unit: list[str]
 
@@ -118,9 +121,23 @@ def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, n
         sign=np.where(rows["better"] == "higher", -1.0, 1.0),
         absolute=np.fmax(absolute, _interval(grids)),
         share=np.array([one.share for one in widths], np.float64),
+        quiet=_quiet(keys, grids["value"]),
         bound=rows["bound"].to_numpy(np.float64),
         unit=[str(one) for one in rows["unit"]],
     )
+
+
+def _quiet(keys: list[tuple[str, str, str, str]], values: np.ndarray) -> np.ndarray:
+    """`bands.QUIET` for figures of cells that do not repeat: a fifth of their figures differ on a fifth of the nights.
+
+    There, a figure that was the same so far need not be one that is always the same.
+    """
+    with np.errstate(invalid="ignore"):
+        differs = (np.diff(values, axis=0) != 0) & ~np.isnan(values[1:]) & ~np.isnan(values[:-1])
+    restless = differs.sum(axis=0) > len(values) / 5
+    codes = np.unique([cell for cell, *_ in keys], return_inverse=True)[1] if keys else np.zeros(0, np.int64)
+    share = np.bincount(codes, restless) / np.maximum(np.bincount(codes), 1)
+    return np.where(share[codes] > 1 / 5, QUIET, 0.0)
 
 
 def _interval(grids: dict[str, np.ndarray]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,33 +20,51 @@ def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.take_along_axis(values, order, axis=0), order, (~missing).sum(axis=0)
 
 
-def screen(dense: np.ndarray, counts: np.ndarray, least, limits: np.ndarray) -> np.ndarray:
-    """[S] which series have a run of nights outside the band of the nights before it, anywhere.
+@dataclass(frozen=True)
+class Rule:
+    """What counts as outside, for all series or for one.
 
-    Args:
-        dense, counts: see `packed`.
-        least: (centre [S]) to the least half width [S].
+    Attributes:
+        least: a centre to the least half width of the band around it.
+        quiet: the least standard deviation, as a share of that width: 0 where a device repeats bit for bit.
         limits: see `bands.limits`.
     """
+
+    least: Callable[[np.ndarray], np.ndarray]
+    quiet: np.ndarray
+    limits: np.ndarray
+
+    def outside(self, past: np.ndarray, deviation: np.ndarray, run: np.ndarray) -> np.ndarray:
+        """Whether a run of nights [r, ...] is outside the band of its past [n, ...], and beyond all that the past has shown.
+
+        What was there before is no news, however far from the centre: a figure that has two values has not changed.
+        """
+        centre = np.median(past, axis=0)
+        least = self.least(centre)
+        width = np.maximum(deviation, self.quiet * least) * uncertainty(len(past))
+        half = np.maximum(self.limits[len(run) - 1] * width, least)
+        above = run.min(axis=0) > np.maximum(centre + half, past.max(axis=0))
+        return above | (run.max(axis=0) < np.minimum(centre - half, past.min(axis=0)))
+
+
+def screen(dense: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
+    """[S] which series have a run of nights outside the band of the nights before it, anywhere; see `packed`."""
     hit = np.zeros(dense.shape[1], bool)
     total = int(counts.max(initial=0))
     for split in range(NEEDED, total):
-        hit |= _run_outside(dense, counts, slice(max(0, split - REFERENCE), split), split, least, limits)
+        hit |= _run_outside(dense, counts, slice(max(0, split - REFERENCE), split), split, rule)
     for first in range(max(REFERENCE, total - RUN), total):  # a slow drift carries the nights just before along
-        hit |= _run_outside(dense, counts, slice(0, REFERENCE), first, least, limits)
+        hit |= _run_outside(dense, counts, slice(0, REFERENCE), first, rule)
     return hit
 
 
-def _run_outside(dense, counts, reference: slice, first: int, least, limits: np.ndarray) -> np.ndarray:
-    past = dense[reference]
+def _run_outside(dense, counts, reference: slice, first: int, rule: Rule) -> np.ndarray:
+    past, found = dense[reference], np.zeros(dense.shape[1], bool)
     with np.errstate(invalid="ignore"):
-        centre, width = np.median(past, axis=0), scale(past) * uncertainty(len(past))
-        away = dense[first : first + RUN] - centre
-        found = np.zeros(dense.shape[1], bool)
-        for nights in range(1, len(away) + 1):
-            side = away[:nights]
-            nearest = np.where((side > 0).all(axis=0) | (side < 0).all(axis=0), np.abs(side).min(axis=0), 0.0)
-            found |= (nearest > np.maximum(limits[nights - 1] * width, least(centre))) & (first + nights <= counts)
+        deviation = scale(past)
+        for nights in range(1, min(RUN, len(dense) - first) + 1):
+            run = dense[first : first + nights]
+            found |= rule.outside(past, deviation, run) & (first + nights <= counts)
     return found
 
 
@@ -59,11 +78,11 @@ class Level:
     deviation: float
 
 
-def levels(values: np.ndarray, least, limits: np.ndarray) -> list[Level]:
+def levels(values: np.ndarray, rule: Rule) -> list[Level]:
     """The levels of one series, one behind the other; `values` [n] without gaps."""
     found, start, deviation, night = [], 0, 0.0, NEEDED
     while night < len(values):
-        split = _left(values, start, night, deviation, least, limits)
+        split = _left(values, start, night, deviation, rule)
         if split is not None:
             found.append(_level(values, start, split, deviation))
             start, deviation = split, found[-1].deviation
@@ -82,17 +101,14 @@ def _deviation(past: np.ndarray, before: float) -> float:
     return own if len(past) >= NEEDED else max(own, before)
 
 
-def _left(values: np.ndarray, start: int, night: int, before: float, least, limits: np.ndarray) -> int | None:
+def _left(values: np.ndarray, start: int, night: int, before: float, rule: Rule) -> int | None:
     """Where the level ended, if this night completes a run outside its band."""
     for nights in range(1, RUN + 1):
         first = night - nights + 1
         if first - start < (1 if start else NEEDED):
             return None
         past = values[start:first][:REFERENCE]
-        centre = float(np.median(past))
-        half = max(limits[nights - 1] * _deviation(past, before) * uncertainty(len(past)), float(least(centre)))
-        away = values[first : night + 1] - centre
-        if (away > half).all() or (away < -half).all():
+        if rule.outside(past, _deviation(past, before), values[first : night + 1]):
             return split(values[start : night + 1], max(first - start - EARLIER, 1)) + start
     return None
 

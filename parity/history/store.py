@@ -45,8 +45,7 @@ class Store:
     """
 
     def __init__(self, url: str):
-        import fsspec
-
+        fsspec = _packages()
         self.url = str(url)
         try:
             self.files, self.root = fsspec.core.url_to_fs(self.url)
@@ -94,6 +93,16 @@ class Store:
         return migrated(found, part.path)
 
 
+def _packages() -> Any:
+    try:
+        import fsspec
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"history needs {error.name}: pip install 'parity-harness[nightly]'") from None
+    return fsspec
+
+
 def _protocol(files: Any) -> str:
     return files.protocol if isinstance(files.protocol, str) else files.protocol[0]
 
@@ -116,15 +125,16 @@ def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
     Raises:
         UsageError: no results, a night whose name fits no file, or a place that cannot be written.
     """
-    import pyarrow.parquet as pq
-
+    store = Store(url)
     if not results:
         raise UsageError(f"night {night.name} has no results to record")
     if not re.fullmatch(r"[\w.+-]+", night.name):
         raise UsageError(f"night {night.name!r} has a name that fits no file")
+    import pyarrow.parquet as pq
+
     content = BytesIO()
     pq.write_table(table(night, results), content, compression="zstd", write_page_checksum=True)
-    return Store(url).add(moment(night.started).astimezone(UTC).date(), night.name, content.getvalue())
+    return store.add(moment(night.started).astimezone(UTC).date(), night.name, content.getvalue())
 
 
 def load(
@@ -152,11 +162,11 @@ def load(
     Raises:
         UsageError: there is no history here, or a file of it is damaged or newer.
     """
-    import pyarrow as pa
-
     store = Store(url)
     if not (parts := store.parts()):
         raise UsageError(f"there is no history in {url}; `parity nightly --history {url}` writes it")
+    import pyarrow as pa
+
     parts = [one for one in parts if (since is None or one.date >= str(since)) and night in (None, one.night)]
     if last is not None:
         kept = {name for name, _ in sorted(_dates(parts).items(), key=lambda one: (one[1], one[0]))[-last:]}

@@ -25,7 +25,8 @@ def test_a_limit_spends_what_it_may():
     level = bands.ALARMS / (1_000 * bands.RUN)
     found = bands.limits(1_000)
     for nights in (1, 2, 3, 4):
-        assert stats.t.sf(found[nights - 1], 3) ** nights == pytest.approx(level)
+        clean = 0.95 * stats.t.sf(found[nights - 1], 3) + 0.05 * stats.norm.sf(found[nights - 1] / 10)
+        assert clean**nights == pytest.approx(level, rel=0.05 * nights)
 
 
 def test_a_scale_is_no_less_than_any_of_its_views():
@@ -33,7 +34,7 @@ def test_a_scale_is_no_less_than_any_of_its_views():
     assert bands.scale(values)[0] == 0
     values[3] = 7.0  # one outlier of 20 nights that are the same
     assert bands.scale(values)[0] == pytest.approx(1.0)
-    assert bands.scale(random(10, 20_000)).min() > 0.2
+    assert np.quantile(bands.scale(random(14, 20_000)) * (1 + bands.SHORT / 14), 0.05) == pytest.approx(1, abs=0.05)
 
 
 def test_trends_are_as_scipy_has_them():
@@ -54,7 +55,7 @@ def test_a_split_is_where_the_level_changes():
 
 def test_levels_follow_each_other():
     values = np.repeat([1.0, 2.0, 1.0, 3.0], [15, 4, 11, 2])
-    found = steps.levels(values, lambda centre: 0.1, bands.limits(100))
+    found = steps.levels(values, steps.Rule(lambda centre: 0.1, np.float64(0), bands.limits(100)))
     assert [(one.first, one.end, one.centre) for one in found] == [(0, 15, 1.0), (15, 19, 2.0), (19, 30, 1.0), (30, 32, 3.0)]
 
 

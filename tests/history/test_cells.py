@@ -32,6 +32,15 @@ def test_a_cell_that_fails_on_the_second_night_is_told_with_its_first_stage():
     assert "drafter.fc_out" in found.sentence and made.commit(1) in found.sentence
 
 
+def test_another_device_behind_the_label_is_told():
+    made = flat(2, 2)
+    table = failing(made, 1)
+    planted = (table["cell"] == CELL) & (table["night"] == made.name(1))
+    table = table.assign(device_spec=planted.map({True: "device.faults:tap_off_by_one", False: "numpy"}))
+    (found,) = changes(made, table)
+    assert found.sentence.endswith("; device was numpy, is device.faults:tap_off_by_one")
+
+
 def test_it_is_told_as_long_as_it_fails_and_once():
     made = flat(30, 2)
     (found,) = changes(made, failing(made, 15))
