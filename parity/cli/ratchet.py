@@ -27,8 +27,9 @@ def ratchet(policy, url, nights, label, cell, calibration, out, check, against, 
     from dataclasses import asdict
 
     from parity.history import load
-    from parity.history.ratchet import labelled, looser, proposals, tightened
+    from parity.history.ratchet import labelled, proposals
     from parity.history.series import WINDOW
+    from parity.history.tighten import looser, tightened
     from parity.policy import read_policy, source_of
     from reports.dumps import console
     from reports.history import print_proposals

@@ -93,7 +93,8 @@ class _Figure:
         what = f"{change.metric} of {change.stage}" + (f" ({change.mode})" if change.mode else "")
         how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[change.kind]
         band = f"band {change.band[0]:.4g} to {change.band[1]:.4g}"
-        line = f"{change.cell}: {what} {how} {change.since_date} ({lasting(change.nights)}): {change.before:.4g} to {change.after:.4g} {unit}, {band}; "
+        line = f"{change.cell}: {what} {how} {change.since_date} ({lasting(change.nights)}): "
+        line += f"{change.before:.4g} to {change.after:.4g} {unit}, {band}; "
         line += f"over commits {' to '.join(change.commits)}" if change.kind == "drift" else between(change.commits)
         if change.kind != "improvement" and np.isfinite(bound):
             passes = self.sign * (change.after - bound) <= 0

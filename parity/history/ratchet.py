@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from parity.compare.report import PASS
 from parity.errors import Inconclusive, UsageError
@@ -119,13 +118,15 @@ def _settled(frame: pd.DataFrame) -> None:
 def _by_row(policy: Policy, recent: pd.DataFrame) -> dict[tuple[int, str], pd.DataFrame]:
     """The figures that each row judges, by row number and statistic."""
     names = recent[["stage", "mode"]].drop_duplicates()
-    rows = {(s, m): policy.rows.index(policy.row(str(s), str(m))) for s, m in zip(names["stage"], names["mode"], strict=True) if m and _is_stage(str(s))}
+    keys = [key for key in zip(names["stage"], names["mode"], strict=True) if key[1] and is_stage(key[0])]
+    rows = {key: policy.rows.index(policy.row(*map(str, key))) for key in keys}
     places = [rows.get(key, -1) for key in zip(recent["stage"], recent["mode"], strict=True)]
     recent = recent.assign(row=places)
     return {(int(row), str(name)): found for (row, name), found in recent[recent["row"] >= 0].groupby(["row", "metric"], observed=True)}
 
 
-def _is_stage(name: str) -> bool:
+def is_stage(name: str) -> bool:
+    """Whether a figure is a stage's, and so a policy's business."""
     return not name.startswith(("acceptance", "decisions", "speed", "cell"))
 
 
@@ -162,7 +163,8 @@ def _bound(row: Row, name: str, largest: float, modes: set[str], least) -> tuple
         else:
             limits["no calibration says how low clean devices go"] = math.inf
     else:
-        limits["what a harmless change moves" if name in PLAIN else "no measurement says how low clean devices go"] = PLAIN.get(name, math.inf)
+        known = "what a harmless change moves" if name in PLAIN else "no measurement says how low clean devices go"
+        limits[known] = PLAIN.get(name, math.inf)
     why, bound = max(limits.items(), key=lambda one: one[1])
     return _up(bound), why
 
@@ -188,35 +190,3 @@ def _least(calibration: Path | None) -> dict[tuple[str, str], float]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"--calibration {calibration} is no result of `parity calibrate --json` ({error})") from None
     return found
-
-
-def looser(policy: Policy, before: Policy, frame: pd.DataFrame) -> Iterator[tuple[str, str, str, float, float]]:
-    """(stage, mode, statistic, bound before, bound now) of everything that `policy` allows and `before` did not.
-
-    Asked of every stage that history knows, so that rows may be split, joined or moved. A bound that is gone is infinite.
-    """
-    names = frame[["stage", "mode"]].drop_duplicates()
-    for stage, mode in zip(map(str, names["stage"]), map(str, names["mode"]), strict=True):
-        if mode and _is_stage(stage):
-            now, then = policy.row(stage, mode), before.row(stage, mode)
-            for name, bound in then.bounds.items():
-                mine = now.bounds[name].ok if name in now.bounds else math.inf
-                if mine > bound.ok:
-                    yield stage, mode, name, bound.ok, mine
-
-
-def tightened(text: str, found: list[Proposal]) -> str:
-    """The policy's TOML with the proposed bounds; comments, order and everything else kept.
-
-    `warn` goes along only where it was the same as `ok`: a bound without a range of warnings keeps having none.
-    """
-    import tomlkit
-
-    document: Any = tomlkit.parse(text)
-    for one in found:
-        if one.tighter:
-            bound = document["row"][one.row][one.statistic]
-            if bound["warn"] == bound["ok"]:
-                bound["warn"] = one.new
-            bound["ok"] = one.new
-    return tomlkit.dumps(document)

@@ -1,120 +1,22 @@
-"""Files of history: one a night, appended whole, never rewritten; a local folder or any fsspec URL."""
+"""Appending a night to history, and reading nights back."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date
 from fnmatch import fnmatchcase
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from parity.errors import UsageError
-from parity.history.schema import COLUMNS, moment, migrated, schema, table
+from parity.history.files import Part, Store
+from parity.history.schema import moment, schema, table
 from parity.nightly.records import CellResult, Night
 from parity.stages import matches
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-
-FILE = re.compile(r"date=(?P<date>\d{4}-\d\d-\d\d)/(?P<night>[^/]+)-[0-9a-f]{32}\.parquet$")
-LOCAL = ("file", "local")
-
-
-@dataclass(frozen=True)
-class Part:
-    """One file: its full name, and what the name says of the night."""
-
-    path: str
-    date: str
-    night: str
-
-
-class Store:
-    """A folder of `date=2026-11-21/NIGHT-UUID.parquet`.
-
-    Two writers never meet: every file has a name of its own. It appears whole: a local one is written beside and
-    renamed, an object store gets it in a single put.
-
-    Raises:
-        UsageError: the URL's protocol is unknown or its package is not installed.
-    """
-
-    def __init__(self, url: str):
-        fsspec = _packages()
-        self.url = str(url)
-        try:
-            self.files, self.root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"history {self.url} cannot be opened: {error}") from None
-        self.root = self.root.rstrip("/")
-
-    def parts(self) -> list[Part]:
-        """Every file, by date and name."""
-        self.files.invalidate_cache()
-        try:
-            found = self.files.find(self.root)
-        except FileNotFoundError:
-            return []
-        named = ((path, FILE.search(path)) for path in sorted(found))
-        return [Part(path, name["date"], name["night"]) for path, name in named if name]
-
-    def add(self, day: date, night: str, content: bytes) -> str:
-        """A new file with this content; its full name."""
-        folder = f"{self.root}/date={day.isoformat()}"
-        path = f"{folder}/{night}-{uuid4().hex}.parquet"
-        try:
-            if _protocol(self.files) in LOCAL:
-                _write_local(folder, path, content)
-            else:
-                self.files.pipe_file(path, content)
-        except OSError as error:
-            raise UsageError(f"history {path} cannot be written ({error.strerror or error})") from None
-        return path
-
-    def read(self, part: Part) -> pa.Table:
-        """One file in this version's columns.
-
-        Raises:
-            UsageError: it is damaged, of another version, or cannot be read.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            found = pq.read_table(BytesIO(self.files.cat_file(part.path)), partitioning=None, page_checksum_verification=True)
-        except (pa.ArrowException, OSError) as error:
-            why = str(error).split("\n")[0].rstrip(".")
-            raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None
-        return migrated(found, part.path)
-
-
-def _packages() -> Any:
-    try:
-        import fsspec
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"history needs {error.name}: pip install 'parity-harness[nightly]'") from None
-    return fsspec
-
-
-def _protocol(files: Any) -> str:
-    return files.protocol if isinstance(files.protocol, str) else files.protocol[0]
-
-
-def _write_local(folder: str, path: str, content: bytes) -> None:
-    os.makedirs(folder, exist_ok=True)
-    partial = f"{folder}/.{os.path.basename(path)}.partial"
-    with open(partial, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
@@ -157,7 +59,7 @@ def load(
         last: the latest nights only, this many of those that the other filters leave.
 
     Returns:
-        `COLUMNS` and `date`; text columns are categories, `night` in the order of time.
+        `schema.COLUMNS` and `date`; text columns are categories, `night` in the order of time.
 
     Raises:
         UsageError: there is no history here, or a file of it is damaged or newer.

@@ -21,9 +21,9 @@ CELL, OTHER = cells(2)
 
 @pytest.fixture(scope="module")
 def made():
-    """Fourteen nights of two cells; one figure steps on the twelfth."""
-    made = flat(14, 2)
-    made.values[11:, made.column(CELL, "drafter.fc_out", "local", "l2")] += 0.5
+    """Eighteen nights of two cells; one figure steps on the sixteenth."""
+    made = flat(18, 2)
+    made.values[15:, made.column(CELL, "drafter.fc_out", "local", "l2")] += 0.5
     return made
 
 
@@ -37,7 +37,7 @@ def url(made, parity):
 
 def test_figures_have_a_trend(url, parity):
     found = parity("history", "--stage", "fc_out", "--metric", "l2", "--mode", "local")
-    assert found.code == 0 and "▁▁▁▁▁▁▁▁▁▁▁███" in found.out and CELL in found.out and OTHER in found.out
+    assert found.code == 0 and "▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁███" in found.out and CELL in found.out and OTHER in found.out
 
 
 def test_the_headlines_come_first(url, parity):
@@ -56,17 +56,17 @@ def test_rows_are_written_as_json_and_csv(url, parity, tmp_path):
 
 def test_nights_are_listed_with_their_verdicts(url, made, parity):
     found = parity("history", "--nights")
-    assert found.out.count("2 pass") == 14 and made.commit(11) in found.out
+    assert found.out.count("2 pass") == 18 and made.commit(15) in found.out
 
 
 def test_changes_end_with_what_they_mean(url, made, parity, tmp_path):
     found = parity("history", "--changes", "--json", tmp_path / "c.json")
-    assert found.code == 1 and "regression" in found.out and made.date(11) in found.out
+    assert found.code == 1 and "regression" in found.out and made.date(15) in found.out
     (change,) = json.loads((tmp_path / "c.json").read_text())["changes"]
-    assert change["commits"] == [made.commit(10), made.commit(11)]
-    assert parity("history", "--changes", "--night", made.name(10)).code == 0
+    assert change["commits"] == [made.commit(14), made.commit(15)]
+    assert parity("history", "--changes", "--night", made.name(14)).code == 0
     few = parity("history", "--changes", "--night", made.name(4))
-    assert few.code == 3 and f"{CELL}: 6 more nights until" in few.out
+    assert few.code == 3 and f"{CELL}: 10 more nights until" in few.out
 
 
 def test_what_matches_nothing_is_said(url, parity):

@@ -10,7 +10,8 @@ import pytest
 
 from parity.errors import Inconclusive, UsageError
 from parity.history import append, load
-from parity.history.ratchet import CALIBRATED, MARGIN, labelled, looser, proposals, tightened
+from parity.history.ratchet import CALIBRATED, MARGIN, labelled, proposals
+from parity.history.tighten import looser, tightened
 from parity.policy import Policy, read_policy, shipped
 from tests.history.synthetic import cells, night, results, world
 from tests.history.test_verdicts import flat
@@ -108,7 +109,7 @@ def test_few_nights_and_unclean_nights_are_not_enough(recorded, mine):
 
 def test_nothing_is_proposed_while_a_regression_stands(recorded, mine):
     made = quiet(30)
-    made.values[12:, made.column(CELL, "drafter.fc_out", "local", "l2")] = 1.1
+    made.values[16:, made.column(CELL, "drafter.fc_out", "local", "l2")] = 1.1
     with pytest.raises(Inconclusive, match="while a regression stands"):
         proposals(read_policy(mine, ""), load(recorded(made)))
 
