@@ -39,6 +39,7 @@ def history(url, cell, stage, metric, mode, since, night, last, listing, changes
     """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
     from parity.history import WINDOW, load
     from parity.history.query import figures, records
+    from parity.metrics.record import plain_numbers
 
     url = default_url(url)
     if changes:
@@ -50,11 +51,8 @@ def history(url, cell, stage, metric, mode, since, night, last, listing, changes
     if listing:
         _list(frame, json_file)
         return
-    if not (stage or metric):
-        shown = frame[frame["metric"].isin(HEADLINES)]
-    else:
-        shown = frame
-    write_json(json_file, lambda: records(frame))
+    shown = frame if stage or metric else frame[frame["metric"].isin(HEADLINES)]
+    write_json(json_file, lambda: plain_numbers(records(frame)))
     from reports.history import print_figures
 
     print_figures(figures(shown), most, narrowed=bool(stage or metric))
@@ -74,13 +72,14 @@ def _changes(frame, night: str | None, json_file) -> int:
 
     from parity.errors import Inconclusive
     from parity.history import verdicts, waiting
+    from parity.metrics.record import plain_numbers
     from reports.history import print_changes
 
     if frame.empty:
         raise Inconclusive("history has no such night or cell")
     night = night or str(frame["night"].iloc[-1])
     found, few = verdicts(frame, night), waiting(frame, night)
-    write_json(json_file, {"night": night, "changes": [asdict(one) for one in found], "waiting": few})
+    write_json(json_file, plain_numbers({"night": night, "changes": [asdict(one) for one in found], "waiting": few}))
     return print_changes(night, found, few)
 
 
