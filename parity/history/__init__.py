@@ -4,6 +4,7 @@
     frame = load(url, last=WINDOW)  the table
     verdicts(frame, night)          what changed, gravest first
     waiting(frame, night)           cells that have too few nights for a band
+    Bands(frame, night).get(key)    the band of one figure
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parity.history.changes import Change, gathered, surroundings
+from parity.history.held import Bands
 from parity.history.series import WINDOW, series, stamps
 from parity.history.store import append, load, nights
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["WINDOW", "Change", "append", "load", "nights", "verdicts", "waiting"]
+__all__ = ["WINDOW", "Bands", "Change", "append", "load", "nights", "verdicts", "waiting"]
 
 
 def verdicts(frame: pd.DataFrame, night: str) -> list[Change]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.history import verdicts, waiting
+from parity.history import Bands, verdicts, waiting
 from parity.history.changes import RECENT
 from parity.history.widths import HALF_WIDTHS
 from tests.history.synthetic import KINDS, World, cells, frame, world
@@ -196,3 +196,14 @@ def test_an_infinite_error_is_a_regression():
     made.values[15:, made.column(*FC_OUT)] = np.inf
     (found,) = judged(made)
     assert found.kind == "regression" and found.since_date == made.date(15)
+
+
+def test_the_band_of_a_figure_is_that_of_its_good_level():
+    made = flat(20)
+    place = made.column(*FC_OUT)
+    made.values[15:, place] += 0.05
+    held = Bands(frame(made), made.name(19))
+    low, high = held.get(FC_OUT)
+    assert (low + high) / 2 == pytest.approx(made.values[0, place]) and high - low == pytest.approx(0.002)
+    assert held.get((CELL, "nowhere", "local", "l2")) is None
+    assert Bands(frame(made), made.name(8)).get(FC_OUT) is None
