@@ -23,9 +23,18 @@ def below(root: Path) -> list[Path]:
     for path in found:
         if path != root and path.is_symlink():
             raise UsageError(f"{path} is a link, and a dump is read without following any: put there what it points to")
-        if path.suffix.lower() in EXECUTED:
-            raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
+        refuse_executed(path)
     return [path for path in found if path.is_file()]
+
+
+def refuse_executed(path: Path) -> None:
+    """Refuse a kind of file that executes what it holds when it is read, by its name.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if path.suffix.lower() in EXECUTED:
+        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
 
 
 def of_kind(root: Path, kinds: Sequence[str]) -> list[Path]:

@@ -19,7 +19,7 @@ import numpy as np
 from parity.errors import UsageError
 from parity.imports.arrays import held, read_json
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import below
+from parity.imports.folders import below, refuse_executed
 
 INDEX = ("dump.json", "debug.json")
 
@@ -42,6 +42,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
             path = index.parent / "dump_tensor_data" / name
             if path.name != name:
                 raise UsageError(f"{index}: {name!r} is no file name")
+            refuse_executed(path)
             if path not in files:
                 raise UsageError(f"{path} is missing: the index names it")
             yield Captured(path.stem, str(path), partial(_load, path, torch_load), _rank(index), _step(index))

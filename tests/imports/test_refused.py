@@ -226,3 +226,10 @@ def test_an_import_is_no_golden(dumped, imported, parity, short_run):
     run = imported("nxdi", dumped("nxdi"), names=RECORDED / "nxdi.toml")
     found = parity("diff", short_run.folder, "--golden", run.folder)
     assert found.code == 2 and "golden comes from a reference" in found.err
+
+
+@pytest.mark.parametrize("stage", ["target.layers.0.k", "kv.target.0.k"])
+def test_ranks_of_different_shapes(stage, arrays, refused):
+    folder = arrays(a0=np.zeros((5, 1, 32), np.float32), a1=np.zeros((4, 1, 32), np.float32))
+    names = f"[[row]]\nname = 'a(?P<rank>.)'\nstage = \"{stage}\"\nround = \"0\"\nsharding = \"G\"\n"
+    refused("files", folder, words=(stage, "ranks disagree"), names=names)
