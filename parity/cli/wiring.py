@@ -213,7 +213,19 @@ def judging(golden: Dump) -> None:
     """Every command that judges by a golden comes through here; what cannot be told is said on standard error.
 
     Raises:
-        UsageError: the golden is stale.
+        UsageError: the golden is stale, or names no source.
+    """
+    from parity.golden.trust import refuse_unnamed
+
+    refuse_unnamed(golden.manifest.producer)
+    current(golden)
+
+
+def current(golden: Dump) -> None:
+    """As `judging`, for a golden that judges nobody.
+
+    Raises:
+        UsageError: it is stale.
     """
     from parity.golden.trust import refuse_stale
 

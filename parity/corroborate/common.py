@@ -10,6 +10,7 @@ import numpy as np
 from parity.compare.report import Place
 from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
+from parity.golden.ranks import replicas_differ
 from parity.golden.store import Dump
 from parity.stages import Named, dataflow
 
@@ -18,10 +19,11 @@ DRAFTS, LENGTH = "drafter.draft_tokens", "accept.length"
 
 @dataclass(frozen=True)
 class Lacking:
-    """A tensor that only one of two goldens has, or of another shape than the other's."""
+    """A tensor that only one of two goldens has, or that differs in kind; with `both` that neither of them has."""
 
     place: Place
     what: str
+    both: bool = False
 
 
 class Common:
@@ -52,11 +54,8 @@ class Common:
         for prompt, round_ in self._rounds(named):
             mine, its = self._both(prompt, round_, named.name)
             place = Place(named.name, named.layer, prompt, round_)
-            if mine is None and its is None:
-                continue
-            if mine is None or its is None or mine.shape != its.shape:
-                shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
-                lacking.append(Lacking(place, f"shapes {shapes[0]} and {shapes[1]}"))
+            if what := self._unlike(named, prompt, round_, mine, its):
+                lacking.append(Lacking(place, what, both=mine is None and its is None))
                 continue
             pairs.append((mine, its))
             first = Clock.of(self.one.manifest.case.prompts[prompt]).first(named.name, round_, 0)
@@ -66,6 +65,17 @@ class Common:
         golden, device = (np.concatenate(side) for side in zip(*pairs, strict=True))
         floor = None if named.stage.exact else golden
         return StageRows(named, golden, device, floor, *np.array(labels).T), lacking
+
+    def _unlike(self, named: Named, prompt: int, round_: int, mine: np.ndarray | None, its: np.ndarray | None) -> str:
+        """Why no value can be compared, in words; '' where it can."""
+        if mine is None or its is None or mine.shape != its.shape:
+            shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
+            return f"shapes {shapes[0]} and {shapes[1]}"
+        if not all(_due(named, side) for side in (mine, its)):
+            return f"dtypes {mine.dtype} and {its.dtype}"
+        places = ((self.one, prompt), (self.other, self.prompts[prompt]))
+        torn = [str(dump.folder) for dump, number in places if replicas_differ(dump.parts["float32", number, round_, named.name])]
+        return f"the ranks of {torn[0]} differ where they should hold the same" if torn else ""
 
     def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
         """(prompt, round) of the first golden where this stage means the same in both."""
@@ -93,6 +103,11 @@ class Common:
     def _both(self, prompt: int, round_: int, stage: str) -> tuple[np.ndarray | None, np.ndarray | None]:
         mine = self.one.contents("float32", prompt, round_, stage)
         return mine, self.other.contents("float32", self.prompts[prompt], round_, stage)
+
+
+def _due(named: Named, array: np.ndarray) -> bool:
+    """Whether it has a dtype of a golden's truth: choices are integers, and nothing is narrower than float32."""
+    return array.dtype.kind in "iu" if named.stage.exact else array.dtype in (np.float32, np.float64)
 
 
 def _same_case(one: Dump, other: Dump) -> None:
