@@ -44,7 +44,7 @@ def import_run(request: ImportRequest) -> Placing:
     """Write the folder; what was mapped, and what was not.
 
     It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
-    float32 without floors and without source, which may corroborate another golden and never judges a device.
+    float32 without floors and without source, to be held against another golden; it never judges a device.
 
     Raises:
         UsageError: the dump cannot be read or does not fit the map or the golden's pair.

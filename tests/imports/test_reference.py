@@ -98,3 +98,14 @@ def test_a_dump_that_was_cut_off_is_no_reference_that_came_to_its_end(truth, cha
     path = changed(lambda key, array: None if f"/r{last:04d}/" in key else array)
     with pytest.raises(UsageError, match="the golden emits more: rounds are missing"):
         imported("files", path, names=truth[1], reference="other==1.2")
+
+
+def test_it_is_held_against_another_golden_and_confirms_nothing(truth, imported, parity, short_golden, tmp_path):
+    """Its files do not say which source made them: an agreement with them could be one opinion given twice."""
+    import shutil
+
+    golden = imported("files", truth[0], names=truth[1], reference="other==1.2").folder
+    ours = shutil.copytree(short_golden.folder, tmp_path / "ours")
+    found = parity("corroborate", ours, golden)
+    assert found.code == 3 and "references verdict: uncorroborated" in found.last, found
+    assert "other does not say which source it was made of" in found.out
