@@ -10,6 +10,7 @@ import numpy as np
 from parity.compare.report import Place
 from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
+from parity.golden.manifest import Generation
 from parity.golden.ranks import replicas_differ
 from parity.golden.store import Dump
 from parity.stages import Named, dataflow
@@ -80,13 +81,12 @@ class Common:
     def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
         """(prompt, round) of the first golden where this stage means the same in both."""
         for prompt, its in self.prompts.items():
-            clocks = [Clock.of(dump.manifest.case.prompts[n]) for dump, n in ((self.one, prompt), (self.other, its))]
-            for round_ in range(min(clock.rounds for clock in clocks)):
-                due = any(one.name == named.name for one in dataflow([named], round_))
-                if due and self._means_the_same(named, prompt, round_):
-                    yield prompt, round_
-                if round_ and not self._alike(prompt, round_, "accept.emitted"):
+            cases = self.one.manifest.case.prompts[prompt], self.other.manifest.case.prompts[its]
+            for round_ in range(max(Clock.of(case).rounds for case in cases)):
+                if not _emitted_alike(*(case.generation for case in cases), round_):
                     break
+                if dataflow([named], round_) and self._means_the_same(named, prompt, round_):
+                    yield prompt, round_
 
     def _means_the_same(self, named: Named, prompt: int, round_: int) -> bool:
         side = named.stage.side
@@ -103,6 +103,13 @@ class Common:
     def _both(self, prompt: int, round_: int, stage: str) -> tuple[np.ndarray | None, np.ndarray | None]:
         mine = self.one.contents("float32", prompt, round_, stage)
         return mine, self.other.contents("float32", self.prompts[prompt], round_, stage)
+
+
+def _emitted_alike(mine: Generation, its: Generation, round_: int) -> bool:
+    """Whether all that came out before a round is alike, and in the same rounds."""
+    before = max(round_ - 1, 0)
+    count = min(round_, 1) + sum(mine.acceptance_length[:before])
+    return mine.acceptance_length[:before] == its.acceptance_length[:before] and mine.emitted[:count] == its.emitted[:count]
 
 
 def _due(named: Named, array: np.ndarray) -> bool:

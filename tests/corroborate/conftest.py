@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.golden.manifest import PromptCase
 from parity.golden.store import Dump, DumpWriter
 
 STAGES = (
@@ -38,13 +39,14 @@ def witness(small_golden, tmp_path):
         prompts: Sequence[int] = (0, 1),
         stages: Sequence[str] = STAGES,
         second_rank: Change | None = None,
+        rounds: int = 1000,
     ) -> Path:
         true = small_golden.manifest
         with DumpWriter(tmp_path / name) as writer:
             for number, prompt in enumerate(prompts):
                 tensors = {}
                 for variant, place, round_, stage in small_golden.rows:
-                    if (variant, place) == ("float32", prompt) and stage in stages:
+                    if (variant, place) == ("float32", prompt) and stage in stages and round_ < rounds:
                         array = rounded(small_golden.contents(variant, place, round_, stage), name)
                         array = change(prompt, round_, stage, array)
                         tensors |= {} if array is None else {(round_, stage): array}
@@ -66,11 +68,24 @@ def witness(small_golden, tmp_path):
                     }
                 ),
                 model=true.model,
-                case=true.case.model_copy(update={"prompts": tuple(true.case.prompts[prompt] for prompt in prompts)}),
+                case=true.case.model_copy(update={"prompts": tuple(ended(true.case.prompts[prompt], rounds) for prompt in prompts)}),
             )
         return Dump(tmp_path / name).folder
 
     return make
+
+
+def ended(prompt: PromptCase, rounds: int) -> PromptCase:
+    """A prompt whose generation came to its end after so many rounds, prefill included."""
+    kept = prompt.generation.acceptance_length[: rounds - 1]
+    generation = prompt.generation.model_copy(
+        update={
+            "acceptance_length": kept,
+            "accepted_drafts": prompt.generation.accepted_drafts[: rounds - 1],
+            "emitted": prompt.generation.emitted[: 1 + sum(kept)],
+        }
+    )
+    return prompt.model_copy(update={"generation": generation})
 
 
 def wrong(stage: str, prompt: int | None = None) -> Change:

@@ -212,6 +212,22 @@ def test_stages_that_could_not_be_compared_are_no_pass(held, witness):
     assert verdicts["verify.tokens"] == "uncorroborated" and found.code == 3, found.out
 
 
+def test_a_reference_that_ends_before_the_other_disagrees(held, witness):
+    found, verdicts, _ = held(witness("one"), witness("other", rounds=2))
+    assert found.code == 1 and verdicts["drafter.input_ids"] == "disputed" and "and none" in found.out, found.out
+
+
+def test_behind_another_first_token_nothing_means_the_same(held, witness):
+    """The prefill's own token is emitted before the first round drafts."""
+    other = witness("other", lambda prompt, round_, name, array: array + 1 if name == "drafter.input_ids" and round_ else array)
+    raw = json.loads((other / "manifest.json").read_text())
+    for prompt in raw["case"]["prompts"]:
+        prompt["generation"]["emitted"][0] += 1
+    (other / "manifest.json").write_text(json.dumps(raw))
+    found, verdicts, _ = held(witness("one"), other)
+    assert verdicts["drafter.input_ids"] == "corroborated" and verdicts[LOGITS] == "uncorroborated"
+
+
 def test_the_prompts_that_were_compared_are_said(held, witness):
     found, _, (mark,) = held(witness("one"), witness("other", prompts=[1]))
     assert mark.prompts == 1 and "on 1 of 2 prompts" in found.out, found.out
