@@ -21,9 +21,8 @@ from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.stages import Named, declared, inputs, select
 from parity.trace import ForcingTrace, Tensors, Trace
-from references.hf_target import HFTarget
+from references.drafting import is_chain, load_loop
 from references.loop import Result, SpeculativeLoop
-from references.peagle import PEagle
 from references.prompts import read_prompts
 from references.roundings import Roundings, pooled
 
@@ -91,7 +90,7 @@ def dump_golden(request: Request) -> Path:
             stages=[named.name for named in stages],
             created=now(),
             producer=producer(
-                "references: hf_target + peagle",
+                f"references: hf_target + {'eagle3' if is_chain(request.drafter) else 'peagle'}",
                 _modules(truth),
                 ("torch", "transformers", "safetensors", "numpy"),
                 torch.get_num_threads(),
@@ -112,7 +111,7 @@ def dump_golden(request: Request) -> Path:
 
 
 def _loop(request: Request, dtype: torch.dtype) -> SpeculativeLoop:
-    return SpeculativeLoop(HFTarget(request.target, dtype), PEagle.load(request.drafter, dtype), request.k)
+    return load_loop(request.target, request.drafter, dtype, request.k)
 
 
 def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
