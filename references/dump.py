@@ -7,7 +7,7 @@ each are pooled where the request asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,16 +47,28 @@ class Request:
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
 
 
-def dump_golden(request: Request) -> Path:
+@dataclass(frozen=True)
+class Produced:
+    """Who computes: a name, `load(target, drafter, dtype, k)` to a loop, and modules; None: what these references are."""
+
+    name: str
+    load: Callable[..., SpeculativeLoop]
+    modules: Collection[str] | None = None
+
+
+def dump_golden(request: Request, by: Produced | None = None) -> Path:
     """Run the references over every prompt and write a golden folder.
+
+    Args:
+        by: who computes; this project's own references where None.
 
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
     logging.disable_progress_bar()
     checkpoints = _checkpoints(request)
-    truth = _loop(request, torch.float32)
-    rounded = _loop(request, torch.bfloat16)
+    by = by or Produced(f"references: hf_target + {'eagle3' if is_chain(request.drafter) else 'peagle'}", load_loop)
+    truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
     roundings = Roundings(rounded.target.model, rounded.drafter)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
@@ -90,8 +102,8 @@ def dump_golden(request: Request) -> Path:
             stages=[named.name for named in stages],
             created=now(),
             producer=producer(
-                f"references: hf_target + {'eagle3' if is_chain(request.drafter) else 'peagle'}",
-                _modules(truth),
+                by.name,
+                _modules(truth, by.modules),
                 ("torch", "transformers", "safetensors", "numpy"),
                 torch.get_num_threads(),
             ),
@@ -108,10 +120,6 @@ def dump_golden(request: Request) -> Path:
             ),
         )
     return request.out
-
-
-def _loop(request: Request, dtype: torch.dtype) -> SpeculativeLoop:
-    return load_loop(request.target, request.drafter, dtype, request.k)
 
 
 def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
@@ -133,9 +141,9 @@ def _choices(names: dict[str, Named]) -> set[str]:
     return {named.name for named in forced} | {source for named in forced for source in inputs(named, names)}
 
 
-def _modules(loop: SpeculativeLoop) -> set[str]:
-    """The references' own modules, and the one that the target's maths comes from."""
-    own = {name for name in reached([__name__]) if name.split(".")[0] == __name__.split(".")[0]}
+def _modules(loop: SpeculativeLoop, given: Collection[str] | None) -> set[str]:
+    """The given modules, or the references' own, and the one that the target's maths comes from."""
+    own = set(given) if given is not None else {name for name in reached([__name__]) if name.split(".")[0] == __name__.split(".")[0]}
     return own | {type(loop.target.model).__module__}
 
 

@@ -38,6 +38,11 @@ def references(threads: int) -> ModuleType:
         ) from None
 
 
+def eagle_capture() -> ModuleType:
+    """The producer whose drafter is the official EAGLE's, `references.eagle_capture`; after `references`."""
+    return import_module("references.eagle_capture")
+
+
 def device(name: str, golden: Dump, precision: str) -> Device:
     """Build the device for a golden's case; see `builder`."""
     return builder(name, golden)(precision=precision)
