@@ -10,21 +10,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import torch
 from torch import nn
 
 from parity.errors import UsageError
 from parity.golden.sources import reached
-from references.checkpoint import read_state
+from references.checkpoint import read_config, read_state
 from references.dump import Produced, Request
 from references.dump import dump_golden as dump
-from references.eagle3_config import Eagle3Config
+from references.eagle3_config import ARCHITECTURES, Eagle3Config
 from references.hf_target import HFTarget
 from references.loop import SpeculativeLoop
 from references.peagle import KVCache
@@ -42,7 +41,7 @@ def dump_golden(request: Request, checkout: Path) -> Path:
         UsageError: no such implementation in `checkout`, or one of the request's parts does not fit it.
     """
     cnets = official(checkout)
-    modules = reached([__name__]) - OWN | {cnets.__name__, cnets.EConfig.__module__}
+    modules = reached([__name__]) - OWN | {cnets.__name__}
     return dump(request, Produced("references: hf_target + eagle (SafeAILab/EAGLE)", partial(load_loop, cnets), modules))
 
 
@@ -92,8 +91,7 @@ class OfficialDrafter(nn.Module):
         super().__init__()
         self.config = _supported(Eagle3Config.read(checkpoint), checkpoint)
         try:
-            settings = cnets.EConfig.from_pretrained(checkpoint / "config.json")
-            self.model = cnets.Model(settings, total_tokens=k + 1, depth=k - 1, top_k=1)
+            self.model = cnets.Model(_settings(checkpoint), total_tokens=k + 1, depth=k - 1, top_k=1)
         except Exception as error:
             raise UsageError(f"{checkpoint}: the official EAGLE refuses it ({type(error).__name__}: {error})") from None
         if self.config.vocab_size == self.config.draft_vocab_size:
@@ -109,6 +107,12 @@ class OfficialDrafter(nn.Module):
         return draft_ids if d2t is None else draft_ids + d2t[draft_ids]
 
 
+def _settings(checkpoint: Path) -> SimpleNamespace:
+    """config.json as the official code reads it: its own config class is made for transformers 4; 5 renames RoPE's keys."""
+    unsaid = {"pretraining_tp": 1, "pad_token_id": None, "hidden_act": "silu", "rope_scaling": None}
+    return SimpleNamespace(**unsaid | read_config(checkpoint, *ARCHITECTURES))
+
+
 def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
     needs = {
         "head_dim": (config.head_dim, config.hidden_size // config.num_heads),
@@ -119,7 +123,7 @@ def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
     for name, (asked, has) in needs.items():
         if asked != has:
             raise UsageError(f"{checkpoint}: {name} is {asked}; the official EAGLE knows {has} only")
-    return replace(config)
+    return config
 
 
 class OfficialLoop(SpeculativeLoop):
@@ -205,7 +209,7 @@ class OfficialLoop(SpeculativeLoop):
 
     def _choose(self, module, args, ranked):
         """The draft of one step; another one than its own comes first where the tap says so."""
-        own = self.drafter.to_target(ranked.argmax(-1))
+        own = self.drafter.to_target(ranked.topk(1).indices[:, 0])  # of two equal ones the one that it takes itself
         draft = self.tap.rows("drafter.draft_tokens", own, len(self.drafts), self.k)
         self.drafts.append(int(draft))
         if torch.equal(draft, own):

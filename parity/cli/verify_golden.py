@@ -32,10 +32,13 @@ def verify(golden):
     from tempfile import TemporaryDirectory
 
     from parity.cli.golden import make_golden
+    from parity.errors import UsageError
     from parity.golden.verify import check_bytes, verified, write_prompts
 
-    check_bytes(golden)
     manifest = golden.manifest
+    if "references.eagle_capture" in manifest.producer.modules:
+        raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
+    check_bytes(golden)
     with TemporaryDirectory(prefix="parity-verify-") as folder:
         again = make_golden(
             Path(manifest.model.target.path),
