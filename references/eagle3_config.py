@@ -90,7 +90,7 @@ def _rope(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:
-    """The configured `in_of` layers, wherever the config keeps them."""
+    """The configured `in_of` layers, wherever the config keeps them; an empty list is no choice."""
     key = "eagle_aux_hidden_state_layer_ids"
     found = (raw.get("eagle_config") or {}).get(key, raw.get(key))
-    return tuple(found) if found is not None else None
+    return tuple(found) if found else None
