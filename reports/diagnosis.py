@@ -38,7 +38,8 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
 def print_gates(found: Sequence[Found], golden: Dump) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
-    out.print(f"every stage passes, local and chained; gate {found[0].gate} fails")
+    whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"
+    out.print(f"every stage passes, local and chained; {whose}")
     for number, one in enumerate(found, 1):
         out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True, markup=False)
         out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True, markup=False)

@@ -21,7 +21,18 @@ under the same bounds. Choices count the rows that differ. Printed by
 
     parity engines --golden GOLDEN{options} --markdown
 
-over {prompts} prompts and {rounds} verify rounds.
+over {prompts} prompts and {rounds} verify rounds. An error that two engines share does not show between them: only the
+golden's columns say whether either is right.
+
+- `numpy` runs the kernels as they are. bfloat16 values are kept as float32 and rounded after every operation.
+- `xla` compiles them with JAX (`pip install 'parity-harness[xla]' -c constraints.txt`), on the CPU or on a GPU that JAX sees, with the same
+  roundings as `reduce_precision`, which XLA may not drop. A layer is a program, compiled once for each width
+  (prompts in multiples of 32, verify with 0 to K drafts, a draft) and each span of the cache (multiples of 64); caches are
+  donated. Where a tap watches, the programs are the steps between two stages. A run's manifest counts them
+  (`producer.notes`). Programs are kept on disk, at most 1 GiB, in `$XDG_CACHE_HOME/parity/xla` or JAX's own cache folder.
+  A device with a planted fault is not compiled.
+- `nkipy` traces them with NKIPy and runs the HLO that the Neuron compiler would get on XLA:CPU ([neuron](neuron.md)). It is in the
+  matrix where NKIPy is installed.
 """
 
 

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
-from parity.compare.report import FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
+from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
+from parity.compare.witnesses import CORROBORATED
 from parity.golden.store import Dump
 from parity.policy import STATISTICS
 from reports.dumps import console, print_dump
 
-STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "not judged": "dim"}
+STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "disputed": "bold magenta", "not judged": "dim"}
 UNIT = {"noise": "x noise", "relative": "rel"}
 DIRECTED = ("scale", "bias")
 
@@ -59,6 +60,8 @@ def family_table(report: Report, width: int) -> Table:
     for heading in (*COLUMNS, *wide):
         table.add_column(heading, justify="left" if heading in COLUMNS[:3] else "right", no_wrap=True)
     table.add_column("choices, or top-1/5/50")
+    if report.witnesses:
+        table.add_column(CORROBORATED, justify="right")
     families: dict[str, list[StageResult]] = {}
     for stage in report.stages:
         families.setdefault(stage.family, []).append(stage)
@@ -67,7 +70,8 @@ def family_table(report: Report, width: int) -> Table:
         worst = max(members, key=lambda member: (member.verdict == verdict, member.x.get("l2", 0.0)))
         layer = "" if worst.layer is None else f"l={worst.layer}"
         numbers = _numbers(worst)[: len(COLUMNS) - 3 + len(wide)]
-        table.add_row(Text(verdict, style=STYLE[verdict]), family, layer, *numbers, _choices(members))
+        told = [_choices(members), *([_attested(members)] if report.witnesses else [])]
+        table.add_row(Text(verdict, style=STYLE[verdict]), family, layer, *numbers, *told)
     return table
 
 
@@ -84,6 +88,14 @@ def _numbers(stage: StageResult) -> list[str]:
 def _short(value: float) -> str:
     """Two digits, exponent without padding."""
     return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
+
+
+def _attested(members: list[StageResult]) -> str:
+    """How many of these stages a second reference confirms; or that it does not."""
+    if any(member.verdict == DISPUTED for member in members):
+        return DISPUTED
+    count = sum(CORROBORATED in member.marks for member in members)
+    return "" if not count else "yes" if count == len(members) else f"{count} of {len(members)}"
 
 
 def _choices(members: list[StageResult]) -> str:
@@ -131,6 +143,8 @@ def _print_failures(out: Console, report: Report) -> None:
 
 def _why(stage: StageResult) -> str:
     """The statistics beyond their bound, or the count of wrong choices."""
+    if stage.verdict == DISPUTED:
+        return stage.note
     if stage.choices:
         return f"{stage.choices['bug']} of {stage.rows} rows differ beyond tie and noise"
     if not stage.x:
@@ -165,7 +179,9 @@ def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
 
 
 def _print_blind(out: Console, report: Report) -> None:
-    """What the policy's pass says nothing about."""
+    """Who else stands behind the golden, and what the policy's pass says nothing about."""
+    for said in report.witnesses:
+        out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
 

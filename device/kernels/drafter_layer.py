@@ -9,8 +9,7 @@ import numpy as np
 from device.drafter_config import DrafterConfig
 from device.kernels import cache
 from device.kernels.attention import attend
-from device.kernels.collectives import all_reduce
-from device.kernels.linear import linear, wide_linear
+from device.kernels.linear import linear, row_parallel
 from device.kernels.norm import llama_norm
 from device.kernels.program import program
 from device.kernels.rope import rotate
@@ -66,7 +65,7 @@ def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches,
     for held, rows in zip(caches, (k, v), strict=True):
         cache.write(held, rows, step.slots)
     keys, values = (held[:, : step.span] for held in caches)
-    return all_reduce(wide_linear(attend(q, keys, values, step.seen[None]), weights["o"])).astype(x.dtype)
+    return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
 
 
 @program
@@ -74,4 +73,4 @@ def _mlp(x: Any, weights: dict[str, Any]) -> Any:
     """down(silu(gate) * up); the activation in float32, one cast."""
     gate, up = (linear(x, weights[name]).astype(np.float32) for name in ("gate", "up"))
     active = up * gate / (1.0 + np.exp(-gate))
-    return all_reduce(wide_linear(active.astype(x.dtype), weights["down"])).astype(x.dtype)
+    return row_parallel(active.astype(x.dtype), weights["down"])

@@ -7,8 +7,7 @@ from typing import Any
 from device.config import TargetConfig
 from device.kernels import cache
 from device.kernels.attention import attend
-from device.kernels.collectives import all_reduce
-from device.kernels.linear import linear, wide_linear
+from device.kernels.linear import linear, row_parallel
 from device.kernels.moe import moe
 from device.kernels.norm import gpt_oss_norm
 from device.kernels.program import program
@@ -43,4 +42,4 @@ def _self_attention(
         cache.write(held, rows, step.slots)
     keys, values = (held[:, : step.span] for held in caches)
     mixed = attend(q, keys, values, step.seen[window], weights["sinks"])
-    return all_reduce(wide_linear(mixed, weights["o"], weights["o_bias"])).astype(x.dtype)
+    return row_parallel(mixed, weights["o"], weights["o_bias"])

@@ -9,6 +9,7 @@ import sys
 import click
 
 from parity.cli.calibrate import calibrate
+from parity.cli.corroborate import corroborate
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.demo import demo
@@ -16,11 +17,13 @@ from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
+from parity.cli.imports import export_dump, import_dump
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
 from parity.cli.scan_log import scan_log
 from parity.cli.shapes import shapes
+from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
 
@@ -47,8 +50,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, policy, calibrate, shapes,
-    scan_log,
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, import_dump,
+    export_dump, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
 

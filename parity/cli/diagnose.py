@@ -52,6 +52,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     from parity.diagnose import diagnose
     from parity.diagnose.evidence import Redrive, other_prompts, red_device, red_run
     from parity.diagnose.gates import read_gates
+    from parity.diagnose.ranks import OneRank, Parted, read_ranks
     from parity.diagnose.trials import Trials
     from parity.gates.bench import Bench
     from parity.policy import read_policy
@@ -70,11 +71,14 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
             red = red_device(golden, live, bounds, folder, bar)
     if red is None:
         return None if run is not None else list(read_gates(bench))
+    if isinstance(red, Parted):
+        return read_ranks(red)
+    rank = red.run.rank if isinstance(red.run, OneRank) else None
     reference, hypotheses = counterfactuals(golden, threads)
     trials = Trials(red.golden, red.run, red.prompt if run is not None else 0, bounds, reference)
     if run is None:
-        trials.drive = Redrive(live, red.run.manifest.case.mode, folder)
-    trials.others = partial(other_prompts, golden, red.prompt, run or trials.drive)
+        trials.drive = Redrive(live, red.run.manifest.case.mode, folder, rank)
+    trials.others = partial(other_prompts, golden, red.prompt, red.run if run else trials.drive)
     found = diagnose(trials, hypotheses, red.first)
     return found if run is not None else _renumbered(found, red.prompt)
 

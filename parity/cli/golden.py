@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from parity.cli.common import fresh, json_option, progress, stage_option, tiny, write_json
 from parity.errors import UsageError
+
+DRAFTERS = {"eagle": "eagle3"}
+"""The tiny drafter of a reference that is not for P-EAGLE."""
+
+OPTIONS = {"python": "vllm-python"}
+"""Options that are not called as the request's field."""
 
 folder = click.Path(path_type=Path)
 
@@ -19,46 +26,57 @@ folder = click.Path(path_type=Path)
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
-@click.option("--reference", type=click.Choice(["own", "eagle"]), default="own", show_default=True, help="Who computes: the PyTorch references, or the official EAGLE drafter beside them (docs/eagle3.md).")
-@click.option("--checkout", type=folder, metavar="DIR", help="A checkout of SafeAILab/EAGLE, for --reference eagle.")
+@click.option("--reference", type=click.Choice(["own", "vllm", "eagle"]), default="own", show_default=True, help="Who computes: the PyTorch references, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).")
+@click.option("--vllm-python", "python", type=folder, metavar="FILE", help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
+@click.option("--batch", type=click.IntRange(min=1), help="vllm: prompts that it runs at a time; 1 by default.")
+@click.option("--checkout", type=folder, metavar="DIR", help="eagle: a checkout of SafeAILab/EAGLE.")
+@click.option("--roundings", type=click.IntRange(min=1), help="own, eagle: bfloat16 runs behind each noise floor, each with its sums in another order; 1 by default.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
-@click.option("--roundings", type=click.IntRange(min=1), default=1, show_default=True, help="bfloat16 runs behind each noise floor, each with its sums in another order.")
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
-    target, drafter, prompts, k, max_new_tokens, stages, reference, checkout, threads, roundings, out, json_file
+    target, drafter, prompts, k, max_new_tokens, stages, reference, threads, out, json_file, **options
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
-    if (reference == "eagle") != (checkout is not None):
-        raise UsageError("--reference eagle and --checkout DIR go together")
-    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, roundings, checkout)
     from reports.dumps import print_dump
 
+    named = {name: value for name, value in options.items() if value is not None}
+    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, **named)
     write_json(json_file, print_dump(made))
 
 
 def make_golden(
-    target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, roundings=1, checkout=None
+    target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, reference="own", **options
 ):
-    """Run the references, or the official EAGLE of a checkout; the opened golden."""
-    from parity.cli.wiring import eagle_capture, references
+    """Run a reference, on the tiny pair where nothing is named; the opened golden.
+
+    Args:
+        options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`.
+
+    Raises:
+        UsageError: this reference does not take one of them, or anything else does not fit.
+    """
+    from parity.cli import wiring
     from parity.golden.store import Dump
 
-    produce = references(threads)
+    producer = wiring.reference(reference, threads)
+    takes = {field.name for field in fields(producer.Request)}
+    for name in options.keys() - takes:
+        raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
     with progress("golden") as bar:
-        request = produce.Request(
+        request = producer.Request(
             target=target or tiny("target"),
-            drafter=drafter or tiny("eagle3" if checkout else "drafter"),
+            drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
             prompts=prompts or tiny("prompts/chat.jsonl"),
             k=k,
             max_new_tokens=max_new_tokens,
             stages=stages,
             out=out or fresh("goldens", (target or tiny("target")).name),
-            roundings=roundings,
             progress=bar,
+            **options,
+            **({"threads": threads} if "threads" in takes else {}),
         )
-        made = eagle_capture().dump_golden(request, checkout) if checkout else produce.dump_golden(request)
-    return Dump(made)
+        return Dump(producer.dump_golden(request))
 
 
 @click.command()

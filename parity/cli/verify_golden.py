@@ -32,13 +32,11 @@ def verify(golden):
     from tempfile import TemporaryDirectory
 
     from parity.cli.golden import make_golden
-    from parity.errors import UsageError
     from parity.golden.verify import check_bytes, verified, write_prompts
 
-    manifest = golden.manifest
-    if "references.eagle_capture" in manifest.producer.modules:
-        raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
+    how = _made(golden)
     check_bytes(golden)
+    manifest = golden.manifest
     with TemporaryDirectory(prefix="parity-verify-") as folder:
         again = make_golden(
             Path(manifest.model.target.path),
@@ -49,6 +47,22 @@ def verify(golden):
             manifest.stages,
             manifest.producer.threads,
             Path(folder) / "again",
-            manifest.case.roundings,
+            **how,
         )
         return verified(golden, again)
+
+
+def _made(golden):
+    """The reference that made a golden, and the options it was given."""
+    from parity.errors import UsageError
+
+    manifest = golden.manifest
+    producer = manifest.producer
+    if not producer.modules:
+        raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
+    if "references.eagle_capture" in producer.modules:
+        raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
+    if producer.name == "vllm":
+        floor = "bfloat16" in golden.variants()
+        return {"reference": "vllm", "batch": int(producer.notes["prompts at a time"]), "floor": floor}
+    return {"roundings": manifest.case.roundings}

@@ -8,8 +8,9 @@ from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
+from pickle import UnpicklingError
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -19,28 +20,51 @@ from parity.golden.store import Dump
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
+REFERENCES = {"own": "references.dump", "vllm": "references.vllm_capture.dump", "eagle": "references.eagle_capture"}
+"""Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
-def references(threads: int) -> ModuleType:
-    """The golden's producer, `references.dump`, computing on this many threads.
+def reference(name: str, threads: int) -> ModuleType:
+    """The producer of this name, torch computing on this many threads: its `Request` and `dump_golden`.
+
+    The fields of a `Request` are the options that its producer takes.
 
     Raises:
         UsageError: torch or transformers is not installed.
     """
     try:
         import_module("torch").set_num_threads(threads)
-        return import_module("references.dump")
+        return import_module(REFERENCES[name])
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
         ) from None
 
 
-def eagle_capture() -> ModuleType:
-    """The producer whose drafter is the official EAGLE's, `references.eagle_capture`; after `references`."""
-    return import_module("references.eagle_capture")
+def torch_load(source: Path | BinaryIO, name: str) -> Any:
+    """Read a torch file as `torch.load(weights_only=True)` does: tensors and plain containers, nothing executed.
+
+    Raises:
+        UsageError: torch is not installed, or the file holds anything else or is damaged.
+    """
+    try:
+        load = import_module("torch").load
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{name} is a torch file and torch is not installed: pip install 'parity-harness[references]' "
+            "-c constraints.txt, or save .safetensors or .npy"
+        ) from None
+    try:
+        return load(source, map_location="cpu", weights_only=True)
+    except UnpicklingError:
+        raise UsageError(
+            f"{name} holds more than tensors, or is damaged: torch.load refuses it with weights_only; save tensors only"
+        ) from None
+    except Exception as error:  # whatever a damaged file raises
+        raise UsageError(f"{name} is no torch file, or is damaged ({type(error).__name__})") from None
 
 
 def device(name: str, golden: Dump, precision: str) -> Device:
@@ -145,7 +169,7 @@ def _takes(make: Callable[..., Device], option: str) -> bool:
 
 def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
     """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
-    references(threads)
+    reference("own", threads)
     module = import_module("references.counterfactual")
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
     known = import_module("references.hypotheses").HYPOTHESES

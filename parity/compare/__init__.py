@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from parity.compare.apart import Flips
 from parity.compare.choices import judge_choices, judge_exact
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
-from parity.compare.report import FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.structure import Finding, check_structure
+from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
@@ -37,7 +39,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
     comparable(golden, run)
     _fits(policy, golden)
     names = select(globs, golden.manifest.stages)
-    findings = check_structure(golden, run, names)
+    findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
     flips = Flips(golden, run)
     mode = run.manifest.case.mode
@@ -46,8 +48,8 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
         results.append(result)
         findings += found
-    results = mark(results, golden.declared, mode)
-    findings += _generation(golden, run)
+    results = attest(mark(results, golden.declared, mode), golden)
+    findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
     verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings])
     acceptance = _acceptance(golden, run)
     return Report(
@@ -65,7 +67,17 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,
         blind=policy.blind,
+        witnesses=witnesses(golden.manifest),
     )
+
+
+def _structure(golden: Dump, run: Dump, names: Sequence[str]) -> list[Finding]:
+    """What is wrong with the run, or with either of the two whose difference it is."""
+    found = []
+    for side in run.sides:
+        named = f"{side.manifest.producer.name}: " if side is not run else ""
+        found += [replace(one, message=named + one.message) for one in check_structure(golden, side, names)]
+    return found
 
 
 def _stage(golden: Dump, run: Dump, named: Named, row: Row, flips: Flips) -> tuple[StageResult, list[Finding]]:

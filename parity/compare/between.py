@@ -15,8 +15,7 @@ import numpy as np
 from parity.compare import comparable, compare
 from parity.compare.flow import DISGUISED
 from parity.compare.report import Report
-from parity.compare.structure import check_structure
-from parity.errors import Inconclusive, UsageError
+from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant
 from parity.golden.store import Dump
 from parity.policy import Policy
@@ -30,7 +29,6 @@ class Difference(Dump):
 
     Raises:
         UsageError: the two runs differ in mode or precision, or one is none over this golden.
-        Inconclusive: the other run's structure is not the golden's, so that nothing can be held against it.
     """
 
     def __init__(self, golden: Dump, run: Dump, other: Dump):
@@ -43,6 +41,11 @@ class Difference(Dump):
         producer = run.manifest.producer.model_copy(update={"name": names})
         self.manifest = run.manifest.model_copy(update={"case": case, "producer": producer})
         self.rows = {place: _both(row, other.rows[place]) for place, row in run.rows.items() if place in other.rows}
+
+    @property
+    def sides(self) -> tuple[Dump, ...]:
+        """Both runs."""
+        return self.run, self.other
 
     @property
     def command(self) -> str:
@@ -83,9 +86,6 @@ def _comparable(golden: Dump, run: Dump, other: Dump) -> None:
         ours, theirs = getattr(run.manifest.case, what), getattr(other.manifest.case, what)
         if ours != theirs:
             raise UsageError(f"{run.folder} is {ours}, {other.folder} is {theirs}: two devices are compared in one {what}")
-    stages = [name for name in run.manifest.stages if name in golden.manifest.stages]
-    for finding in check_structure(golden, other, stages):
-        raise Inconclusive(f"{other.manifest.producer.name} cannot be compared with: {finding.message}")
 
 
 def _both(row: TensorRow, other: TensorRow) -> TensorRow:

@@ -45,13 +45,13 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
-    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in _behind(result.stage, names) if name in by_name):
+    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in behind(result.stage, names) if name in by_name):
         return ("inherited", "grown")
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return ("own", "step" if persists else "spike")
 
 
-def _behind(stage: str, names: Mapping[str, Named]) -> set[str]:
+def behind(stage: str, names: Mapping[str, Named]) -> set[str]:
     """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
     found, left = set(), [stage]
     while left:

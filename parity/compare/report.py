@@ -9,7 +9,9 @@ from parity.compare.structure import Finding
 
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
-_RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, FAIL: 3}
+DISPUTED = "disputed"
+"""The references disagree: no fault of the device's, and no evidence for it."""
+_RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
 
 
 def join(verdicts) -> str:
@@ -97,7 +99,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole comparison; `blind` is what its policy cannot see."""
+    """A whole comparison; `blind` is what its policy cannot see, `witnesses` what other references said of the golden."""
 
     device: str
     precision: str
@@ -113,12 +115,13 @@ class Report:
     reproduce: str
     strict: bool = False
     blind: str = ""
+    witnesses: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 pass (or warn), 1 fail, 3 inconclusive; a warning is a failure under --strict."""
+        """0 pass (or warn), 1 fail, 3 inconclusive or disputed; a warning is a failure under --strict."""
         failed = self.verdict == FAIL or (self.strict and self.verdict == WARN)
-        return 1 if failed else {INCONCLUSIVE: 3}.get(self.verdict, 0)
+        return 1 if failed else {INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parity.compare import compare
 from parity.compare.report import FAIL, Place
+from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
@@ -35,47 +35,55 @@ class Red:
 
 @dataclass
 class Redrive:
-    """Runs a device over another golden of a prompt, in the mode it went red in."""
+    """Runs a device over another golden of a prompt, in the mode it went red in; as one rank has it, where it is a rank's."""
 
     device: Device
     mode: Mode
     folder: Path
+    rank: int | None = None
     count: int = 0
 
     def __call__(self, golden: Dump) -> Dump:
         """The run."""
         self.count += 1
         out = self.folder / f"again-{self.count}"
-        return Dump(run_device(RunRequest(self.device, golden, self.mode, (), out)))
+        run = Dump(run_device(RunRequest(self.device, golden, self.mode, (), out)))
+        return run if self.rank is None else OneRank(run, self.rank)
 
 
-def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | None:
+def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | Parted | None:
     """The first failing place of a run that was made already."""
-    report = compare(golden, run, policy)
-    return Red(golden, run, report.first.prompt, report.first) if report.first else None
+    one, report = told_apart(golden, run, policy)
+    if report.first is None:
+        return None
+    return parted(one, report) or Red(golden, one, report.first.prompt, report.first)
 
 
-def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress) -> Red | None:
+def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress) -> Red | Parted | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then every prompt whole.
 
-    The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the whole golden in both modes.
+    The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the
+    whole golden in both modes. Ranks that differ within their bounds are what it is only where nothing fails by its values.
     """
     looks = list(_looks(golden))
+    differ: Parted | None = None
     for number, (mode, prompt, rounds) in enumerate(looks):
         progress(number, len(looks), f"{mode}, {golden.manifest.case.prompts[prompt].id}")
         found = _look(golden, device, policy, mode, prompt, rounds, folder / str(number))
-        if found is not None:
+        if isinstance(found, Red):
             whole = len(golden.manifest.case.prompts[prompt].generation.acceptance_length)
-            return found if rounds >= whole else _look(golden, device, policy, mode, prompt, whole, folder / "whole") or found
-    return None
+            again = _look(golden, device, policy, mode, prompt, whole, folder / "whole") if rounds < whole else found
+            return again if isinstance(again, Red) else found
+        differ = differ or found
+    return differ
 
 
-def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path) -> Red | None:
+def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path) -> Red | Parted | None:
     view = OnePrompt(golden, prompt, rounds)
-    run = Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out)))
-    report = compare(view, run, policy)
-    failed = report.verdict == FAIL and report.first is not None
-    return Red(view, run, prompt, report.first) if failed else None
+    run, report = told_apart(view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy)
+    if report.verdict != FAIL or report.first is None:
+        return None
+    return parted(run, report) or Red(view, run, prompt, report.first)
 
 
 def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from parity.compare.report import FAIL, INCONCLUSIVE, Place, conclude
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, Place, conclude
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Gates:
 
     @property
     def exit_code(self) -> int:
-        """0 pass (or warn), 1 fail, 3 inconclusive."""
-        return {FAIL: 1, INCONCLUSIVE: 3}.get(self.verdict, 0)
+        """0 pass (or warn), 1 fail, 3 inconclusive or disputed."""
+        return {FAIL: 1, INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parity.compare import compare
-from parity.compare.report import NOT_JUDGED, PASS, Report
+from parity.compare.report import DISPUTED, NOT_JUDGED, PASS, Report
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
@@ -29,11 +29,21 @@ def _line(report: Report) -> str:
     """The worst stage, or what failed and where it first shows."""
     numbers = [stage for stage in report.stages if stage.x.get("l2") is not None]
     worst = max(numbers, key=lambda stage: stage.x["l2"], default=None)
+    disputed = sum(stage.verdict == DISPUTED for stage in report.stages)
+    if report.verdict == DISPUTED:
+        return f"the references themselves disagree on {disputed} stages: parity corroborate tells which"
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
     if wrong or report.findings:
         found = f"; {len(report.findings)} structural findings" if report.findings else ""
-        return f"{len(wrong)} stages are no pass{found}; first at {report.first or report.findings[0].message}"
+        return f"{len(wrong)} stages are no pass{found}; first at {report.first or _found(report)}"
     return "nothing to compare" if worst is None else f"worst relative L2 {worst.x['l2']:.3g} {_unit(report)}, {worst.stage}"
+
+
+def _found(report: Report) -> str:
+    """Without a failing stage: the first structural finding, or the first stage that lacks evidence."""
+    return report.findings[0].message if report.findings else next(
+        stage.stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)
+    )
 
 
 def _unit(report: Report) -> str:

@@ -5,10 +5,11 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from parity.errors import UsageError
 
@@ -25,10 +26,18 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Part(Record):
+    """Stages that only some of a producer's modules computed."""
+
+    stages: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
-    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are a device's own.
+    `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are its own.
+    `parts` are the stages that some of the modules computed alone, out of what the others handed them.
     """
 
     name: str
@@ -39,6 +48,22 @@ class Producer(Record):
     platform: str
     sources: dict[str, str] = {}
     notes: dict[str, str] = {}
+    parts: tuple[Part, ...] = ()
+
+    @model_validator(mode="after")
+    def _parts_are_its_own(self) -> Producer:
+        for part in self.parts:
+            if not part.modules or set(part.modules) - set(self.modules):
+                raise ValueError("the modules of a part are some of the producer's")
+        return self
+
+    def of(self, stage: str) -> Producer:
+        """Who computed this stage: the modules of its part, or all of them."""
+        part = next((part for part in self.parts if stage in part.stages), None)
+        if part is None:
+            return self
+        sources = {name: source for name, source in self.sources.items() if name in part.modules}
+        return self.model_copy(update={"modules": part.modules, "sources": sources, "parts": ()})
 
 
 class Checkpoint(Record):
@@ -129,8 +154,20 @@ class TensorRow(Record):
         return int(prompt[1:]), int(round_[1:]), stage
 
 
+class Corroboration(Record):
+    """What a second reference said of this golden's stages, on so many of its prompts: agreed or disputed."""
+
+    witness: str
+    versions: dict[str, str]
+    source_digest: str
+    prompts: int
+    policy: str
+    stages: tuple[str, ...]
+    disputed: tuple[str, ...]
+
+
 class Manifest(Record):
-    """The whole of manifest.json."""
+    """The whole of manifest.json; `corroborations` are added by `parity corroborate`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     kind: Literal["golden", "run"]
@@ -140,6 +177,7 @@ class Manifest(Record):
     case: Case
     stages: tuple[str, ...]
     tensors: tuple[TensorRow, ...]
+    corroborations: tuple[Corroboration, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -157,6 +195,12 @@ class Manifest(Record):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             raise UsageError(f"{path} does not follow the golden format: {field}: {first['msg']}") from None
+
+    def replace(self, folder: Path) -> None:
+        """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
+        partial = folder / f".{FILE}.{os.getpid()}.partial"
+        partial.write_text(self.model_dump_json())
+        partial.replace(folder / FILE)
 
 
 def key(prompt: int, round_: int, stage: str) -> str:

@@ -121,6 +121,11 @@ class Dump:
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
 
     @property
+    def sides(self) -> tuple[Dump, ...]:
+        """The dumps whose structure is judged: this one."""
+        return (self,)
+
+    @property
     def command(self) -> str:
         """How a command names this dump."""
         return str(self.folder)
@@ -143,10 +148,10 @@ class Dump:
             if place not in self.rows:
                 return None
             parts = self.parts[place]
-            self._verified[place] = merge(parts, [self._read(row) for row in parts])
+            self._verified[place] = merge(parts, [self.read(row) for row in parts])
         return self._verified[place]
 
-    def _read(self, row: TensorRow) -> np.ndarray:
+    def read(self, row: TensorRow) -> np.ndarray:
         """One rank's tensor, checked against its row."""
         array = self._shard(row.shard).get(row.key)
         if array is None:

@@ -53,8 +53,9 @@ def refuse_stale(golden: Dump) -> tuple[str, ...]:
     """Refuse a golden behind which something changed; what cannot be told comes back, a sentence each.
 
     Raises:
-        UsageError: it is stale; what changed.
+        UsageError: it is stale; what changed. Or it names no source at all.
     """
+    _refuse_unnamed(golden.manifest.producer)
     found = changes(golden)
     if found.all:
         raise UsageError(
@@ -73,10 +74,20 @@ def refuse_shared(golden: Producer, device: Producer) -> None:
     """The shared-oracle trap: a golden cannot judge the source that it was made by.
 
     Raises:
-        UsageError: the two have a module or a source file in common.
+        UsageError: the two have a module or a source file in common, or the golden names none.
     """
+    _refuse_unnamed(golden)
     if found := shared(golden, device):
         raise UsageError(f"golden and device share source ({found[0]}): such a golden cannot judge it")
+
+
+def _refuse_unnamed(golden: Producer) -> None:
+    """A golden that names no source, as an imported one, could be the device's own output."""
+    if not golden.modules:
+        raise UsageError(
+            f"the golden of {golden.name} does not say which source it was made of: it can corroborate another golden, "
+            "not judge a device"
+        )
 
 
 def shared(golden: Producer, device: Producer) -> list[str]:
@@ -88,6 +99,17 @@ def shared(golden: Producer, device: Producer) -> list[str]:
         for name, source in device.sources.items()
         if source in theirs and name not in golden.modules
     ]
+
+
+def common_source(one: Producer, other: Producer) -> list[str]:
+    """As `shared`, of two references: a package that holds nothing itself (`references`) makes them not one."""
+    return [name for name in shared(one, other) if not all(_empty(name, producer) for producer in (one, other))]
+
+
+def _empty(name: str, producer: Producer) -> bool:
+    """Whether a module is only the folder of others: it has no source of its own."""
+    inside = any(module.startswith(f"{name}.") for module in producer.modules)
+    return inside and name not in producer.sources
 
 
 def device_modules(device: Any, declared: Iterable[str], name: str, golden: Producer) -> set[str]:

@@ -5,7 +5,7 @@ Written from the references and from what was met in public, never from a device
 
 from __future__ import annotations
 
-from references.hypotheses import attention, decisions, edges, layers, loading, storage, streams, taps
+from references.hypotheses import attention, decisions, edges, layers, loading, ranks, storage, streams, taps
 from references.hypotheses.catalogue import Fit, Hypothesis
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
@@ -17,6 +17,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     *streams.HYPOTHESES,
     *loading.HYPOTHESES,
     *decisions.HYPOTHESES,
+    *ranks.HYPOTHESES,
 )
 
 __all__ = ["HYPOTHESES", "Fit", "Hypothesis"]

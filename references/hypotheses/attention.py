@@ -116,6 +116,26 @@ def _rope():
         fit=Fit(-64, 64, clean=0, whole=True),
         fix=FORM_FIX,
     )
+    yield Hypothesis(
+        "verify-position",
+        "target: the rows of a verify round rotate by a position {value:+d} off",
+        MOVED["target"],
+        rope.verify_positions,
+        values=(1, -1),
+        fix="the first position of a verify round: the length of the target's cache",
+        cost=2,
+    )
+    for part, stages in (("q", MOVED), ("k", KEYS)):
+        yield Hypothesis(
+            f"rope-concentration-{part}",
+            f"target: {part} is not scaled by the YaRN concentration, the other one is",
+            stages["target"],
+            partial(rope.form, side="target", how=f"{part} unscaled"),
+            values=("all",),
+            layered=True,
+            fix="cos and sin are scaled, so that q and k both are",
+            seen=("class of kekzl/imp #584",),
+        )
     yield from both_sides(
         "rope-length-not-position",
         "rotation by {value} instead of the row's position",
@@ -367,14 +387,6 @@ def _biases():
         fit=Fit(0.0, 64.0, clean=1.0),
         fix="add the bias behind the all-reduce, or on one rank",
         seen=("mirage #722",),
-    )
-    yield from both_sides(
-        "attn-shard-missing",
-        "the first of {value} ranks' heads alone reach the output",
-        OUT,
-        attention.one_shard,
-        values=(2, 4, 8),
-        fix="the all-reduce behind o_proj",
     )
 
 

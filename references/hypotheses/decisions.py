@@ -47,18 +47,6 @@ def _choices():
         fix="the argmax takes the first of equal values, over all shards",
         seen=("lattice #280",),
     )
-    for id_, how, says in (
-        ("verify-one-shard", "first", "the argmax sees the first of {value} vocabulary shards alone"),
-        ("verify-shard-offset", "offset", "the argmax over {value} vocabulary shards lacks the shard's offset"),
-    ):
-        yield Hypothesis(
-            id_,
-            says,
-            TOKENS,
-            partial(heads.one_shard, how=how),
-            values=(2, 4, 8),
-            fix="the all-gather of the shards' best values, with the offsets of their ids",
-        )
     for id_, only, stages in (
         ("verify-row-everywhere", False, ("target.logits", "verify.logits")),
         ("verify-row", True, ("verify.logits",)),
@@ -86,6 +74,14 @@ def _choices():
         ("drafter.pre_head_hidden",),
         heads.draft_rows,
         values=(-1, 1),
+        fix="drafts are rows C - 1 to C + K - 2",
+        cost=2,
+    )
+    yield Hypothesis(
+        "drafter-rows-first",
+        "drafts are read from the first K rows of the pass",
+        ("drafter.pre_head_hidden",),
+        heads.first_rows,
         fix="drafts are rows C - 1 to C + K - 2",
         cost=2,
     )
@@ -180,6 +176,16 @@ def _rollback():
     )
     for side in ("target", "drafter"):
         suffix = "" if side == "target" else "-drafter"
+        for parts, end in (("kv", ""), ("k", "-k"), ("v", "-v")):
+            yield Hypothesis(
+                f"rollback-row-cleared{end}{suffix}",
+                f"{side}: rollback clears the last committed row of {' and '.join(parts)}, the length is right",
+                (f"kv.{side}.*",),
+                partial(caches.last_row_cleared, side=side, parts=parts),
+                fix=ROLLBACK_FIX,
+                seen=("class of mlxcel #994",),
+                cost=2,
+            )
         yield Hypothesis(
             f"rollback-head-axis{suffix}",
             f"{side}: rollback clears kv heads in all rows: from head {{value}} on",
@@ -241,6 +247,15 @@ def _context():
             cost=2,
             **ALL,
         )
+    yield Hypothesis(
+        "commit-accepted-kept",
+        "accepted drafts keep the rows of their placeholders, they are not fed again",
+        ("kv.drafter.*",),
+        caches.accepted_rows_kept,
+        fix="every accepted token is fed again with its true hidden",
+        seen=("vLLM #14649",),
+        cost=2,
+    )
     yield Hypothesis(
         "commit-last-row-only",
         "only the newest accepted token is fed again",

@@ -109,7 +109,7 @@ def _residuals():
         ("drafter.layers.0.ffn_out", "drafter.layers.0.out"),
         norms.residual_before,
         values=("the normed hidden", "the fused hidden", "the embedding", "hidden plus embedding", "nothing"),
-        fix="norm_before_residual of the drafter's config",
+        fix="the residual of the fusion layer: norm_before_residual of the drafter's config says which hidden",
         seen=("vLLM speculators defaults",),
     )
     for id_, says, apply, values in (
@@ -137,6 +137,7 @@ def _experts():
         ("ffn-weights-uniform", "uniform"),
         ("ffn-weights-missing", "one"),
         ("ffn-weights-reversed", "reversed"),
+        ("ffn-weights-by-id", "in the order of the ids"),
         ("ffn-weights-raw", "raw logits"),
         ("ffn-last-expert-dropped", "last dropped"),
         ("ffn-first-expert-only", "first only"),
@@ -275,6 +276,7 @@ def _experts():
         experts.bias_per_rank,
         values=(4, 8, 2, 16),
         fix="add the bias behind the all-reduce, or on one rank",
+        seen=("class of mirage #722",),
     )
     yield Hypothesis(
         "ffn-down-bias-unweighted",
@@ -321,7 +323,7 @@ def _heads():
             fix="loading embed_tokens: each model has its own",
             seen=("TorchSpec #38", "vLLM #27737") if suffix else (),
         )
-        forms = ("tied to its embedding", "shards swapped", "one row late", "one row early", "zero")
+        forms = ("tied to its embedding", "one row late", "one row early", "zero")
         yield Hypothesis(
             f"load-tied-head{suffix}",
             f"{side}: its head is {{value}} (a number: times as large)",

@@ -242,17 +242,6 @@ def bias_per_rank(loop: Any, ranks: int) -> AbstractContextManager:
     return biased(loop, "all", "o", ranks)
 
 
-def one_shard(loop: Any, ranks: int, side: str) -> AbstractContextManager:
-    """The first rank's heads alone reach the output: no all-reduce."""
-
-    def keep(w):
-        if w.shape[1] % ranks:
-            raise NotApplicable(f"{ranks} ranks do not divide the heads")
-        return w * (torch.arange(w.shape[1]) < w.shape[1] // ranks)
-
-    return together(changed(layer.self_attn.o_proj.weight, keep) for _, layer in layers_of(loop, side))
-
-
 def fused_layout(loop: Any, value: Any, side: str, read: str) -> AbstractContextManager:
     """One fused q, k, v weight, stored one way and read the other: concatenated, or grouped per kv head."""
 

@@ -91,6 +91,26 @@ def changed_rows(loop: Any, value: Any, side: str, change: Any) -> AbstractConte
     return wrapped(loop, "_pair", pair)
 
 
+@contextmanager
+def last_row_cleared(loop: Any, value: None, side: str, parts: str):
+    """A verify round's rollback clears the last committed row of these parts (k, v or both); the lengths are right."""
+    committing = [False]
+
+    def commit(inner, emitted):
+        committing[:] = [True]
+        try:
+            inner(emitted)
+        finally:
+            committing[:] = [False]
+
+    def cleared(x, part):
+        return torch.cat((x[:-1], torch.zeros_like(x[-1:]))) if committing[0] and part in parts else x
+
+    rows = changed_rows(loop, "all", side, lambda k, v: (cleared(k, "k"), cleared(v, "v")))
+    with wrapped(loop, "_commit", commit), rows:
+        yield
+
+
 def heads_cleared(loop: Any, value: int | str, side: str) -> AbstractContextManager:
     """A rollback that slices the head axis: kv heads from `value` on are zero in all rows after a verify round.
 
@@ -99,18 +119,26 @@ def heads_cleared(loop: Any, value: int | str, side: str) -> AbstractContextMana
     heads = loop.target.config.num_key_value_heads if side == "target" else loop.drafter.config.num_kv_heads
     if not isinstance(value, str) and not 0 <= value < heads:
         raise NotApplicable(f"head {value} of {heads}")
+
+    def clear(x, rejected):
+        kept = value if not isinstance(value, str) else max(heads - rejected, 0)
+        return x * (torch.arange(heads) < kept)[:, None]
+
+    return changed_behind_rounds(loop, side, lambda k, v, rejected: (clear(k, rejected), clear(v, rejected)))
+
+
+def changed_behind_rounds(loop: Any, side: str, change: Any) -> AbstractContextManager:
+    """`change(k, v, rejected)` of what the caches hold [S, G, D] after each verify round, which rejected so many rows."""
     rejected: list[int] = []
 
     def commit(inner, length):
         rejected[:] = [loop.k + 1 - length if side == "target" else loop.k - 1]
         return inner(length)
 
-    def clear(x):
-        kept = value if not isinstance(value, str) else max(heads - rejected[0], 0)
-        return x * (torch.arange(heads) < kept)[:, None]
+    def behind(k, v):
+        return change(k, v, rejected[0]) if rejected else (k, v)
 
-    change = lambda k, v: (clear(k), clear(v)) if rejected else (k, v)  # noqa: E731
-    return together([_fresh(loop, rejected), wrapped(loop, "_commit", commit), changed_rows(loop, "all", side, change)])
+    return together([_fresh(loop, rejected), wrapped(loop, "_commit", commit), changed_rows(loop, "all", side, behind)])
 
 
 def _fresh(loop: Any, seen: list) -> AbstractContextManager:
@@ -203,6 +231,22 @@ def _kept(loop: Any, attention: Any, fresh: int):
 
     with wrapped(attention, "remember", remember), wrapped(loop, "_prefill_drafter", prefill):
         yield
+
+
+def accepted_rows_kept(loop: Any, value: None) -> AbstractContextManager:
+    """Accepted drafts keep the rows of their placeholders; only what has none is fed with its true hidden."""
+
+    def commit(inner, emitted):
+        cache = loop.cache
+        with replaced(cache, "crop", lambda _: None), _postponed(loop) as caches:
+            inner(emitted)
+        kept = min(emitted - 1, cache.rows[0][0].shape[2] - loop.draft_length)
+        loop.draft_length += kept
+        loop.pending_taps = loop.pending_taps[kept:]
+        cache.crop(loop.draft_length)
+        caches()
+
+    return wrapped(loop, "_commit", commit)
 
 
 def only_last_committed(loop: Any, value: None) -> AbstractContextManager:

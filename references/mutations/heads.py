@@ -42,7 +42,6 @@ def head(loop: Any, value: float | str, side: str) -> AbstractContextManager:
         "the target's first rows": lambda w: _head(loop, "target").weight.data[: len(w)],
         "one row late": lambda w: w.roll(1, 0),
         "one row early": lambda w: w.roll(-1, 0),
-        "shards swapped": lambda w: w.roll(len(w) // 2, 0),
         "zero": torch.zeros_like,
     }.get(value, lambda w: w * value)
     return changed(_head(loop, side).weight, change)
@@ -97,16 +96,6 @@ def choice(loop: Any, how: str) -> AbstractContextManager:
     return wrapped(loop, "_greedy", around)
 
 
-def one_shard(loop: Any, ranks: int, how: str) -> AbstractContextManager:
-    """An argmax over vocabulary shards: the first one alone, or an id without its shard's offset."""
-
-    def around(inner, logits):
-        size = logits.shape[-1] // ranks
-        return inner(logits[..., :size]) if how == "first" else inner(logits) % size
-
-    return wrapped(loop, "_greedy", around)
-
-
 def rows(loop: Any, delta: int, rounds_only: bool) -> AbstractContextManager:
     """Each target row with the logits `delta` rows later."""
 
@@ -139,6 +128,11 @@ def verified_without_first(loop: Any, value: None) -> AbstractContextManager:
 
     return together((wrapped(loop.target, "forward", forward), wrapped(loop.target, "reset", reset)))
 
+
+
+def first_rows(loop: Any, value: None) -> AbstractContextManager:
+    """Drafts read from the pass' first K rows."""
+    return wrapped(loop, "_predicting", lambda inner, rows, committed: rows[: loop.k])
 
 
 def drafts_reversed(loop: Any, value: None) -> AbstractContextManager:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from device import ENGINES, absent
 from device.variants import CLEAN
 from parity.calibrate import MODES, Comparison, Calibration, Request, calibrate
 from parity.cli.wiring import clean_devices, device
@@ -90,8 +91,9 @@ def test_nothing_compared_is_inconclusive():
     assert Calibration("", "", 1).exit_code() == 3
 
 
-def test_the_default_devices_are_numpy_and_every_variant():
-    assert clean_devices() == ("numpy", *(f"device.variants:{name}" for name in CLEAN))
+def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant():
+    engines = [name for name in ENGINES if absent(name) is None]
+    assert engines[0] == "numpy" and clean_devices() == (*engines, *(f"device.variants:{name}" for name in CLEAN))
 
 
 def test_an_unknown_variant_is_wrong_usage(parity, small_golden):

@@ -8,7 +8,7 @@ import pytest
 from parity.cli.diff import compare_dumps, difference
 from parity.cli.run import make_run
 from parity.compare.between import Difference
-from parity.errors import Inconclusive, UsageError
+from parity.errors import UsageError
 
 FAULTY = "device.faults:rope_concentration"
 
@@ -81,8 +81,10 @@ def test_runs_of_two_modes_or_precisions_are_refused(small_golden, run):
         Difference(small_golden, run("numpy"), run("numpy", "local", "float32"))
 
 
-def test_a_run_that_lacks_a_stage_is_nothing_to_hold_against(small_golden, run, tmp_path):
+def test_what_either_run_lacks_is_a_failure(small_golden, run, tmp_path):
     few = make_run(small_golden, "numpy", "local", stages=("logits",), out=tmp_path / "few", free=False)
-    with pytest.raises(Inconclusive, match="numpy cannot be compared with: target.embed is missing"):
-        difference(small_golden, run("numpy"), str(few.folder))
+    for pair in ((run("numpy"), few), (few, run("numpy"))):
+        report = against(small_golden, *pair)
+        assert report.verdict == "fail"
+        assert "numpy: target.embed is missing: the run does not declare it" in [one.message for one in report.findings]
     assert compare_dumps(small_golden, difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict == "pass"

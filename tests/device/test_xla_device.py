@@ -23,7 +23,7 @@ def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_pat
     against = compare_dumps(small_golden, Difference(small_golden, *runs))
     assert against.verdict == "pass", against.first
     notes, versions = runs[0].manifest.producer.notes, runs[0].manifest.producer.versions
-    assert notes["platform"] and 0 < int(notes["programs"]) < 100 and {"jax", "jaxlib"} < versions.keys()
+    assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()
 
 
 @pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])

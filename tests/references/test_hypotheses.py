@@ -257,7 +257,7 @@ PAIRS = [
     ("load-tied-head", "verify-row"),
     ("accept-all", "commit-last-row-only"),
     ("ffn-top-k", "ffn-softmax-before-topk"),
-    ("d2t-absolute", "verify-one-shard"),
+    ("d2t-absolute", "tp-both-argmax-first-shard"),
 ]
 
 

@@ -1,0 +1,36 @@
+"""`parity corroborate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parity.cli.common import json_option, open_golden, write_json
+
+
+@click.command()
+@click.argument("golden", type=click.Path(path_type=Path))
+@click.argument("witnesses", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="GOLDEN...")
+@click.option("--policy", metavar="FILE|NAME", help="Bounds of an agreement in float32; the shipped policy of that name by default.")
+@json_option
+def corroborate(golden, witnesses, policy, json_file) -> None:
+    """Hold references against each other, stage by stage, and mark the first GOLDEN with what the others say.
+
+    Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be confirmed.
+    """
+    from parity.cli.wiring import judging
+    from parity.corroborate import corroborations, triangulate
+    from parity.policy import read_policy
+    from reports.corroboration import print_triangulation
+
+    goldens = [open_golden(folder) for folder in (golden, *witnesses)]
+    for one in goldens:
+        judging(one)
+    found = triangulate(goldens, read_policy(policy, "float32"))
+    manifest = goldens[0].manifest.model_copy(update={"corroborations": corroborations(found, goldens)})
+    manifest.replace(golden)
+    write_json(json_file, found.to_dict)
+    print_triangulation(found)
+    sys.exit(found.exit_code)

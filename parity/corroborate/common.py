@@ -1,0 +1,108 @@
+"""What two goldens can be compared on: the rounds in which both went the same way until then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.compare.report import Place
+from parity.compare.rows import Clock, StageRows
+from parity.errors import UsageError
+from parity.golden.store import Dump
+from parity.stages import Named, dataflow
+
+DRAFTS, LENGTH = "drafter.draft_tokens", "accept.length"
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A tensor that only one of two goldens has, or of another shape than the other's."""
+
+    place: Place
+    what: str
+
+
+class Common:
+    """Two goldens of one case, by prompts of the same token ids.
+
+    References run by themselves: once one drafts otherwise, its rounds cut the text otherwise, and no row behind
+    it means the same. A round counts while everything before it was emitted alike; in it, what the target computes
+    counts if the drafts are alike, and what is kept of it if as many were accepted.
+
+    Raises:
+        UsageError: other checkpoints, K or budget, or no prompt in common.
+    """
+
+    def __init__(self, one: Dump, other: Dump):
+        _same_case(one, other)
+        self.one, self.other = one, other
+        theirs = {prompt.ids: number for number, prompt in enumerate(other.manifest.case.prompts)}
+        ours = enumerate(one.manifest.case.prompts)
+        self.prompts = {number: theirs[prompt.ids] for number, prompt in ours if prompt.ids in theirs}
+        if not self.prompts:
+            raise UsageError(f"{one.folder} and {other.folder} have no prompt in common")
+        declared = set(one.manifest.stages) & set(other.manifest.stages)
+        self.names: Mapping[str, Named] = {name: named for name, named in one.declared.items() if name in declared}
+
+    def rows(self, named: Named) -> tuple[StageRows | None, list[Lacking]]:
+        """A stage's rows over all rounds that can be compared (the floor is the golden itself), and what is lacking."""
+        pairs, labels, lacking = [], [], []
+        for prompt, round_ in self._rounds(named):
+            mine, its = self._both(prompt, round_, named.name)
+            place = Place(named.name, named.layer, prompt, round_)
+            if mine is None and its is None:
+                continue
+            if mine is None or its is None or mine.shape != its.shape:
+                shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
+                lacking.append(Lacking(place, f"shapes {shapes[0]} and {shapes[1]}"))
+                continue
+            pairs.append((mine, its))
+            first = Clock.of(self.one.manifest.case.prompts[prompt]).first(named.name, round_, 0)
+            labels += [(prompt, round_, first + row) for row in range(len(mine))]
+        if not labels:
+            return None, lacking
+        golden, device = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        floor = None if named.stage.exact else golden
+        return StageRows(named, golden, device, floor, *np.array(labels).T), lacking
+
+    def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
+        """(prompt, round) of the first golden where this stage means the same in both."""
+        for prompt, its in self.prompts.items():
+            clocks = [Clock.of(dump.manifest.case.prompts[n]) for dump, n in ((self.one, prompt), (self.other, its))]
+            for round_ in range(min(clock.rounds for clock in clocks)):
+                due = any(one.name == named.name for one in dataflow([named], round_))
+                if due and self._means_the_same(named, prompt, round_):
+                    yield prompt, round_
+                if round_ and not self._alike(prompt, round_, "accept.emitted"):
+                    break
+
+    def _means_the_same(self, named: Named, prompt: int, round_: int) -> bool:
+        side = named.stage.side
+        if round_ == 0 or side == "drafter":
+            return True
+        if not self._alike(prompt, round_, DRAFTS):
+            return False
+        return side != "kv" or self._alike(prompt, round_, LENGTH)
+
+    def _alike(self, prompt: int, round_: int, stage: str) -> bool:
+        mine, its = self._both(prompt, round_, stage)
+        return mine is not None and its is not None and np.array_equal(mine, its)
+
+    def _both(self, prompt: int, round_: int, stage: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+        mine = self.one.contents("float32", prompt, round_, stage)
+        return mine, self.other.contents("float32", self.prompts[prompt], round_, stage)
+
+
+def _same_case(one: Dump, other: Dump) -> None:
+    ours, theirs = one.manifest, other.manifest
+    for dump in (one, other):
+        if dump.manifest.kind != "golden":
+            raise UsageError(f"{dump.folder} is a device's run: only references corroborate each other")
+    if (ours.case.k, ours.case.max_new_tokens) != (theirs.case.k, theirs.case.max_new_tokens):
+        raise UsageError(f"{one.folder} and {other.folder} were made with another K or token budget")
+    for part in ("target", "drafter"):
+        mine, its = getattr(ours.model, part), getattr(theirs.model, part)
+        if (mine.config_digest, mine.weights_digest) != (its.config_digest, its.weights_digest):
+            raise UsageError(f"{one.folder} and {other.folder} were dumped from different {part} checkpoints")

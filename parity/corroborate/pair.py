@@ -1,0 +1,106 @@
+"""Two references held against each other, stage by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parity.compare.choices import judge_exact
+from parity.compare.numbers import judge_numbers
+from parity.compare.report import FAIL, INCONCLUSIVE, Place, StageResult
+from parity.compare.rows import StageRows
+from parity.corroborate.common import Common
+from parity.golden.manifest import Producer
+from parity.golden.store import Dump
+from parity.golden.trust import common_source
+from parity.policy import Policy
+from parity.stages import Named
+
+AGREE, DISAGREE, UNSEEN = "agree", "disagree", "not compared"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One stage of two references: whether they agree, by how much, and where they first part."""
+
+    stage: str
+    verdict: str
+    rows: int
+    relative_l2: float | None = None
+    worst_row: float | None = None
+    place: Place | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two references, by their places among those given.
+
+    `shared` says of a stage what makes them one opinion there: then they cannot confirm each other, only differ.
+    """
+
+    one: int
+    other: int
+    shared: dict[str, str]
+    prompts: int
+    stages: dict[str, Held]
+
+
+def hold(goldens: list[Dump], one: int, other: int, policy: Policy) -> Pair:
+    """Compare every stage that both declare, in float32, by a policy's bounds.
+
+    Raises:
+        UsageError: they are not goldens of one case.
+    """
+    common = Common(goldens[one], goldens[other])
+    found = {name: _held(common, named, policy) for name, named in common.names.items()}
+    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, found)
+    return Pair(one, other, shared, len(common.prompts), found)
+
+
+def _held(common: Common, named: Named, policy: Policy) -> Held:
+    rows, lacking = common.rows(named)
+    if lacking:
+        return Held(named.name, DISAGREE, 0, place=lacking[0].place, why=lacking[0].what)
+    if rows is None:
+        return Held(named.name, UNSEEN, 0, why="the two went different ways before it")
+    return _judged(rows, policy)
+
+
+def _judged(rows: StageRows, policy: Policy) -> Held:
+    """By the policy's bounds; every choice exactly: in float32 two references choose alike."""
+    row = policy.row(rows.named.name, "chained")
+    if rows.named.stage.exact:
+        return _told(judge_exact(rows, row), [])
+    apart = rows.prompt < 0  # no row is set apart: neither reference is excused
+    result, findings = judge_numbers(rows, apart, row)
+    return _told(result, findings)
+
+
+def _told(result: StageResult, findings: list) -> Held:
+    figures = result.stage, result.rows, result.relative_l2, result.x.get("worst_row")
+    stage, rows, l2, worst = figures
+    if findings:
+        first = findings[0]
+        place = Place(stage, result.layer, first.prompt, first.round)
+        return Held(stage, DISAGREE, rows, l2, worst, place, first.message)
+    if result.verdict == INCONCLUSIVE:
+        return Held(stage, UNSEEN, rows, l2, worst, why=result.note)
+    if result.verdict == FAIL:
+        why = f"{result.choices['bug']} of {rows} rows" if result.choices else f"relative L2 {l2:.1e}"
+        return Held(stage, DISAGREE, rows, l2, worst, result.first, why)
+    return Held(stage, AGREE, rows, l2, worst)
+
+
+def _shared(one: Producer, other: Producer, found: dict[str, Held]) -> dict[str, str]:
+    """What makes two producers one opinion, by stage: source that both have there, or the same bits everywhere else."""
+    sources = {name: common_source(one.of(name), other.of(name)) for name in found}
+    shared = {name: f"both are made of {common[0]}" for name, common in sources.items() if common}
+    apart = {name: held for name, held in found.items() if name not in shared}
+    return shared | dict.fromkeys(apart, same) if (same := _copied(apart)) else shared
+
+
+def _copied(found: dict[str, Held]) -> str:
+    """Independent arithmetic differs in the last bit somewhere; all of it alike is one answer, given twice."""
+    numbers = [held for held in found.values() if held.relative_l2 is not None]
+    same = numbers and all(held.relative_l2 == 0.0 for held in numbers)
+    return "all their tensors are the same bit for bit" if same else ""
