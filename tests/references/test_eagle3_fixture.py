@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 import torch
@@ -147,22 +146,29 @@ def chain_rows_that_stand_still(loop):
     loop._positions = still
 
 
-@pytest.mark.parametrize(
-    ("plant", "stage"),
-    [
-        (recycled_behind_the_norm, "drafter.fc_out"),
-        (recycled_fused_hidden, "drafter.fc_out"),
-        (chain_rows_that_stand_still, "drafter.positions"),
-    ],
-)
-def test_a_planted_fault_of_the_chain_is_seen(plant, stage, recorded, load):
+def taps_of_each_others_layers(loop):
+    drafter = loop.drafter
+    drafter.fuse = lambda taps: drafter.fc(taps.roll(drafter.config.target_hidden_size, -1))
+
+
+FAULTS = {
+    recycled_behind_the_norm: "drafter.fc_out",
+    recycled_fused_hidden: "drafter.fc_out",
+    chain_rows_that_stand_still: "drafter.positions",
+    taps_of_each_others_layers: "drafter.fc_out",
+}
+
+
+@pytest.mark.parametrize(("plant", "stage"), FAULTS.items())
+def test_a_planted_fault_is_seen_in_float32(plant, stage, recorded, load):
     found = wrong(recorded, load, plant)
     assert stage in found and "drafter.logits" in found
 
 
-def test_a_planted_fault_is_seen_in_bfloat16(recorded, load):
-    _, delta = deltas(recorded, load, recycled_behind_the_norm)
-    assert delta > 2 * DELTA
+@pytest.mark.parametrize("plant", FAULTS)
+def test_a_planted_fault_is_seen_in_bfloat16(plant, recorded, load):
+    regret, delta = deltas(recorded, load, plant)
+    assert regret > 0 and delta > 10 * DELTA
 
 
 def test_draft_ids_taken_for_target_ids_are_seen(recorded, load):
