@@ -17,7 +17,7 @@ from parity.stages import declared
 from parity.trace import Tensors
 from references.prompts import read_prompts
 from references.request import Dumped, GoldenRequest, finish
-from references.vllm_capture.adapt import adapted, check_target, read_config
+from references.vllm_capture.adapt import adapted, check_target, parallel, read_config
 from references.vllm_capture.case import admit, describe, eos
 from references.vllm_capture.environment import find_python, run_job
 from references.vllm_capture.rounds import Rounds
@@ -72,6 +72,7 @@ def _runs(
     job = {
         "target": str(request.target.resolve()),
         "drafter": str(drafter.resolve()),
+        "parallel": parallel(request.drafter),
         "prompts": [list(ids) for ids in prompts],
         "k": request.k,
         "batch": request.batch,
