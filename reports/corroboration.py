@@ -9,6 +9,7 @@ from parity.compare.report import INCONCLUSIVE
 from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
+from parity.golden.trust import enumerated
 from reports.dumps import console
 
 STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim", INCONCLUSIVE: "yellow"}
@@ -21,8 +22,10 @@ def print_triangulation(found: Triangulation) -> None:
     for number, (name, folder) in enumerate(zip(found.names, found.folders, strict=True)):
         out.print(f"[dim]{number}[/]  {name}: {folder}", soft_wrap=True)
     for pair in found.pairs:
-        if pair.shared:
-            out.print(f"{pair.one} and {pair.other} are one opinion: {pair.shared}", soft_wrap=True)
+        for reason in dict.fromkeys(pair.shared.values()):
+            at = [name for name in pair.shared if pair.shared[name] == reason]
+            where = "" if len(at) == len(pair.stages) else f" at {enumerated(at)}"
+            out.print(f"{pair.one} and {pair.other} are one opinion{where}: {reason}", soft_wrap=True)
     out.print(_families(found))
     wrong = [one for one in found.stages.values() if one.verdict in (DISPUTED, OUTVOTED)]
     for standing in wrong[:SHOWN]:

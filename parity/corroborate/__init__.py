@@ -99,7 +99,7 @@ def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
 def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corroboration, ...]:
     """What the first golden's manifest says of each other reference; of those not asked this time, what it said before.
 
-    A witness that shares source with it confirms nothing, one that is outvoted disputes nothing, and one that names no
+    A witness confirms nothing that it shares source of, one that is outvoted disputes nothing, and one that names no
     source does neither: it could be the device's own output.
     """
     asked = {golden.manifest.producer.name for golden in goldens[1:]}
@@ -113,7 +113,7 @@ def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corro
                 source_digest=witness.source_digest,
                 prompts=len(pair.prompts),
                 policy=found.policy,
-                stages=tuple(name for name in pair.stages if not pair.shared and _confirms(pair, found.stages[name])),
+                stages=tuple(name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])),
                 disputed=tuple(name for name in pair.stages if witness.modules and _disputes(pair, found.stages[name])),
             )
         )

@@ -10,6 +10,7 @@ from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, PASS, Place, StageRe
 from parity.compare.rows import StageRows
 from parity.corroborate.common import Common
 from parity.errors import UsageError
+from parity.golden.manifest import Producer
 from parity.golden.store import Dump
 from parity.golden.trust import one_opinion
 from parity.policy import Policy
@@ -35,13 +36,13 @@ class Held:
 class Pair:
     """Two references, by their places among those given.
 
-    `shared` says what makes them one opinion ('' where nothing does): then they cannot confirm each other, only differ.
+    `shared` says of a stage what makes them one opinion there: then they cannot confirm each other, only differ.
     `prompts` are those that both ran, numbered as they first come in the goldens.
     """
 
     one: int
     other: int
-    shared: str
+    shared: dict[str, str]
     prompts: tuple[int, ...]
     stages: dict[str, Held]
 
@@ -59,7 +60,7 @@ def hold(goldens: list[Dump], one: int, other: int, policy: Policy) -> Pair:
     """
     common = Common(goldens[one], goldens[other])
     found = {name: _held(common, named, policy) for name, named in common.names.items()}
-    shared = one_opinion(goldens[one].manifest.producer, goldens[other].manifest.producer) or _copied(found)
+    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, found)
     known = list(dict.fromkeys(prompt.ids for golden in goldens for prompt in golden.manifest.case.prompts))
     ours = goldens[one].manifest.case.prompts
     return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), found)
@@ -102,6 +103,13 @@ def _told(result: StageResult, findings: list) -> Held:
         why = f"{result.choices['bug']} of {rows} rows" if result.choices else f"relative L2 {l2:.1e}"
         return Held(stage, DISAGREE, rows, l2, worst, result.first, why)
     return Held(stage, AGREE, rows, l2, worst)
+
+
+def _shared(one: Producer, other: Producer, found: dict[str, Held]) -> dict[str, str]:
+    """What makes two producers one opinion, by stage: source that both have there, or the same bits everywhere else."""
+    shared = {name: why for name in found if (why := one_opinion(one.of(name), other.of(name)))}
+    apart = {name: held for name, held in found.items() if name not in shared}
+    return shared | dict.fromkeys(apart, same) if (same := _copied(apart)) else shared
 
 
 def _copied(found: dict[str, Held]) -> str:

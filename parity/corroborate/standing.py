@@ -37,7 +37,7 @@ def standing_of(name: str, pairs: Sequence[Pair]) -> Standing:
     """One stage by its comparisons: a reference is blamed where two that confirm each other both part from it."""
     pairs = [pair for pair in pairs if name in pair.stages]
     held = {(pair.one, pair.other): pair.stages[name] for pair in pairs}
-    confirmed = [pair for pair in pairs if not pair.shared and pair.stages[name].verdict == AGREE]
+    confirmed = [pair for pair in pairs if name not in pair.shared and pair.stages[name].verdict == AGREE]
     apart = [pair for pair in pairs if pair.stages[name].verdict == DISAGREE]
     agreeing = set().union(*(pair.both for pair in confirmed))
     if not apart:
