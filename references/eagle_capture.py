@@ -35,17 +35,9 @@ OWN = {"references.eagle3", "references.chain"}
 
 @dataclass(frozen=True)
 class Request(dump.Request):
-    """`checkout` is a checkout of SafeAILab/EAGLE.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """`checkout` is a checkout of SafeAILab/EAGLE, which a dump needs."""
 
     checkout: Path | None = None
-
-    def __post_init__(self):
-        if self.checkout is None:
-            raise UsageError("--reference eagle needs a checkout of SafeAILab/EAGLE: name it with --checkout")
 
 
 def dump_golden(request: Request) -> Path:
@@ -62,12 +54,14 @@ def dump_golden(request: Request) -> Path:
     return dump.dump(request, computed)
 
 
-def official(checkout: Path) -> ModuleType:
+def official(checkout: Path | None) -> ModuleType:
     """Import `eagle.model.cnets` from a checkout.
 
     Raises:
-        UsageError: it is not there, or cannot be imported with the packages of this environment.
+        UsageError: none is named, it is not there, or cannot be imported with the packages of this environment.
     """
+    if checkout is None:
+        raise UsageError("--reference eagle needs a checkout of SafeAILab/EAGLE: name it with --checkout")
     path = checkout.resolve()
     if not (path / "eagle/model/cnets.py").is_file():
         raise UsageError(f"--checkout {checkout}: no eagle/model/cnets.py; a checkout of SafeAILab/EAGLE is needed")

@@ -55,10 +55,11 @@ def dump_golden(request: Request) -> Path:
         admit(request, len(ids))
     with TemporaryDirectory(prefix="parity-vllm-") as work, DumpWriter(request.out) as writer:
         drafter, notes = adapted(request.drafter, request.target, Path(work))
+        truth: list[Rounds] = []
         for precision, result, found in _runs(request, python, drafter, [ids for _, ids in prompts], Path(work)):
             for number, rounds in enumerate(found):
                 writer.add(number, precision, stages, _kept(rounds.tensors, wanted, precision))
-            truth = found if precision == "float32" else truth
+            truth = truth or found
         cases = [(name, ids, rounds.generation) for (name, ids), rounds in zip(prompts, truth, strict=True)]
         finish(writer, request, checkpoints, Dumped(describe(result, request, notes), layers, stages, cases))
     return request.out

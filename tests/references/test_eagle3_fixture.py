@@ -47,7 +47,10 @@ def replay(golden: Dump, variant: str, prompt: int, drafter: Eagle3, plant=lambd
     emitted = list(generation.emitted)
     ends = np.cumsum([1, *generation.acceptance_length]).tolist()
     dtype = drafter.fc.weight.dtype
-    taps = lambda round_: to_torch(golden.contents(variant, prompt, round_, "drafter.taps")).to(dtype)  # noqa: E731
+
+    def taps(round_: int) -> torch.Tensor:
+        return to_torch(golden.contents(variant, prompt, round_, "drafter.taps")).to(dtype)
+
     loop._taps = lambda first, end: taps(0)
     trace.begin(0)
     loop._prefill_drafter(torch.tensor(ids))
