@@ -58,8 +58,17 @@ def says_the_same(fault: str, hypothesis: str) -> bool:
 
 
 def page(results: list[dict]) -> str:
-    """The table of docs/diagnosis.md."""
-    lines = ["| planted | answer | named first | processor s |", "|---|---|---|---|"]
+    """The page docs/diagnosed.md."""
+    lines = [
+        "# What the diagnosis says of every planted fault",
+        "",
+        "Written by `python benchmarks/diagnosis.py --markdown docs/diagnosed.md`: how it is measured and judged stands there.",
+        "",
+        f"{sum(one['named'] for one in results)} of {len(results)} are named first.",
+        "",
+        "| planted | answer | named first | processor s |",
+        "|---|---|---|---|",
+    ]
     for one in results:
         said = "; ".join(says for _, says in one["answers"]) or "nothing fits"
         said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -44,7 +43,7 @@ def assemble(
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     sharding = shard(tp, outer, inner)
     if tp > 1:
-        engine = getattr(engine, "ranked", partial(ranks.engine, engine))(sharding)
+        engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
     return Pipeline(
         Target(outer, target_weights(target_files, outer), rows, engine, dtype),
         Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),

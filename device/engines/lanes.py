@@ -15,16 +15,26 @@ def with_lanes(machine: ModuleType | SimpleNamespace, lanes: int) -> SimpleNames
     `lanes` tokens: a cache row count equal to it would be taken for the batch.
     """
 
+    def repeated(value: np.ndarray) -> np.ndarray:
+        return np.repeat(value, lanes, axis=0) if value.ndim > 1 and value.shape[0] == 1 else value
+
+    def first(value: Any) -> Any:
+        return value[:1] if lanes > 1 and value.shape[:1] == (lanes,) else value
+
     def array(value: np.ndarray, dtype: Any = None) -> Any:
-        batched = value.ndim > 1 and value.shape[0] == 1
-        return machine.array(np.repeat(value, lanes, axis=0) if batched else value, dtype)
+        return machine.array(repeated(value), dtype)
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
         return machine.zeros((lanes * shape[0], *shape[1:]), dtype)
 
     def host(value: Any) -> np.ndarray:
-        batched = lanes > 1 and value.shape[:1] == (lanes,)
-        return machine.host(value[:1] if batched else value)
+        return machine.host(first(value))
 
-    offered = {name: getattr(machine, name) for name in ("versions", "notes", "interpret") if hasattr(machine, name)}
-    return SimpleNamespace(**vars(machine) | offered | dict(array=array, zeros=zeros, host=host))
+    changed = {name: getattr(machine, name) for name in ("versions", "notes", "interpret") if hasattr(machine, name)}
+    changed |= dict(array=array, zeros=zeros, host=host)
+    if hasattr(machine, "spread"):
+        changed["spread"] = lambda sharding: with_lanes(machine.spread(sharding), lanes)
+    if hasattr(machine, "shard"):
+        changed["shard"] = lambda parts, dtype=None: machine.shard([repeated(part) for part in parts], dtype)
+        changed["hosts"] = lambda value: machine.hosts(first(value))
+    return SimpleNamespace(**vars(machine) | changed)

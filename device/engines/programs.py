@@ -16,7 +16,10 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from device.engines.numpy_engine import Array
+from device.engines.ranks import Ranks
 from device.kernels.step import Step
+
+ARRAYS = (Array, Ranks)
 
 _FOLLOWED = ("device.kernels.", "device.model", "device.target", "device.drafter")
 """Modules in which a kernel finds the functions it calls."""
@@ -52,12 +55,12 @@ class Compiled:
     dtypes: tuple[np.dtype, ...]
     result: Any
 
-    def call(self, kind: type[Array], arrays: list[Array], values: list) -> Any:
+    def call(self, kind: type, arrays: list, values: list) -> Any:
         """Run it; the arrays it wrote to hold what was written."""
         given = self.code(*values)
         for place, value in zip(self.written, given[len(self.dtypes) :], strict=True):
             arrays[place].held = value
-        made = [kind(value, dtype) for value, dtype in zip(given, self.dtypes, strict=False)]
+        made = [kind.of(value, dtype) for value, dtype in zip(given, self.dtypes, strict=False)]
         return jax.tree.unflatten(self.result, made)
 
 
@@ -81,23 +84,30 @@ class Programs:
         """Run kernels operation by operation from now on: what they do on the host happens every time."""
         self._interpreting = True
 
-    def run(self, kind: type[Array], kernel: Callable, arguments: tuple) -> Any:
-        """The kernel's result, by its compiled program; called as it is within a larger program."""
-        leaves, form = jax.tree.flatten(arguments)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, Array)]
-        values = [one.held for one in arrays]
-        if self._interpreting or any(isinstance(value, jax.core.Tracer) for value in values):
+    def run(self, kind: type, kernel: Callable, arguments: tuple) -> Any:
+        """The kernel's result, by its compiled program; called as it is within a larger program.
+
+        Args:
+            kind: the arrays' class; it makes them `of` values, and stands for them `inside` a program `spread` over
+                devices.
+        """
+        if self._interpreting:
             return kernel(*arguments)
-        key = kernel, _version(), form, tuple(map(_signature, leaves))
+        leaves, form = jax.tree.flatten(arguments)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+        values = [one.held for one in arrays]
+        if any(isinstance(value, jax.core.Tracer) for value in values):
+            return kernel(*arguments)
+        key = kernel, _version(), form, tuple(map(_signature, leaves)), kind.mesh
         if key not in self.used and key not in _COMPILED:
             return self._first(key, kind, leaves, arrays, values)
         if key not in self.used:
             self.used[key] = _COMPILED[key]
         return self.used[key].call(kind, arrays, values)
 
-    def _first(self, key: tuple, kind: type[Array], leaves: list, arrays: list[Array], values: list) -> Any:
+    def _first(self, key: tuple, kind: type, leaves: list, arrays: list, values: list) -> Any:
         start = perf_counter()
-        kernel, _, form, _ = key
+        kernel, _, form, _, _ = key
         _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
         result = jax.block_until_ready(self.used[key].call(kind, arrays, values))
         self.compiled += 1
@@ -107,24 +117,24 @@ class Programs:
 
 def _signature(leaf: Any) -> tuple:
     """What a program is compiled for: an array's shape and dtype, anything else itself (1 is not True nor 1.0)."""
-    return (leaf.held.shape, leaf.dtype) if isinstance(leaf, Array) else (type(leaf), leaf)
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, ARRAYS) else (type(leaf), leaf)
 
 
-def _compile(kind: type[Array], kernel: Callable, form: Any, leaves: list, values: list) -> Compiled:
+def _compile(kind: type, kernel: Callable, form: Any, leaves: list, values: list) -> Compiled:
     """Trace once, which tells the written arguments, and compile with their memory donated."""
     seen: dict[str, Any] = {}
 
     def traced(*tracers: Any) -> list:
         fresh = iter(tracers)
-        inside = [kind(next(fresh), leaf.dtype) if isinstance(leaf, Array) else leaf for leaf in leaves]
+        inside = [kind.inside(next(fresh), leaf.dtype) if isinstance(leaf, ARRAYS) else leaf for leaf in leaves]
         result, seen["result"] = jax.tree.flatten(kernel(*jax.tree.unflatten(form, inside)))
-        arrays = [one for one in inside if isinstance(one, Array)]
+        arrays = [one for one in inside if isinstance(one, ARRAYS)]
         pairs = enumerate(zip(arrays, tracers, strict=True))
         seen["written"] = tuple(place for place, (one, tracer) in pairs if one.held is not tracer)
         seen["dtypes"] = tuple(one.dtype for one in result)
         return [one.held for one in result] + [arrays[place].held for place in seen["written"]]
 
-    code = jaxpr_as_fun(jax.make_jaxpr(traced)(*values))
+    code = jaxpr_as_fun(jax.make_jaxpr(kind.spread(traced))(*values))
     return Compiled(kernel.__name__, jax.jit(code, donate_argnums=seen["written"]), **seen)
 
 

@@ -6,7 +6,7 @@ an operation on nothing else runs once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -117,10 +117,11 @@ def engine(base: ModuleType | SimpleNamespace, sharding: Sharding) -> SimpleName
 
 def _lockstep(operation: Callable[..., Any], *operands: Any) -> Ranks:
     """The operation on every rank's share of the operands; once where no operand differs between ranks."""
-    count = next(filter(None, map(_count, operands)))
+    one = next(_ranks(operands))
+    ranks = range(len(one.parts))
     if all(map(_alike, operands)):
-        return Ranks([operation(*(_of(one, 0) for one in operands))] * count)
-    return Ranks([operation(*(_of(one, rank) for one in operands)) for rank in range(count)])
+        return type(one)([operation(*(_of(each, 0) for each in operands))] * len(ranks))
+    return type(one)([operation(*(_of(each, rank) for each in operands)) for rank in ranks])
 
 
 def _of(operand: Any, rank: int) -> Any:
@@ -138,7 +139,9 @@ def _alike(operand: Any) -> bool:
     return not isinstance(operand, Ranks) or operand.alike
 
 
-def _count(operand: Any) -> int:
+def _ranks(operand: Any) -> Iterator[Ranks]:
     if isinstance(operand, tuple | list):
-        return max(map(_count, operand), default=0)
-    return len(operand.parts) if isinstance(operand, Ranks) else 0
+        for one in operand:
+            yield from _ranks(one)
+    elif isinstance(operand, Ranks):
+        yield operand

@@ -144,7 +144,7 @@ class ShapeEngine:
         """`answer` throughout, in the dtype that every engine's `host` gives."""
         return np.full(value.shape, self.answer, np.int64 if value.dtype.kind == "i" else value.dtype)
 
-    def ranked(self, sharding: Sharding) -> ShapeEngine:
+    def spread(self, sharding: Sharding) -> ShapeEngine:
         """This engine as one of several ranks."""
         self.sharding = sharding
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from jax import lax
 
 from device.engines import numpy_engine as base
 from device.engines.programs import Programs
+from device.sharding import Sharding
 
 NAME = "xla"
 CACHE_BYTES = 2**30
@@ -37,6 +39,19 @@ class Array(base.Array):
 
     __slots__ = ()
     programs: Programs
+    mesh = None
+
+    @classmethod
+    def of(cls, value: jax.Array, dtype: np.dtype) -> Array:
+        """An array that a program made."""
+        return cls(value, dtype)
+
+    inside = of
+
+    @staticmethod
+    def spread(kernel: Callable) -> Callable:
+        """As it is, on one device."""
+        return kernel
 
     @classmethod
     def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
@@ -102,11 +117,11 @@ class Array(base.Array):
         return type(self)(result.astype(base._storage(declared)), declared)
 
 
-def engine() -> SimpleNamespace:
-    """An engine that counts its own programs; `programs` says which it has run."""
+def engine(parent: type[Array] = Array) -> SimpleNamespace:
+    """An engine that counts its own programs; `programs` says which it has run, `kind` is its class of arrays."""
     _keep_on_disk()
     programs = Programs()
-    kind = type("Array", (Array,), {"__slots__": (), "programs": programs})
+    kind = type("Array", (parent,), {"__slots__": (), "programs": programs})
 
     def array(value: np.ndarray, dtype: Any = None) -> Array:
         made = base.array(value, dtype)
@@ -129,7 +144,30 @@ def engine() -> SimpleNamespace:
         notes=lambda: {"platform": jax.default_backend(), "programs": str(len(programs.used))},
         interpret=programs.interpret,
         programs=programs,
+        kind=kind,
+        spread=_over_mesh,
     )
+
+
+def _over_mesh(sharding: Sharding) -> SimpleNamespace:
+    """This engine with tensor-parallel ranks."""
+    from device.engines.mesh import engine
+
+    return engine(sharding)
+
+
+def _several_devices() -> None:
+    """A CPU as eight devices, so that ranks find one each; they share its threads, and one alone is as fast.
+
+    Nothing is changed where the number was chosen, or where JAX runs already.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices > 0:
+        return
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", 8)
+
+
+_several_devices()
 
 
 def _keep_on_disk() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, ranks, rope, taps
+from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, ranks, rope, shards, taps
 from device.faults.planting import Fault
 from device.pipeline import Pipeline
 
@@ -32,7 +32,7 @@ _FAMILIES = (
     caches.commit,
     caches.boundary,
     ranks.reduced,
-    ranks.shards,
+    shards.fault,
     ranks.choice,
     ranks.cached,
 )

@@ -71,9 +71,9 @@ def _(pipeline: Pipeline) -> None:
 @fault("drafter-activation", "the target's clamped activation in the drafter", MLP, sites=("drafter.layers.*.ffn_out",), seen="drafters that inherit the target's layers")
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
+        from device.kernels.linear import linear
         from device.kernels.moe import clamped_swiglu
 
-        linear = clean.__globals__["linear"]
         limit, alpha = pipeline.target.config.limit, pipeline.target.config.alpha
         return lambda x, weights: linear(clamped_swiglu(linear(x, weights["gate"]), linear(x, weights["up"]), limit, alpha), weights["down"])
 

@@ -1,4 +1,4 @@
-"""Faults of tensor parallelism: the collectives, the shards of the weights, the ranks' caches and choices."""
+"""Faults of tensor parallelism: the collectives, the ranks' choices and caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from device.engines.ranks import Ranks
-from device.faults.planting import Family, during, every, instead
+from device.faults.planting import Family, during, instead
 from device.kernels.collectives import all_reduce
 from device.kernels.linear import wide_linear
 from device.model import Model
@@ -19,9 +19,7 @@ from device.pipeline import Pipeline
 ATTENTION, EXPERTS = "target.layers.0.attn_out", "target.layers.0.ffn_out"
 PROJECTED, MIXED, DRAFTED = "kernels.target_layer:row_parallel", "kernels.moe:all_reduce", "kernels.drafter_layer:row_parallel"
 TOKENS = ("target.tokens", "verify.tokens")
-Parts = list[np.ndarray]
 reduced = Family("ranks: reduction", tp=2, sites=("target.layers.*.attn_out",))
-shards = Family("ranks: shards", tp=2, sites=("target.layers.*.attn_out",))
 choice = Family("ranks: choice", tp=2)
 cached = Family("ranks: caches", tp=2, round=1, sites=("kv.drafter.*", "drafter.layers.*.attn_out"), same_text=True)
 
@@ -77,71 +75,6 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, PROJECTED, _reducing(own_first))
 
 
-@shards("attn-o-bias-per-rank", "output bias added once per rank before the all-reduce", ATTENTION, seen="class of mirage #722")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "o_bias", lambda parts: parts[:1] * len(parts))
-
-
-@shards("ffn-down-bias-per-rank", "down bias added once per rank before the all-reduce", EXPERTS, sites=("target.layers.*.ffn_out",), seen="class of mirage #722")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "down_bias", lambda parts: parts[:1] * len(parts))
-
-
-@shards("tp-q-heads-strided", "query heads dealt out in turn, the output projection's rows in runs", "target.layers.0.q", sites=("target.layers.*.q",), seen="class of NeMo-RL #2802")
-def _(pipeline: Pipeline) -> None:
-    dim = pipeline.target.config.attention.head_dim
-
-    def deal(parts: Parts) -> Parts:
-        whole = np.concatenate(parts, axis=-1)
-        heads = whole.reshape(*whole.shape[:-1], -1, dim)
-        dealt = [heads[..., rank :: len(parts), :] for rank in range(len(parts))]
-        return [one.reshape(*whole.shape[:-1], -1) for one in dealt]
-
-    _reshard(pipeline.target, "q q_bias", deal)
-
-
-@shards("tp-kv-heads-first", "every rank holds the first rank's kv heads", "target.layers.0.k", sites=("target.layers.*.[kv]",), seen="class of kv heads replicated although they are shared out")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "k k_bias v v_bias", lambda parts: parts[:1] * len(parts))
-
-
-@shards("tp-drafter-kv-exchanged", "the drafter's kv heads lie on the other rank than their queries", "drafter.layers.0.attn_out", sites=("drafter.layers.*.attn_out", "kv.drafter.*.[kv]"), same_text=True, seen="class of NeMo-RL #2802")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.drafter, "k v", lambda parts: parts[::-1])
-
-
-@shards("tp-o-rows-exchanged", "ranks hold each other's rows of the output projection", ATTENTION, seen="class of TTrace's shard faults")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "o", lambda parts: parts[::-1])
-
-
-@shards("tp-sinks-first", "sinks not shared out: every rank takes the first rank's", ATTENTION, seen="class of vllm-metal #550")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "sinks", lambda parts: parts[:1] * len(parts))
-
-
-@shards("tp-gate-up-run", "the fused gate and up projection shared out as one run: a rank gets columns of one of them only", EXPERTS, sites=("target.layers.*.ffn_out",), seen="loaders of fused gate_up projections")
-def _(pipeline: Pipeline) -> None:
-    target = pipeline.target
-    for weights in target.layers:
-        for part in ("", "_bias"):
-            pair = [np.concatenate(target.engine.hosts(weights[name + part]), axis=-1) for name in ("gate", "up")]
-            runs = np.split(np.concatenate(pair, axis=-1), target.sharding.ranks, axis=-1)
-            for name, half in zip(("gate", "up"), zip(*(np.split(run, 2, axis=-1) for run in runs), strict=True), strict=True):
-                weights[name + part] = target.engine.shard([np.ascontiguousarray(one) for one in half], target.dtype)
-
-
-@shards("tp-down-rows-exchanged", "ranks hold each other's rows of the experts' down projection", EXPERTS, sites=("target.layers.*.ffn_out",), seen="class of TTrace's shard faults")
-def _(pipeline: Pipeline) -> None:
-    _reshard(pipeline.target, "down", lambda parts: parts[::-1])
-
-
-@shards("tp-head-exchanged", "ranks hold each other's columns of the head", "target.logits", sites=("target.logits", "verify.logits"), seen="class of TTrace's shard faults")
-def _(pipeline: Pipeline) -> None:
-    outer, engine = pipeline.target.outer, pipeline.target.engine
-    outer["head"] = engine.shard(engine.hosts(outer["head"])[::-1], pipeline.target.dtype)
-
-
 @choice("tp-argmax-no-offset", "the winning rank's id lacks the ids of the ranks before it", TOKENS[0], sites=TOKENS, seen="vocabulary-parallel heads")
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:greedy", lambda clean: _within_shard(clean))
@@ -182,15 +115,6 @@ def _(pipeline: Pipeline) -> None:
 def _reducing(reduced: Callable) -> Callable:
     """A row-parallel projection whose partial sums are added by `reduced`."""
     return lambda clean: lambda x, weight, bias=None: reduced(wide_linear(x, weight, bias)).astype(x.dtype)
-
-
-def _reshard(model: Model, names: str, change: Callable[[Parts], Parts]) -> None:
-    """Replace weights of these space-separated names in every layer by `change(each rank's part)`."""
-    for layer in every(model):
-        weights = model.layers[layer]
-        for name in names.split():
-            parts = change(model.engine.hosts(weights[name]))
-            weights[name] = model.engine.shard([np.ascontiguousarray(part) for part in parts], model.dtype)
 
 
 def _within_shard(clean: Callable) -> Callable:

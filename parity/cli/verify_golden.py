@@ -32,10 +32,13 @@ def verify(golden):
     from tempfile import TemporaryDirectory
 
     from parity.cli.golden import make_golden, make_vllm_golden
+    from parity.errors import UsageError
     from parity.golden.verify import check_bytes, verified, write_prompts
 
     check_bytes(golden)
     manifest = golden.manifest
+    if not manifest.producer.modules:
+        raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
     with TemporaryDirectory(prefix="parity-verify-") as folder:
         case = (
             Path(manifest.model.target.path),

@@ -8,8 +8,9 @@ from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
+from pickle import UnpicklingError
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -46,6 +47,29 @@ def references(threads: int) -> ModuleType:
         raise UsageError(
             f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
         ) from None
+
+
+def torch_load(source: Path | BinaryIO, name: str) -> Any:
+    """Read a torch file as `torch.load(weights_only=True)` does: tensors and plain containers, nothing executed.
+
+    Raises:
+        UsageError: torch is not installed, or the file holds anything else or is damaged.
+    """
+    try:
+        load = import_module("torch").load
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{name} is a torch file and torch is not installed: pip install 'parity-harness[references]' "
+            "-c constraints.txt, or save .safetensors or .npy"
+        ) from None
+    try:
+        return load(source, map_location="cpu", weights_only=True)
+    except UnpicklingError:
+        raise UsageError(
+            f"{name} holds more than tensors, or is damaged: torch.load refuses it with weights_only; save tensors only"
+        ) from None
+    except Exception as error:  # whatever a damaged file raises
+        raise UsageError(f"{name} is no torch file, or is damaged ({type(error).__name__})") from None
 
 
 def device(name: str, golden: Dump, precision: str) -> Device:

@@ -99,7 +99,7 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
             break
         left = peel.full(found)
         known = (*known, *found.assumed)
-        causes += _causes(found, left, red[0], made)
+        causes += _causes(found, left, red[0], made, found.settles and peel.holds(found))
         if red[0].stage == CASE and red[0].error == inf and trials.drive is not None:
             trials = trials.rebased(known)
             rounds = min(first.round + AHEAD, trials.rounds)
@@ -148,9 +148,14 @@ class Peel:
     def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
         """Of the trials that settle the first red stage, the one that leaves the fewest others and breaks none."""
         good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.first.settled_by(self.full(trial)[self.first.stage])]
+        good = [trial for trial in good if self.holds(trial)] or good
         good.sort(key=self._rank)
         alike = [trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]]
         return self._parted(alike) if alike else None
+
+    def holds(self, trial: Trial) -> bool:
+        """Whether a trial has the device's shapes in the later rounds as well, where shapes are what is wrong."""
+        return self.first.error < inf or self._whole(self.trials, trial) < inf
 
     def _parted(self, alike: list[Trial]) -> Trial:
         """Ties of the first rounds part in the later ones of the prompt, or on another prompt."""
@@ -182,7 +187,9 @@ class Peel:
         return sum(not one.settled for one in self.full(trial).values()), *order(trial)
 
 
-def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial]) -> list[Cause]:
+def _causes(
+    found: Trial, left: dict[str, Residual], first: Residual, made: Sequence[Trial], whole: bool
+) -> list[Cause]:
     equal = [_says(one) for one in made if one is not found and one.settles and len(one.assumed) == 1]
     return [
         Cause(
@@ -194,7 +201,7 @@ def _causes(found: Trial, left: dict[str, Residual], first: Residual, made: Sequ
             explained=found.explained,
             before=first,
             after=left[first.stage],
-            whole=found.settles,
+            whole=whole,
             remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),

@@ -53,8 +53,9 @@ def refuse_stale(golden: Dump) -> tuple[str, ...]:
     """Refuse a golden behind which something changed; what cannot be told comes back, a sentence each.
 
     Raises:
-        UsageError: it is stale; what changed.
+        UsageError: it is stale; what changed. Or it names no source at all.
     """
+    _refuse_unnamed(golden.manifest.producer)
     found = changes(golden)
     if found.all:
         raise UsageError(
@@ -73,10 +74,20 @@ def refuse_shared(golden: Producer, device: Producer) -> None:
     """The shared-oracle trap: a golden cannot judge the source that it was made by.
 
     Raises:
-        UsageError: the two have a module or a source file in common.
+        UsageError: the two have a module or a source file in common, or the golden names none.
     """
+    _refuse_unnamed(golden)
     if found := shared(golden, device):
         raise UsageError(f"golden and device share source ({found[0]}): such a golden cannot judge it")
+
+
+def _refuse_unnamed(golden: Producer) -> None:
+    """A golden that names no source, as an imported one, could be the device's own output."""
+    if not golden.modules:
+        raise UsageError(
+            f"the golden of {golden.name} does not say which source it was made of: it can corroborate another golden, "
+            "not judge a device"
+        )
 
 
 def shared(golden: Producer, device: Producer) -> list[str]:

@@ -116,6 +116,26 @@ def _rope():
         fit=Fit(-64, 64, clean=0, whole=True),
         fix=FORM_FIX,
     )
+    yield Hypothesis(
+        "verify-position",
+        "target: the rows of a verify round rotate by a position {value:+d} off",
+        MOVED["target"],
+        rope.verify_positions,
+        values=(1, -1),
+        fix="the first position of a verify round: the length of the target's cache",
+        cost=2,
+    )
+    for part, stages in (("q", MOVED), ("k", KEYS)):
+        yield Hypothesis(
+            f"rope-concentration-{part}",
+            f"target: {part} is not scaled by the YaRN concentration, the other one is",
+            stages["target"],
+            partial(rope.form, side="target", how=f"{part} unscaled"),
+            values=("all",),
+            layered=True,
+            fix="cos and sin are scaled, so that q and k both are",
+            seen=("class of kekzl/imp #584",),
+        )
     yield from both_sides(
         "rope-length-not-position",
         "rotation by {value} instead of the row's position",

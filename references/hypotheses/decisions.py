@@ -78,6 +78,14 @@ def _choices():
         cost=2,
     )
     yield Hypothesis(
+        "drafter-rows-first",
+        "drafts are read from the first K rows of the pass",
+        ("drafter.pre_head_hidden",),
+        heads.first_rows,
+        fix="drafts are rows C - 1 to C + K - 2",
+        cost=2,
+    )
+    yield Hypothesis(
         "drafter-rows-reversed",
         "draft rows from the last to the first",
         ("drafter.pre_head_hidden",),
@@ -239,6 +247,15 @@ def _context():
             cost=2,
             **ALL,
         )
+    yield Hypothesis(
+        "commit-accepted-kept",
+        "accepted drafts keep the rows of their placeholders, they are not fed again",
+        ("kv.drafter.*",),
+        caches.accepted_rows_kept,
+        fix="every accepted token is fed again with its true hidden",
+        seen=("vLLM #14649",),
+        cost=2,
+    )
     yield Hypothesis(
         "commit-last-row-only",
         "only the newest accepted token is fed again",

@@ -109,7 +109,7 @@ def _residuals():
         ("drafter.layers.0.ffn_out", "drafter.layers.0.out"),
         norms.residual_before,
         values=("the normed hidden", "the fused hidden", "the embedding", "hidden plus embedding", "nothing"),
-        fix="norm_before_residual of the drafter's config",
+        fix="the residual of the fusion layer: norm_before_residual of the drafter's config says which hidden",
         seen=("vLLM speculators defaults",),
     )
     for id_, says, apply, values in (
@@ -137,6 +137,7 @@ def _experts():
         ("ffn-weights-uniform", "uniform"),
         ("ffn-weights-missing", "one"),
         ("ffn-weights-reversed", "reversed"),
+        ("ffn-weights-by-id", "in the order of the ids"),
         ("ffn-weights-raw", "raw logits"),
         ("ffn-last-expert-dropped", "last dropped"),
         ("ffn-first-expert-only", "first only"),

@@ -52,15 +52,14 @@ def _sums():
 
 
 def _late_or_narrow(name, sums, stages, on):
-    for end, own, says in (("", True, ""), ("-others", False, "; a rank's own stays as it is")):
-        yield Hypothesis(
-            name.format(f"narrowed{end}"),
-            f"{sums} travel in another form: (form, ranks) {{value}}{says}",
-            stages,
-            partial(reductions.narrowed, own=own, **on),
-            values=FORMS,
-            fix="the dtype of the all-reduce",
-        )
+    yield Hypothesis(
+        name.format("narrowed"),
+        f"{sums} travel in another form: (form, ranks) {{value}}",
+        stages,
+        partial(reductions.narrowed, **on),
+        values=FORMS,
+        fix="the dtype of the all-reduce",
+    )
     for end, first, says in (
         ("", "zero", "nothing in the first layer"),
         ("-own", "own", "its own in the first layer"),

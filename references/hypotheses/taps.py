@@ -81,6 +81,14 @@ TAP_HYPOTHESES = (
         seen=("TRT-LLM #6199",),
     ),
     Hypothesis(
+        "tap-behind-attention",
+        "taps taken between attention and experts: {value}",
+        TAPS,
+        taps.behind_attention,
+        values=("of the layer before", "of the layer that the tap enters"),
+        fix="the place of the capture: behind a layer's second residual sum",
+    ),
+    Hypothesis(
         "tap-mlp-branch",
         "taps are the MLP branch without the residual stream",
         TAPS,
@@ -163,7 +171,7 @@ FUSION_HYPOTHESES = (
     ),
     Hypothesis(
         "fuse-mask-bypasses-fc",
-        "masked rows do not pass through fc; they carry {value}",
+        "masked rows carry, in place of mask_hidden through fc: {value}",
         FUSED,
         fusing.masked_past_fc,
         values=(

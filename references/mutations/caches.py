@@ -233,6 +233,22 @@ def _kept(loop: Any, attention: Any, fresh: int):
         yield
 
 
+def accepted_rows_kept(loop: Any, value: None) -> AbstractContextManager:
+    """Accepted drafts keep the rows of their placeholders; only what has none is fed with its true hidden."""
+
+    def commit(inner, emitted):
+        cache = loop.cache
+        with replaced(cache, "crop", lambda _: None), _postponed(loop) as caches:
+            inner(emitted)
+        kept = min(emitted - 1, cache.rows[0][0].shape[2] - loop.draft_length)
+        loop.draft_length += kept
+        loop.pending_taps = loop.pending_taps[kept:]
+        cache.crop(loop.draft_length)
+        caches()
+
+    return wrapped(loop, "_commit", commit)
+
+
 def only_last_committed(loop: Any, value: None) -> AbstractContextManager:
     """Only the newest token is fed again; the placeholders' rows stand for the other accepted ones."""
     before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -26,6 +26,7 @@ def routed(loop: Any, value: Any, how: str) -> AbstractContextManager:
         "uniform": lambda logits, weights, chosen: torch.full_like(weights, 1 / weights.shape[1]),
         "one": lambda logits, weights, chosen: torch.ones_like(weights),
         "reversed": lambda logits, weights, chosen: weights.flip(1),
+        "in the order of the ids": lambda logits, weights, chosen: weights.gather(1, chosen.argsort(1).argsort(1)),
         "last dropped": lambda logits, weights, chosen: weights * (torch.arange(weights.shape[1]) < weights.shape[1] - 1),
         "first only": lambda logits, weights, chosen: (torch.arange(weights.shape[1]) == 0).to(weights).expand_as(weights),
         "raw logits": lambda logits, weights, chosen: logits.gather(1, chosen),

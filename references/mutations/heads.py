@@ -130,6 +130,11 @@ def verified_without_first(loop: Any, value: None) -> AbstractContextManager:
 
 
 
+def first_rows(loop: Any, value: None) -> AbstractContextManager:
+    """Drafts read from the pass' first K rows."""
+    return wrapped(loop, "_predicting", lambda inner, rows, committed: rows[: loop.k])
+
+
 def drafts_reversed(loop: Any, value: None) -> AbstractContextManager:
     """Draft rows from the last to the first."""
     return wrapped(loop, "_predicting", lambda inner, rows, committed: inner(rows, committed).flip(0))

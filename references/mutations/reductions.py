@@ -78,16 +78,10 @@ def scaled(loop: Any, ranks: int, side: str, part: str, how: str, biased: bool =
     return reduced(loop, ranks, side, part, lambda _: reduce)
 
 
-def narrowed(loop: Any, value: tuple[str, int], side: str, part: str, own: bool = True) -> AbstractContextManager:
-    """Partial sums travel in a narrower form, `value` = (form, ranks); a rank's own as well, if `own`."""
+def narrowed(loop: Any, value: tuple[str, int], side: str, part: str) -> AbstractContextManager:
+    """Partial sums are added up in a narrower form, `value` = (form, ranks): every rank's, its own as well."""
     form, ranks = value
-    narrow = FORMS[form]
-
-    def reduce(sums, bias):
-        first = narrow(sums[0]) if own else sums[0]
-        return torch.stack([first, *map(narrow, sums[1:])]).sum(0) + bias
-
-    return reduced(loop, ranks, side, part, lambda _: reduce)
+    return reduced(loop, ranks, side, part, lambda _: lambda sums, bias: torch.stack([*map(FORMS[form], sums)]).sum(0) + bias)
 
 
 def stale(loop: Any, value: tuple[int, int], side: str, part: str, first: str) -> AbstractContextManager:

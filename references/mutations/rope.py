@@ -108,6 +108,12 @@ def concentrated(loop: Any, value: float | str, side: str) -> AbstractContextMan
     return replaced(held, name, scale)
 
 
+def _plain(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Without the concentration: the length that cos and sin have together."""
+    length = torch.sqrt(cos.float().square() + sin.float().square())
+    return (cos / length).to(cos.dtype), (sin / length).to(sin.dtype)
+
+
 def form(loop: Any, value: Any, side: str, how: str) -> AbstractContextManager:
     """Another rotation with the right tables."""
 
@@ -124,6 +130,8 @@ def form(loop: Any, value: Any, side: str, how: str) -> AbstractContextManager:
         "not k": lambda turn, q, k, cos, sin: (turn(q, k, cos, sin)[0], k),
         "neither": lambda turn, q, k, cos, sin: (q, k),
         "twice": lambda turn, q, k, cos, sin: turn(*turn(q, k, cos, sin), cos, sin),
+        "q unscaled": lambda turn, q, k, cos, sin: (turn(q, k, *_plain(cos, sin))[0], turn(q, k, cos, sin)[1]),
+        "k unscaled": lambda turn, q, k, cos, sin: (turn(q, k, cos, sin)[0], turn(q, k, *_plain(cos, sin))[1]),
         "cos and sin swapped": lambda turn, q, k, cos, sin: turn(q, k, sin, cos),
         "table in bfloat16": lambda turn, q, k, cos, sin: turn(q, k, cos.bfloat16().to(cos.dtype), sin.bfloat16().to(sin.dtype)),
     }[how]
@@ -146,6 +154,11 @@ def positions(loop: Any, value: float | str, side: str) -> AbstractContextManage
         "rounded to bfloat16": lambda p: p.bfloat16().long(),
     }.get(value, lambda p: p + value)
     return _placed(loop, side, move)
+
+
+def verify_positions(loop: Any, delta: int) -> AbstractContextManager:
+    """The target's rows of a verify round rotate by positions `delta` off."""
+    return _placed(loop, "target", lambda p: p + delta if loop.length else p)
 
 
 def overflowing(loop: Any, how: str, side: str) -> AbstractContextManager:

@@ -70,6 +70,25 @@ def branch(loop: Any, part: str, module: str):
             hook.remove()
 
 
+@contextmanager
+def behind_attention(loop: Any, value: str):
+    """The stream between the two halves of a layer: of the one that the tap enters, or of the one that it leaves."""
+    seen: dict[int, torch.Tensor] = {}
+    keep = lambda number: lambda norm, args: seen.update({number: args[0][0].clone()})  # noqa: E731
+    layers = loop.target.model.model.layers
+    hooks = [l.post_attention_layernorm.register_forward_pre_hook(keep(number)) for number, l in enumerate(layers)]
+    back = int(value == "of the layer before")
+    try:
+        if any(not 0 <= layer - back < len(layers) for layer in loop.tap_inputs):
+            raise NotApplicable("no such layer")
+        taps = lambda inputs: torch.cat([seen[layer - back] for layer in inputs], dim=-1)  # noqa: E731
+        with replaced(loop.target, "taps", taps):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def normed(loop: Any, norm: str) -> AbstractContextManager:
     """Taps behind a norm: the target's final one, or the input norm of the layer that the stream enters."""
     body = loop.target.model.model

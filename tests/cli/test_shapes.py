@@ -14,7 +14,7 @@ SMALL = ("--prompt", 40, "--max-new-tokens", 3)
 
 def test_the_list_is_a_table_and_json(parity, tmp_path):
     found = parity("shapes", *SMALL, "--json", tmp_path / "shapes.json")
-    assert found.code == 0 and "8x288x96" in found.out and "target.forward" in found.out
+    assert found.code == 0 and "8x288x96" in found.out and "target_layer.target_layer" in found.out
     listed = json.loads((tmp_path / "shapes.json").read_text())
     assert listed["rounds"] == 2 and listed["run"]["prompt"] == 40
     fusion = next(row for row in listed["gemms"] if (row["m"], row["k"], row["n"]) == (8, 288, 96))

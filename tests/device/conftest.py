@@ -14,6 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import device
+from parity.drive import drive
+from parity.stages import declared
+from parity.trace import Trace
 
 YARN = {
     "rope_type": "yarn",
@@ -67,6 +70,9 @@ DRAFTER = {
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]},
     "num_parallel_positions": 8,
 }
+FEW_KV = {"num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 80}
+FEW_KV_DRAFTER = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 80, "draft_vocab_size": 40}
+"""Changes by which two and four ranks share out both models; four are more than the kv heads."""
 Tensors = dict[str, np.ndarray]
 
 
@@ -175,6 +181,30 @@ def load(pair: tuple[Path, Path]) -> Callable[..., object]:
         return device.load(*pair, k, precision=precision, **options)
 
     return loaded
+
+
+@pytest.fixture(scope="session")
+def few_kv(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
+    """`device.load` on a pair with two kv heads, fewer than four ranks, in float32."""
+    root, target, drafter = tmp_path_factory.mktemp("few"), TARGET | FEW_KV, DRAFTER | FEW_KV_DRAFTER
+    folders = (
+        save(root / "target", target, target_tensors(target)),
+        save(root / "drafter", drafter, drafter_tensors(drafter, target)),
+    )
+    return lambda **options: device.load(*folders, 4, **{"precision": "float32"} | options)
+
+
+@pytest.fixture(scope="session")
+def traced() -> Callable[[object], Trace]:
+    """Prefill of 24 tokens and two rounds of a pipeline, every stage recorded."""
+
+    def trace(pipeline: object) -> Trace:
+        says = pipeline.describe()
+        seen = Trace(declared(says.num_layers, says.num_drafter_layers))
+        drive(pipeline, np.arange(1, 25), 12, seen, 2)
+        return seen
+
+    return trace
 
 
 @pytest.fixture

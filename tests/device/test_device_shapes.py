@@ -125,7 +125,7 @@ def test_a_watched_pass_multiplies_the_same_in_smaller_programs(pair):
     plain, watched = (take_inventory(*pair, replace(SHORT, watched=watched)) for watched in (False, True))
     assert plain.tally.gemms == watched.tally.gemms
     kernels = [{program.kernel for program in found.tally.programs} for found in (plain, watched)]
-    assert "device.target.forward" in kernels[0] - kernels[1] and "device.kernels.attention.attend" in kernels[1] - kernels[0]
+    assert "device.kernels.target_layer.target_layer" in kernels[0] - kernels[1] and "device.kernels.attention.attend" in kernels[1] - kernels[0]
 
 
 def test_a_program_is_listed_with_all_it_is_compiled_for(pair):

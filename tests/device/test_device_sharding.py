@@ -15,23 +15,11 @@ from device.engines import numpy_engine, ranks
 from device.kernels.collectives import all_gather, all_reduce
 from device.kernels.head import greedy
 from device.sharding import Sharding, shard
-from parity.drive import drive
 from parity.errors import UsageError
-from parity.stages import declared
-from parity.trace import Trace
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "configs"
-FEW_KV = {"num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 80}
-FEW_KV_DRAFTER = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 80, "draft_vocab_size": 40}
 CUT = {name: -1 for name in ("q", "q_bias", "sinks", "k", "k_bias", "v", "v_bias", "gate", "gate_bias", "up", "up_bias", "head")}
 CUT |= {"o": -2, "down": -2}
-
-
-@pytest.fixture
-def few_kv(checkpoints):
-    """Loads a pair with two kv heads, fewer than four ranks, in float32."""
-    folders = checkpoints(FEW_KV, FEW_KV_DRAFTER)
-    return lambda **options: device.load(*folders, 4, **{"precision": "float32"} | options)
 
 
 @pytest.mark.parametrize("tp", [2, 4])
@@ -55,7 +43,7 @@ def joined(name, parts):
 
 
 @pytest.mark.parametrize("tp", [2, 4])
-def test_any_number_of_ranks_computes_the_same_stages(few_kv, tp):
+def test_any_number_of_ranks_computes_the_same_stages(few_kv, traced, tp):
     traces = [traced(few_kv(tp=ranks)) for ranks in (1, tp)]
     assert traces[0].tensors.keys() == traces[1].tensors.keys()
     for (round_, stage), value in traces[0].tensors.items():
@@ -67,7 +55,7 @@ def test_any_number_of_ranks_computes_the_same_stages(few_kv, tp):
     assert traces[1].shards[0, "target.layers.0.k"][1][0].shape == (24, 1, 20)
 
 
-def test_kv_heads_repeated_in_turn_instead_of_side_by_side_would_show(few_kv):
+def test_kv_heads_repeated_in_turn_instead_of_side_by_side_would_show(few_kv, traced):
     """Ranks 0 1 0 1 where 0 0 1 1 is meant: every shape is right, half of the queries read the other kv head."""
     wrong = few_kv(tp=4)
     for weights in wrong.target.layers:
@@ -77,14 +65,7 @@ def test_kv_heads_repeated_in_turn_instead_of_side_by_side_would_show(few_kv):
     assert seen.shape == true.shape and np.abs(seen - true).max() > 0.1
 
 
-def traced(pipeline):
-    says = pipeline.describe()
-    trace = Trace(declared(says.num_layers, says.num_drafter_layers))
-    drive(pipeline, np.arange(1, 25), 12, trace, 2)
-    return trace
-
-
-def test_ranks_that_differ_are_named_or_shown_to_who_asks(few_kv):
+def test_ranks_that_differ_are_named_or_shown_to_who_asks(few_kv, traced):
     pipeline = few_kv(tp=2)
     embed = pipeline.target.outer["embed"].parts
     pipeline.target.outer["embed"] = ranks.Ranks([embed[0], embed[1] * 2.0])
@@ -139,9 +120,10 @@ def test_a_number_of_ranks_that_leaves_a_remainder_is_refused(few_kv, tp, says):
     ({"vocab_size": 82}, {"vocab_size": 82}, "the target's 82 vocabulary entries"),
     ({}, {"draft_vocab_size": 50}, "the drafter's 50 draft vocabulary entries"),
 ])
-def test_the_refusal_names_the_axis_and_the_model(checkpoints, change, drafter, says):
+def test_the_refusal_names_the_axis_and_the_model(checkpoints, builders, change, drafter, says):
+    folders = checkpoints(builders.FEW_KV | change, builders.FEW_KV_DRAFTER | drafter)
     with pytest.raises(UsageError, match=says):
-        device.load(*checkpoints(FEW_KV | change, FEW_KV_DRAFTER | drafter), 4, tp=4)
+        device.load(*folders, 4, tp=4)
 
 
 @pytest.mark.parametrize("size", ["20b", "120b"])

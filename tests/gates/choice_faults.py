@@ -13,6 +13,24 @@ from device.recorder import Recorder
 BRANCH = "ffn_out"
 
 
+class Noting:
+    """A tap that tells `note(layer, part, value)` what the device goes on with."""
+
+    def __init__(self, tap, note: Callable, layer: int | None = None):
+        self.tap, self.note, self.layer = tap, note, layer
+
+    def __call__(self, part, value):
+        back = self.tap(part, value)
+        self.note(self.layer, part, back)
+        return back
+
+    def at(self, layer: int) -> Noting:
+        return Noting(self.tap.at(layer), self.note, layer)
+
+    def of(self, group: str) -> Noting:
+        return Noting(self.tap.of(group), self.note, self.layer)
+
+
 class Choosing:
     """A recorder under which tokens come from the logits of the pass by `choose(logits [R, V], ids [R])`."""
 
@@ -20,19 +38,14 @@ class Choosing:
         self.record, self.engine, self.choose = record, engine, choose
 
     def bind(self, group: str, rows: int, layer: int | None = None):
-        tap = self.record.bind(group, rows, layer)
-
-        def shown(part, value):
-            back = tap(part, value)
+        def note(_layer, part, value):
             if part == "logits":
-                self.logits = self.engine.host(back)[0, :rows].astype(np.float32)
-            return back
+                self.logits = self.engine.host(value)[0, :rows].astype(np.float32)
 
-        return shown
+        return Noting(self.record.bind(group, rows, layer), note, layer)
 
-    def exact(self, group: str, part: str, value: np.ndarray) -> np.ndarray:
-        tokens = part in ("tokens", "draft_tokens")
-        return self.record.exact(group, part, self.choose(self.logits, value) if tokens else value)
+    def ids(self, group: str, part: str, value, rows: int) -> np.ndarray:
+        return self.record.exact(group, part, self.choose(self.logits, self.engine.host(value)[0, :rows]))
 
 
 def choosing(choose: Callable, side: str = "target") -> Callable[..., Pipeline]:
@@ -155,15 +168,11 @@ class Catching:
         self.record, self.part, self.caught = record, part, {}
 
     def bind(self, group: str, rows: int, layer: int | None = None):
-        tap = self.record.bind(group, rows, layer)
-
-        def shown(part, value):
-            back = tap(part, value)
+        def note(at, part, value):
             if part == self.part:
-                self.caught[layer] = back
-            return back
+                self.caught[at] = value
 
-        return shown
+        return Noting(self.record.bind(group, rows, layer), note, layer)
 
 
 def taps_from_the_branch(**options) -> Pipeline:

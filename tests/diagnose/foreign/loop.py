@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -14,45 +10,8 @@ import numpy as np
 from parity.seam import Description
 from tests.diagnose.foreign.arithmetic import Precision
 from tests.diagnose.foreign.drafter import Drafter
+from tests.diagnose.foreign.sequence import Sequence, whole
 from tests.diagnose.foreign.target import Target
-
-
-@dataclass
-class Sequence:
-    """What a verb changes beside the caches.
-
-    Args:
-        budget: new tokens at most.
-        emitted: ids so far.
-        length: rows of the target's cache.
-        draft_length: rows of the drafter's cache.
-        owed: taps [C, TH] of the emitted tokens that the drafter has not been fed.
-        fed: committed rows that the drafter ran in this round; they count from `commit` on, so that a round that
-            broke off can start anew.
-    """
-
-    budget: int = 0
-    emitted: list[int] = field(default_factory=list)
-    length: int = 0
-    draft_length: int = 0
-    owed: np.ndarray | None = None
-    fed: int = 0
-
-
-def whole(verb: Callable) -> Callable:
-    """A verb that raises puts back what it found."""
-
-    @wraps(verb)
-    def run(self, *arguments):
-        models = self.target, self.drafter
-        kept = copy.deepcopy(self.at), [m.cache.copy() for m in models], self.target.streams, self.target.middles
-        try:
-            return verb(self, *arguments)
-        except BaseException:
-            self.at, (self.target.cache, self.drafter.cache), self.target.streams, self.target.middles = kept
-            raise
-
-    return run
 
 
 class Foreign:
@@ -78,7 +37,8 @@ class Foreign:
 
     def describe(self) -> Description:
         here = __name__.rpartition(".")[0]
-        modules = tuple(f"{here}.{part}" for part in ("arithmetic", "attention", "target", "drafter", "loop"))
+        parts = ("arithmetic", "attention", "target", "drafter", "sequence", "loop")
+        modules = tuple(f"{here}.{part}" for part in parts)
         layers = self.target.layers, self.drafter.layers
         return Description("foreign", self.precision, *layers, self.k, self.positions, self.eos, {}, modules)
 

@@ -134,7 +134,7 @@ class Target:
         alpha = 1.0 if "swish_alpha_one" in self.faults else self.config["swiglu_alpha"]
         one = 0 if "up_without_one" in self.faults else 1
         inner = self.rounded((up + one) * gate / (1 + np.exp(-np.float32(alpha) * gate)))
-        out, bias = inner @ self._name(layer, "mlp.experts.down_proj")[expert], self._name(layer, "mlp.experts.down_proj_bias")
+        weight, bias = (self._name(layer, f"mlp.experts.{p}")[expert] for p in ("down_proj", "down_proj_bias"))
         if "down_bias_after_mix" in self.faults:
-            return self.rounded(out) * share + bias[expert]
-        return self.rounded(out + bias[expert]) * share
+            return self.rounded(inner @ weight) * share + bias
+        return self.rounded(inner @ weight + bias) * share

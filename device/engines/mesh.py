@@ -1,0 +1,128 @@
+"""Tensor-parallel ranks on a mesh of XLA devices: one program over all of them, collectives by XLA.
+
+Outside a program every rank's array lies on a device of its own and operations go in lockstep, as for any ranks. A
+program takes them as one array, sharded by rank along its first axis, and is the same kernel under `shard_map`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from device.engines import xla_engine
+from device.engines.programs import Programs
+from device.engines.ranks import Ranks
+from device.sharding import Sharding
+from parity.errors import UsageError
+
+AXIS = "ranks"
+
+
+class Local(xla_engine.Array):
+    """One rank's array; within a program it reaches the other ranks'."""
+
+    __slots__ = ()
+
+    def all_reduce(self) -> Local:
+        """See `device.kernels.collectives`."""
+        return type(self)(lax.psum(self.held, AXIS), self.dtype)
+
+    def all_gather(self, axis: int) -> Local:
+        """See `device.kernels.collectives`."""
+        return type(self)(lax.all_gather(self.held, AXIS, axis=axis % self.ndim, tiled=True), self.dtype)
+
+
+class Spread(Ranks):
+    """Each rank's array on its device."""
+
+    __slots__ = ()
+    programs: Programs
+    mesh: Mesh
+    local: type[Local]
+
+    @classmethod
+    def of(cls, value: jax.Array, dtype: np.dtype) -> Spread:
+        """The ranks of an array that a program made."""
+        return cls(cls._apart(value, dtype))
+
+    @classmethod
+    def inside(cls, tracer: Any, dtype: np.dtype) -> Local:
+        """A rank's array within a program."""
+        return cls.local(tracer, dtype)
+
+    @classmethod
+    def spread(cls, kernel: Callable) -> Callable:
+        """The same on every rank of the mesh."""
+        spec = PartitionSpec(AXIS)
+        return jax.shard_map(kernel, mesh=cls.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+    @classmethod
+    def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
+        """Compiled once for each signature; see `device.kernels.program`."""
+        return cls.programs.run(cls, kernel, arguments)
+
+    @property
+    def held(self) -> jax.Array:
+        """All ranks as one array, their first axes one behind the other; nothing is copied that lies where it should."""
+        here = [jax.device_put(part.held, one) for part, one in zip(self.parts, self.mesh.devices, strict=True)]
+        whole = len(here) * here[0].shape[0], *here[0].shape[1:]
+        return jax.make_array_from_single_device_arrays(whole, NamedSharding(self.mesh, PartitionSpec(AXIS)), here)
+
+    @held.setter
+    def held(self, value: jax.Array) -> None:
+        self.parts = self._apart(value, self.dtype)
+
+    @classmethod
+    def _apart(cls, value: jax.Array, dtype: np.dtype) -> tuple[Local, ...]:
+        on = {shard.device: shard.data for shard in value.addressable_shards}
+        return tuple(cls.local(on[one], dtype) for one in cls.mesh.devices)
+
+    def all_reduce(self) -> Spread:
+        """As within a program, for a pass that is not compiled."""
+        return self._to_all(sum(np.array(part.held) for part in self.parts))
+
+    def all_gather(self, axis: int) -> Spread:
+        """As within a program, for a pass that is not compiled."""
+        return self._to_all(np.concatenate([np.array(part.held) for part in self.parts], axis=axis))
+
+    def _to_all(self, value: np.ndarray) -> Spread:
+        return type(self)([self.local(jax.device_put(value, one), self.dtype) for one in self.mesh.devices])
+
+
+def engine(sharding: Sharding) -> SimpleNamespace:
+    """The xla engine over as many devices as there are ranks; offers what `device.engines.ranks` does.
+
+    Raises:
+        UsageError: XLA has too few devices.
+    """
+    devices = jax.devices()
+    if len(devices) < sharding.ranks:
+        flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={sharding.ranks} makes a CPU as many"
+        raise UsageError(f"tp: {sharding.ranks} ranks need as many devices, and XLA has {len(devices)}; {flag}.")
+    base = xla_engine.engine(Local)
+    mesh = Mesh(np.array(devices[: sharding.ranks]), (AXIS,))
+    kind = type("Spread", (Spread,), {"__slots__": (), "programs": base.programs, "mesh": mesh, "local": base.kind})
+
+    def array(value: np.ndarray, dtype: Any = None) -> Spread:
+        return shard([value] * sharding.ranks, dtype)
+
+    def zeros(shape: tuple[int, ...], dtype: Any) -> Spread:
+        return shard([np.zeros(shape, np.float32)] * sharding.ranks, dtype)
+
+    def shard(parts: Sequence[np.ndarray], dtype: Any = None) -> Spread:
+        made = [base.array(part, dtype) for part in parts]
+        pairs = zip(made, mesh.devices, strict=True)
+        return kind([one if one.dtype.kind in "iub" else base.kind(jax.device_put(one.held, on), one.dtype) for one, on in pairs])
+
+    def hosts(value: Spread) -> list[np.ndarray]:
+        return [base.host(part) for part in value.parts]
+
+    changed = dict(array=array, zeros=zeros, host=lambda value: base.host(value.parts[0]))
+    added = dict(NAME=f"{base.NAME}, tp {sharding.ranks}", shard=shard, hosts=hosts, sharding=sharding)
+    return SimpleNamespace(**vars(base) | changed | added)

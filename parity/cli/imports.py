@@ -1,0 +1,59 @@
+"""`parity import` and `parity export`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from parity.cli.common import golden_option, json_option, open_golden, write_json
+
+FORMATS = ("sglang", "polygraphy", "msprobe", "nxdi", "aws", "hf", "files")
+MOST = 20
+
+anywhere = click.Path(path_type=Path)
+
+
+@click.command("import")
+@click.argument("paths", type=anywhere, nargs=-1, required=True, metavar="PATH...")
+@click.option("--from", "source", type=click.Choice(FORMATS), required=True, help="The format: whose tool wrote PATH.")
+@golden_option
+@click.option("--map", "names", metavar="FILE|NAME", help="Rows from the tool's names to stages; without one its names must be stages.")
+@click.option("--reference", default="", metavar="NAME==VERSION", help="The dump is this independent implementation's: write a golden that can corroborate, not judge.")
+@click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
+@json_option
+def import_dump(paths, source, golden, names, reference, out, json_file) -> None:
+    """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`."""
+    from parity.cli.wiring import torch_load
+    from parity.golden.store import Dump
+    from parity.imports.names import read_map
+    from parity.imports.run import ImportRequest, import_run
+    from reports.dumps import print_dump
+
+    opened = open_golden(golden)
+    placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
+    data = print_dump(Dump(out))
+    _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
+    _list("is not mapped", placing.unmapped)
+    write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
+
+
+def _list(what: str, names) -> None:
+    """Say which tensors did not go in."""
+    for name, count in list(Counter(names).items())[:MOST]:
+        click.echo(f"  {name} {what}" + (f" ({count} times)" if count > 1 else ""))
+    if (more := len(set(names)) - MOST) > 0:
+        click.echo(f"  … and {more} more (--json lists them all)")
+
+
+@click.command("export")
+@click.argument("directory", type=anywhere, metavar="DUMP")
+@click.argument("out", type=anywhere, metavar="OUT")
+@click.option("--to", "target", type=click.Choice(["npz"]), default="npz", show_default=True, help="The format to write.")
+def export_dump(directory, out, target) -> None:
+    """Write a golden or a run as one file of plain arrays."""
+    from parity.golden.store import Dump
+    from parity.imports.export import export_npz
+
+    click.echo(f"{export_npz(Dump(directory), out)} tensors in {out}")

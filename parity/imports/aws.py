@@ -1,0 +1,53 @@
+"""vLLM Neuron captures: `draft/dp0/decode_b1_0/model.layers.0/rank0.pt` beside `decode_b1_0_meta.json`.
+
+Format: aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/accuracy/tensor_capture_design.md, "Output Structure": a folder
+a forward pass, in it a folder a module and a file a tensor-parallel rank. A tensor's name here is that path,
+`draft/dp0/decode_b1_0/model.layers.0`. Where a model has one prefill and one bucket of decodes they are the steps 0 and
+1, 2, …; otherwise the page does not say how passes follow each other, and the map takes the round out of the name
+(`round = "{i+1}"`). Nor does it say what the meta file holds: nothing is read from it, but it must be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from parity.errors import UsageError
+from parity.imports.arrays import read_json, refuse_executable, tensor
+from parity.imports.captured import Captured, TorchLoad
+
+PASS = re.compile(r"(prefill|decode)_([sb]\d+)_(\d+)")
+
+
+def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
+    """Every module's tensor of every pass and rank.
+
+    Raises:
+        UsageError: there is no pass, a pass lacks its meta file, or a file is no rank's.
+    """
+    for root in paths:
+        passes = sorted(path for path in root.rglob("*") if path.is_dir() and PASS.fullmatch(path.name))
+        if not passes:
+            raise UsageError(f"{root} is no vLLM Neuron capture: no folder below it is named like decode_b1_0")
+        for folder in passes:
+            read_json(folder / f"{folder.name}_meta.json")
+            for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"):
+                refuse_executable(path)
+                found = re.fullmatch(r"rank(\d+)\.pt", path.name)
+                if not found or path.parent == folder:
+                    raise UsageError(f"{path} is no rank's tensor of a module")
+                load = partial(lambda path: tensor(torch_load(path, str(path)), str(path)), path)
+                name = path.parent.relative_to(root).as_posix()
+                yield Captured(name, str(path), load, int(found[1]), _step(folder, passes))
+
+
+def _step(folder: Path, passes: Sequence[Path]) -> int | None:
+    """A pass's place among its model's passes, where their names tell."""
+    same = [PASS.fullmatch(path.name) for path in passes if path.parent == folder.parent]
+    prefills = [found for found in same if found[1] == "prefill"]
+    if len(prefills) > 1 or len({found[2] for found in same if found not in prefills}) > 1:
+        return None
+    own = PASS.fullmatch(folder.name)
+    return 0 if own[1] == "prefill" else 1 + int(own[3])

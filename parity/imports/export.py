@@ -1,0 +1,46 @@
+"""A dump as one .npz, for tools that read nothing else."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from parity.errors import UsageError
+from parity.golden.manifest import key
+from parity.golden.store import Dump
+
+
+def export_npz(dump: Dump, out: Path) -> int:
+    """Write every whole tensor under its key; how many there are.
+
+    Ranks come merged and caches whole. NumPy files have no bfloat16: it becomes float32, which changes no value. The
+    keys of a golden begin with the variant: `float32/p000/r0000/target.embed`.
+
+    Raises:
+        UsageError: the file exists already.
+    """
+    if out.exists():
+        raise UsageError(f"{out} exists already; choose another name or remove it")
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+            for place in dump.rows:
+                with archive.open(f"{_key(dump, *place)}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, _plain(dump.contents(*place)), allow_pickle=False)
+        partial.rename(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(dump.rows)
+
+
+def _key(dump: Dump, variant: str, prompt: int, round_: int, stage: str) -> str:
+    name = key(prompt, round_, stage)
+    return name if dump.manifest.kind == "run" else f"{variant}/{name}"
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array

@@ -1,0 +1,156 @@
+"""Name maps: ordered rows from a tool's names to stages, as TOML; the first match wins."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from parity.errors import UsageError
+from parity.golden.ranks import REPLICATED, SUM
+from parity.imports.sides import residual
+
+FIELD = re.compile(r"\{(\w+)([+-]\d+)?\}")
+
+
+class Part(BaseModel):
+    """Base of every part: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Row(Part):
+    """One row of a map: `name`, and either where such a tensor belongs or why it belongs nowhere.
+
+    Texts may name the groups of `name` (`(?P<l>\\d+)` is `{l}`), `{step}`, the tool's own count of passes, and `{L}`, the
+    number of target layers; a whole number may be added: `{step-1}`.
+
+    Args:
+        name: a regular expression over the tool's whole name.
+        stage: the stage's full name; `in_of[{k}]`, `out_of[{k}]`, `hf[{k}]`, `vllm[{k}]`, … are the residual stream in
+            a numbering of `parity.taps`.
+        ignore: why the tensor is no stage, instead of `stage`.
+        round: prefill is 0; a group of that name, else the tool's step.
+        when: the row is of prefill only, or of the rounds behind it only.
+        prompt: the prompt's number in the golden; a group of that name, else 0.
+        axes: of the tool's tensor, the stage's by default; `B` is a batch axis of size 1 (or see `prompts`), `N*D`
+            two axes in one.
+        prompts: the prompt of each entry along `B`.
+        sharding: how ranks merge: an axis letter, `sum` or `replicated`.
+        rows: the part of the first axis of the stage that belongs there, as a slice `first:end`.
+        padded: rows behind those that the golden has are padding, and cut off.
+        also: rows further down may take the same tensor as well.
+        optional: the row may match nothing.
+    """
+
+    name: str
+    stage: str = ""
+    ignore: str = ""
+    round: str = ""
+    when: Literal["prefill", "round"] | None = None
+    prompt: str = ""
+    axes: tuple[str, ...] = ()
+    prompts: tuple[int, ...] = ()
+    sharding: str = REPLICATED
+    rows: str = Field(default=":", pattern=r"^-?\d*:-?\d*$")
+    padded: bool = False
+    also: bool = False
+    optional: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> Row:
+        try:
+            groups = re.compile(self.name).groupindex
+        except re.error as error:
+            raise ValueError(f"{self.name!r} is no regular expression: {error}") from None
+        if bool(self.stage) == bool(self.ignore):
+            raise ValueError(f"row {self.name!r} needs one of stage and ignore")
+        for text in (self.stage, self.round, self.prompt):
+            for field, _ in FIELD.findall(text):
+                if field not in (*groups, "step", "L"):
+                    raise ValueError(f"row {self.name!r} names {{{field}}}, which is no group of it")
+        if self.prompts and "B" not in self.axes:
+            raise ValueError(f"row {self.name!r} has prompts without an axis B")
+        return self
+
+    @property
+    def slice(self) -> slice:
+        """`rows` as a slice."""
+        first, _, end = self.rows.partition(":")
+        return slice(int(first) if first else None, int(end) if end else None)
+
+    def splits(self) -> bool:
+        """Whether the ranks hold different numbers."""
+        return self.sharding not in (SUM, REPLICATED)
+
+
+class Made(Part):
+    """How the dump was made, as far as its files do not say.
+
+    Args:
+        name: who made it.
+        precision: what it computed in; float32 unless a tensor is narrower.
+        mode: `local` where every stage was started from the golden's input.
+        forced: templates of the stages whose tensors were replaced by the golden's while it ran.
+        ranks: of the tensor-parallel run; as many as there are files of, where absent.
+    """
+
+    name: str = ""
+    precision: Literal["float32", "bfloat16"] | None = None
+    mode: Literal["chained", "local"] = "chained"
+    forced: tuple[str, ...] = ()
+    ranks: int | None = Field(default=None, ge=1)
+
+
+class NameMap(Part):
+    """A whole map file."""
+
+    run: Made = Made()
+    rows: tuple[Row, ...] = Field(alias="row", min_length=1)
+
+
+def fill(text: str, values: Mapping[str, Any], name: str) -> str:
+    """A row's text with its fields replaced.
+
+    Raises:
+        UsageError: a field has no value for this tensor, or is no number where one is added.
+    """
+
+    def value(found: re.Match) -> str:
+        held, added = values.get(found[1]), found[2]
+        if held is None or (added and not str(held).isdigit()):
+            raise UsageError(f"{name}: {found[0]} has no value; take it out of the name with a group")
+        plain = str(int(held)) if str(held).isdigit() else str(held)
+        return str(int(plain) + int(added)) if added else plain
+
+    return residual(FIELD.sub(value, text), name, values["L"])
+
+
+def shipped() -> dict[str, Path]:
+    """The maps that ship, by name."""
+    return {path.stem: path for path in sorted(Path(str(files("parity") / "imports" / "maps")).glob("*.toml"))}
+
+
+def read_map(named: str | None) -> NameMap:
+    """Read a map by file or name; without one, names must be stages already.
+
+    Raises:
+        UsageError: it cannot be read, or a field is wrong.
+    """
+    named = named or "stages"
+    source = shipped().get(named, Path(named))
+    try:
+        return NameMap.model_validate(tomllib.loads(source.read_text()))
+    except (OSError, UnicodeDecodeError):
+        known = ", ".join(shipped())
+        raise UsageError(f"--map {named} cannot be read: it is neither a file nor one of {known}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--map {source} is not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"--map {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -1,0 +1,136 @@
+"""Where captured tensors belong: each to one prompt, round, stage and rank, or nowhere, and then it is listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from parity.errors import UsageError
+from parity.golden.store import Dump
+from parity.imports.captured import Captured
+from parity.imports.names import NameMap, Row, fill
+from parity.stages import Named
+
+Place = tuple[int, int, str, int]
+"""Prompt, round, full stage name, rank."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A captured tensor and the row that took it; `entry` is its place along B, None without a list of prompts."""
+
+    captured: Captured
+    row: Row
+    named: Named
+    entry: int | None = None
+
+
+@dataclass
+class Placing:
+    """Every place that is taken, the names that no row took, and those a row ignores with its reason."""
+
+    taken: dict[Place, Placed] = field(default_factory=dict)
+    unmapped: list[str] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that there are tensors of."""
+        return 1 + max(place[3] for place in self.taken)
+
+
+def place(found: Iterable[Captured], names: NameMap, golden: Dump) -> Placing:
+    """Match every tensor against the map.
+
+    Raises:
+        UsageError: two tensors belong to one place, a row names what is no stage or prompt of the golden's pair or
+            matches nothing, no tensor is mapped, or ranks are missing.
+    """
+    placing, used = Placing(), set()
+    for captured in found:
+        matching = _matching(captured, names, golden.manifest.model.num_layers)
+        if not matching:
+            placing.unmapped.append(captured.name)
+        for row, groups in matching:
+            used.add(row)
+            if row.ignore:
+                placing.ignored[captured.name] = row.ignore
+            else:
+                _take(placing, captured, row, groups, golden)
+    for number, row in enumerate(names.rows):
+        if row not in used and not row.optional:
+            raise UsageError(f"map row {number} ({row.name!r}) matches nothing that the dump holds")
+    if not placing.taken:
+        few = ", ".join(placing.unmapped[:3])
+        raise UsageError(f"no tensor of the dump is mapped to a stage; its names are like {few or 'none at all'}")
+    _whole(placing, names.run.ranks or placing.ranks)
+    return placing
+
+
+def _matching(captured: Captured, names: NameMap, num_layers: int) -> list[tuple[Row, dict[str, object]]]:
+    """The rows that take a tensor: the first that matches, and more where it lets more."""
+    rows = []
+    for row in names.rows:
+        match = re.fullmatch(row.name, captured.name)
+        values = {"step": captured.step, "L": num_layers, **match.groupdict()} if match else {}
+        if match and row.when in (None, "round" if row.when and _round(row, values, captured) else "prefill"):
+            rows.append((row, values))
+            if not row.also:
+                break
+    return rows
+
+
+def _round(row: Row, values: dict[str, object], captured: Captured) -> int:
+    return _number(row.round or ("{round}" if "round" in values else "{step}"), values, captured.name)
+
+
+def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: Dump) -> None:
+    """Enter one tensor at the place, or with a list of prompts at the places, that a row gives it."""
+    stage = fill(row.stage, groups, captured.name)
+    named = golden.declared.get(stage)
+    if named is None:
+        raise UsageError(f"{captured.name} is mapped to {stage}, which is no stage of the golden's pair")
+    _fits(row, named)
+    round_ = _round(row, groups, captured)
+    prompt = _number(row.prompt or ("{prompt}" if "prompt" in groups else "0"), groups, captured.name)
+    rank = int(groups.get("rank", captured.rank))
+    for entry, number in enumerate(row.prompts or (prompt,)):
+        if number >= len(golden.manifest.case.prompts):
+            count = len(golden.manifest.case.prompts)
+            raise UsageError(f"{captured.name} is mapped to prompt {number}; the golden has prompts 0 … {count - 1}")
+        place = number, round_, stage, rank
+        if place in placing.taken:
+            where = f"{stage}, prompt {number}, round {round_}, rank {rank}"
+            both = (f"{one.name} ({one.source})" for one in (placing.taken[place].captured, captured))
+            raise UsageError(f"two tensors belong to {where}: {' and '.join(both)}")
+        placing.taken[place] = Placed(captured, row, named, entry if row.prompts else None)
+
+
+def _number(text: str, groups: dict, name: str) -> int:
+    filled = fill(text, groups, name)
+    if not filled.isdigit():
+        raise UsageError(f"{name}: {text} is {filled}, no round or prompt number")
+    return int(filled)
+
+
+def _fits(row: Row, named: Named) -> None:
+    """A row's axes and sharding must be the stage's."""
+    own = named.stage.axes
+    said = [letter for axis in row.axes for letter in axis.split("*") if letter != "B"]
+    if said and sorted(said) != sorted(own):
+        raise UsageError(f"map row {row.name!r} has axes {list(row.axes)}; those of {named.name} are {list(own)}")
+    if row.splits() and row.sharding not in own:
+        known = ", ".join(("sum", "replicated", *own))
+        raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r} is none of {known}")
+
+
+def _whole(placing: Placing, ranks: int) -> None:
+    """Every place must have a tensor of every rank."""
+    held: dict[tuple[int, int, str], set[int]] = {}
+    for prompt, round_, stage, rank in placing.taken:
+        held.setdefault((prompt, round_, stage), set()).add(rank)
+    for (prompt, round_, stage), there in held.items():
+        if there != set(range(ranks)):
+            where = f"{stage}, prompt {prompt}, round {round_}"
+            raise UsageError(f"{where} has tensors of ranks {sorted(there)}, it should be 0 … {ranks - 1}")

@@ -1,0 +1,134 @@
+"""The run folder of an imported dump: the golden's case, the tensors in our axes, and where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from parity.errors import UsageError
+from parity.golden import shards
+from parity.golden.manifest import Case, Producer, PromptCase
+from parity.golden.provenance import digest_files, now
+from parity.golden.store import Dump, DumpWriter
+from parity.imports import READERS
+from parity.imports.axes import arranged
+from parity.imports.captured import TorchLoad
+from parity.imports.names import NameMap
+from parity.imports.placing import Place, Placed, Placing, place
+from parity.imports.reference import generation, named_version
+from parity.stages import Named
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """One import: `paths` in the format `source`, by the map `names`, over the golden's case, to the folder `out`.
+
+    `reference` is `NAME==VERSION` of the independent implementation that the dump comes from; '' for a device's run.
+    """
+
+    source: str
+    paths: Sequence[Path]
+    names: NameMap
+    golden: Dump
+    out: Path
+    torch_load: TorchLoad
+    reference: str = ""
+
+
+def import_run(request: ImportRequest) -> Placing:
+    """Write the folder; what was mapped, and what was not.
+
+    It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
+    float32 without floors and without source, which may corroborate another golden and never judges a device.
+
+    Raises:
+        UsageError: the dump cannot be read or does not fit the map or the golden's pair.
+    """
+    for path in request.paths:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist")
+    placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
+    producer = _producer(request, placing)
+    with DumpWriter(request.out) as writer:
+        arrays = {spot: _storable(arranged(one, spot, request.golden), one) for spot, one in placing.taken.items()}
+        case = _case(request, placing, arrays)
+        for prompt in range(len(case.prompts)):
+            for rank in range(placing.ranks):
+                _write(writer, placing, arrays, case, request.golden.declared, prompt, rank)
+        stages = {spot[2] for spot in placing.taken}
+        writer.finish(
+            kind="golden" if request.reference else "run",
+            stages=[name for name in request.golden.declared if name in stages],
+            created=now(),
+            producer=producer,
+            model=request.golden.manifest.model,
+            case=case,
+        )
+    return placing
+
+
+def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarray]) -> Case:
+    """The golden's case, as the dump ran it."""
+    case, made = request.golden.manifest.case, request.names.run
+    precision = made.precision or _precision(placing, arrays)
+    if request.reference and precision != "float32":
+        raise UsageError(f"--reference {request.reference}: the dump is in {precision}; a golden's truth is float32")
+    prompts = [
+        PromptCase(id=one.id, ids=one.ids, generation=generation(arrays, number, case) if request.reference else None)
+        for number, one in enumerate(case.prompts)
+    ]
+    return Case(
+        k=case.k,
+        max_new_tokens=case.max_new_tokens,
+        precision=precision,
+        mode="golden" if request.reference else made.mode,
+        forced=made.forced,
+        prompts_digest=case.prompts_digest,
+        prompts=tuple(prompts),
+    )
+
+
+def _write(
+    writer: DumpWriter, placing: Placing, arrays: dict[Place, np.ndarray], case: Case, declared: dict[str, Named],
+    prompt: int, rank: int,
+) -> None:
+    """One prompt's tensors of one rank, in the order of rounds and of the stage table."""
+    order = {name: number for number, name in enumerate(declared)}
+    spots = sorted((s for s in arrays if (s[0], s[3]) == (prompt, rank)), key=lambda s: (s[1], order[s[2]]))
+    tensors = {(round_, stage): arrays[prompt, round_, stage, rank] for _, round_, stage, _ in spots}
+    sharding = {spot[2]: placing.taken[spot].row.sharding for spot in spots}
+    if tensors:
+        writer.add(prompt, case.precision, declared.values(), tensors, rank, sharding)
+
+
+def _storable(array: np.ndarray, placed: Placed) -> np.ndarray:
+    """The array in a dtype of the format; float16 widens to float32, which changes no value."""
+    array = array.astype(np.float32) if array.dtype == np.float16 else array
+    if array.dtype not in shards.DTYPES.values():
+        said = f"has dtype {array.dtype}, which the format does not know"
+        raise UsageError(f"{placed.captured.source}: {placed.captured.name} {said}")
+    return array
+
+
+def _precision(placing: Placing, arrays: dict[Place, np.ndarray]) -> str:
+    """float32, the stricter one, unless a number came in bfloat16."""
+    inexact = (array.dtype for spot, array in arrays.items() if not placing.taken[spot].named.stage.exact)
+    return "bfloat16" if ml_dtypes.bfloat16 in set(inexact) else "float32"
+
+
+def _producer(request: ImportRequest, placing: Placing) -> Producer:
+    """Who made the dump, as far as it says: no modules, but the digest of every file that was read."""
+    name, version = named_version(request.reference)
+    files = sorted({Path(one.captured.source) for one in placing.taken.values()})
+    return Producer(
+        name=name or request.names.run.name or request.source,
+        versions={"imported from": request.source} | ({name: version} if name else {}),
+        modules=(),
+        source_digest=digest_files(files),
+        threads=0,
+        platform="",
+    )

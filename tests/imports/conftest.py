@@ -1,0 +1,64 @@
+"""A short case, its golden and the device's run over it, and the dumps that other tools wrote of that run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fixtures.recipe.imports import STAGES, aws
+from parity.cli.diff import compare_dumps
+from parity.cli.run import make_run
+from parity.cli.wiring import torch_load
+from parity.golden.store import Dump
+from parity.imports.names import read_map
+from parity.imports.run import ImportRequest, import_run
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "imports"
+
+
+@pytest.fixture(scope="session")
+def short_golden(remake_small_golden, tmp_path_factory) -> Dump:
+    """One prompt of five tokens, K = 2, four new tokens: the case of the recorded dumps."""
+    out = tmp_path_factory.mktemp("short") / "golden"
+    return remake_small_golden(out, prompts=RECORDED / "short.jsonl", max_new_tokens=4, k=2)
+
+
+@pytest.fixture(scope="session")
+def short_run(short_golden, tmp_path_factory) -> Dump:
+    """The bfloat16 device over that case."""
+    return make_run(short_golden, "numpy", "chained", out=tmp_path_factory.mktemp("short") / "run")
+
+
+@pytest.fixture
+def dumped(short_run, tmp_path):
+    """The dump of a tool: unpacked, or laid out as its page says."""
+
+    def unpack(tool: str) -> Path:
+        folder = tmp_path / tool
+        if tool == "aws":
+            aws(short_run, folder)
+        else:
+            shutil.unpack_archive(RECORDED / f"{tool}.zip", folder)
+        return folder
+
+    return unpack
+
+
+@pytest.fixture
+def imported(short_golden, tmp_path):
+    """Import a dump over the short case; the run folder, opened."""
+
+    def make(source: str, *paths: Path, names: str | Path | None = None, reference: str = "") -> Dump:
+        out = tmp_path / "imported"
+        found = read_map(str(names) if names else None)
+        import_run(ImportRequest(source, paths, found, short_golden, out, torch_load, reference))
+        return Dump(out)
+
+    return make
+
+
+def verdicts(golden: Dump, run: Dump, stages=tuple(STAGES)) -> dict[str, str]:
+    """The verdict of each stage."""
+    return {result.stage: result.verdict for result in compare_dumps(golden, run, stages).stages}
