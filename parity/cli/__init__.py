@@ -20,6 +20,7 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.imports import export_dump, import_dump
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
+from parity.cli.report import report
 from parity.cli.run import run
 from parity.cli.scan_log import scan_log
 from parity.cli.shapes import shapes
@@ -50,7 +51,7 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, import_dump,
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, report, demo, inspect, import_dump,
     export_dump, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)

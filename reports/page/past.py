@@ -43,6 +43,11 @@ class Series:
     change: str
     drawn: Trend
 
+    @property
+    def dates(self) -> tuple[str, str]:
+        """The first and the last night's day, as far as their names tell it."""
+        return _day(self.nights[0]), _day(self.nights[-1])
+
 
 @dataclass(frozen=True)
 class Changed:
@@ -172,6 +177,11 @@ class Figures:
 
 PLACES = {(group, node): (number, place) for number, (group, nodes) in enumerate(GROUPS.items()) for place, node in enumerate(nodes)}
 """Nodes of the pipeline by their place in dataflow order."""
+
+
+def _day(night: str) -> str:
+    """`20261121T020000.123` as 2026-11-21; another name as it is."""
+    return f"{night[:4]}-{night[4:6]}-{night[6:8]}" if night[:8].isdigit() and night[8:9] == "T" else night
 
 
 def _says(values: Sequence[float]) -> str:
