@@ -50,11 +50,14 @@ def axe() -> str:
 
 @pytest.fixture(scope="session")
 def nu():
-    """Lines that the Nu HTML checker has to say of a file."""
+    """Lines that the Nu HTML checker has to say of each file."""
     jar, java = built("vnu-jar/build/dist/vnu.jar"), program("java")
 
-    def check(page: Path) -> list[str]:
-        command = [java, "-Xss2m", "-jar", str(jar), "--format", "gnu", str(page)]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
+    def check(*pages: Path) -> list[list[str]]:
+        command = [java, "-Xss2m", "-jar", str(jar), "--format", "gnu", *map(str, pages)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
+        found = [[line for line in lines if page.as_uri().removeprefix("file://") in line] for page in pages]
+        assert sum(map(len, found)) == len(lines), lines
+        return found
 
     return check

@@ -28,6 +28,7 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(driver))
+        self.driver.set_script_timeout(120)
         self.cdp("Network.enable")
         self.cdp("Network.emulateNetworkConditions", **OFFLINE)
 
