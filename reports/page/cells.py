@@ -10,8 +10,9 @@ from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
 from parity.nightly.records import Cell, CellResult, Named, Speed
 from reports.page import acceptance, heatmap, speed
 from reports.page.figures import count, figure, legend
-from reports.page.past import Changed, Past, Series
+from reports.page.past import Changed, Past
 from reports.page.pipeline import Group, error, pipeline
+from reports.page.trends import Series
 
 RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""

@@ -13,7 +13,8 @@ import pandas as pd
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
 from reports.page.night import NightView, tell
-from reports.page.past import FIGURES, Past, tell_past
+from reports.page.past import Past, tell_past
+from reports.page.trends import FIGURES
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "nights" / "small.zip"
 BEFORE, SINCE = 20, 17
