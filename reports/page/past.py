@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.stages import TABLE
-from reports.page.trends import WORSE, Figures, Series
+from reports.page.trends import FIGURES, WORSE, Figures, Series
 
 NIGHTS = 60
 """Nights that a trend shows."""
@@ -76,9 +76,9 @@ def tell_past(frame, changes: Sequence[Any], waiting: Mapping[str, int], night: 
     """The same of a table already loaded and changes already found; `bands` gives the bands of figures without a change."""
     order = frame.drop_duplicates("night").sort_values(["started", "night"], kind="stable")["night"].astype(str).tolist()
     order = order[: order.index(night) + 1]
-    columns = {name: frame[name].astype(str) for name in ("cell", "night", "stage", "mode", "metric", "unit")}
-    frame = frame.assign(**columns)
-    frame = frame[frame["night"].isin(order[-NIGHTS:])]
+    drawn = {"l2", *(metric for _, metric in FIGURES), *(one.metric for one in changes)}
+    frame = frame[frame["metric"].isin(drawn) & frame["night"].isin(order[-NIGHTS:])]
+    frame = frame.assign(**{name: frame[name].astype(str) for name in ("cell", "night", "stage", "mode", "metric", "unit")})
     held = {cell: Figures(rows, order[-NIGHTS:], changes, bands or {}) for cell, rows in frame.groupby("cell", sort=False)}
     return Past(
         known=True,

@@ -10,6 +10,7 @@ from reports.page.figures import figure
 from reports.page.pipeline import GROUPS, node_of
 from reports.page.plots import Trend, trend
 
+COLUMNS = ("stage", "mode", "metric", "night", "value", "unit")
 WORSE = ("regression", "drift", "broken", "gone")
 """Kinds of change that are to look at."""
 FIGURES: dict[tuple[str, str], str] = {
@@ -30,11 +31,12 @@ FIGURES: dict[tuple[str, str], str] = {
 
 @dataclass(frozen=True)
 class Series:
-    """One figure over the nights, oldest first."""
+    """One figure over the nights that have it, oldest first; `tonight` is None where the last one has not."""
 
     label: str
     nights: tuple[str, ...]
     values: tuple[float, ...]
+    tonight: float | None
     says: str
     change: str
     drawn: Trend
@@ -57,27 +59,31 @@ class Figures:
 
     def __init__(self, rows, order: Sequence[str], changes: Sequence[Any], bands: Any):
         self.order, self.bands, self.cell = order, bands, rows["cell"].iloc[0]
-        self.rows = rows.set_index(["stage", "mode", "metric"])[["night", "value", "unit"]].sort_index()
+        self.held: dict[tuple[str, str, str], dict[str, float]] = {}
+        self.units: dict[tuple[str, str, str], str] = {}
+        for *key, night, value, unit in zip(*(rows[name] for name in COLUMNS), strict=True):
+            self.held.setdefault(tuple(key), {})[night] = float(value)
+            self.units[tuple(key)] = unit
         mine = [one for one in changes if one.cell == self.cell]
         self.changes = {(one.stage, one.mode, one.metric): one for one in reversed(mine)}
         self.worse = next((one for one in mine if one.kind in WORSE), None)
 
     def one(self, label: str, stage: str, mode: str, metric: str, **size: float) -> Series | None:
         """One figure; None where no night has it. One that is outside its band has left it with the cell's change."""
-        if (stage, mode, metric) not in self.rows.index:
+        if not (held := self.held.get((stage, mode, metric))):
             return None
-        rows = self.rows.loc[[(stage, mode, metric)]]
-        held = dict(zip(rows["night"], rows["value"], strict=True))
-        values = {night: float(held[night]) for night in self.order if night in held}
+        values = {night: held[night] for night in self.order if night in held}
         change = self.changes.get((stage, mode, metric))
         band = change.band if change else self.bands.get((self.cell, stage, mode, metric))
-        outside = bool(band and values) and not band[0] <= list(values.values())[-1] <= band[1]
+        tonight = values.get(self.order[-1])
+        outside = bool(band) and tonight is not None and not band[0] <= tonight <= band[1]
         since = change or (self.worse if outside else None)
         first = since and next((number for number, night in enumerate(values) if night >= since.since_night), None)
         return Series(
             label=label or f"{metric} of {stage}" + (f", {mode}" if mode else ""),
             nights=tuple(values),
             values=tuple(values.values()),
+            tonight=tonight,
             says=_says(tuple(values.values())),
             change=f"{change.kind} since {change.since_date}" if change else "outside its band" if outside else "",
             drawn=trend(tuple(values.values()), band, first, **size),
@@ -87,12 +93,11 @@ class Figures:
         """The figures that have a trend of their own, then of every node and mode the stage that is largest tonight."""
         found = [self.one(label, stage, "" if stage == "speed" else "chained", metric) for (stage, metric), label in FIGURES.items()]
         yield from filter(None, found)
-        rows = self.rows.reset_index()
-        tonight = rows[(rows["night"] == self.order[-1]) & (rows["metric"] == "l2")]
         largest: dict[tuple[tuple[int, int], str], tuple[float, str, str]] = {}
-        for stage, mode, value, unit in zip(tonight["stage"], tonight["mode"], tonight["value"], tonight["unit"], strict=True):
-            key = (PLACES[node_of(stage)], mode)
-            largest[key] = max(largest.get(key, (-1.0, "", "")), (float(value), stage, unit))
+        for (stage, mode, metric), held in self.held.items():
+            if metric == "l2" and self.order[-1] in held:
+                place, mine = (PLACES[node_of(stage)], mode), (held[self.order[-1]], stage, self.units[stage, mode, metric])
+                largest[place] = max(largest.get(place, mine), mine)
         for (_, mode), (_, stage, unit) in sorted(largest.items()):
             yield from filter(None, [self.one(f"{stage}, {mode}, {unit}", stage, mode, "l2")])
 

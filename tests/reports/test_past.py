@@ -58,6 +58,12 @@ def test_a_figure_outside_its_band_says_so_and_left_it_with_the_cells_change(fra
     assert taps.drawn.change is not None and speed.drawn.change is None and speed.drawn.band is not None
 
 
+def test_a_figure_that_tonight_lacks_is_not_told_as_tonights(frame, night):
+    lacking = frame[(frame["night"] != name(BEFORE)) | (frame["metric"] != "over_plain")]
+    found = trends(lacking, night, bands={(RED, "speed", "", "over_plain"): (0.0, 0.1)})["Speed over plain decoding"]
+    assert found.tonight is None and len(found.values) == BEFORE and found.change == ""
+
+
 def test_later_nights_are_not_shown(frame, night):
     found = tell_past(frame, (), {}, name(SINCE), [RED])
     assert found.nights == SINCE + 1 and all(len(one.values) <= SINCE + 1 for one in found.series[RED])
