@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test vllm clean
+.PHONY: demo test browser vllm clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,13 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
+
+# What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
+# skip; with PARITY_BROWSER_REQUIRED set they fail.
+browser: build/browser/ready
+
+build/browser/ready: tests/browser/install tests/browser/package.json tests/browser/package-lock.json
+	tests/browser/install
 
 # vLLM pins its own transformers, so it has its own environment. Without an accelerator its build for CPUs cannot load
 # the torchvision, torchaudio and torchcodec that come along.

@@ -22,6 +22,7 @@ from parity.cli.imports import export_dump, import_dump
 from parity.cli.policy import policy
 from parity.cli.ratchet import ratchet
 from parity.cli.reduce import reduce
+from parity.cli.report import report
 from parity.cli.run import run
 from parity.cli.scan_log import scan_log
 from parity.cli.shapes import shapes
@@ -52,8 +53,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, import_dump,
-    export_dump, policy, taps, calibrate, shapes, scan_log, history, ratchet,
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, report, history, ratchet, demo,
+    inspect, import_dump, export_dump, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
 

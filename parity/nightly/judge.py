@@ -55,8 +55,8 @@ def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagno
         stages={mode: tuple(plain_numbers(asdict(one)) for one in report.stages) for mode, report in reports.items()},
         findings=tuple(f"{mode}: {one.message}" for mode, report in reports.items() for one in report.findings),
         corroborated=tuple(one.stage for one in reports["chained"].stages if CORROBORATED in one.marks),
-        heat=tuple(one for mode in MODES for one in _heat(bench, mode)),
-        **_acceptance(bench),
+        heat=tuple(one for mode in MODES for one in heat_maps(bench, mode)),
+        **acceptance(bench),
         speed=speed,
         diagnosis=named,
         metrics=tuple(
@@ -108,17 +108,18 @@ def _again(gates: Gates, report: Report) -> str:
     )
 
 
-def _heat(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
+def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
+    """Every approximate stage of the run of this mode, by layer and position."""
     unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
     for family, layers, positions in heat(bench.golden, bench.run(mode)):
         x = tuple(tuple(None if math.isnan(one) else float(f"{one:.3g}") for one in row) for row in layers.values())
         yield HeatMap(family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x)
 
 
-def _acceptance(bench: Bench) -> dict[str, tuple]:
+def acceptance(bench: Bench, mode: Mode = "chained") -> dict[str, tuple]:
     """Per prompt and per draft; empty where the run generated nothing by itself."""
     prompts, k = bench.golden.manifest.case.prompts, bench.golden.manifest.case.k
-    device = [one.generation for one in bench.run("chained").manifest.case.prompts]
+    device = [one.generation for one in bench.run(mode).manifest.case.prompts]
     reference = [one.generation for one in prompts]
     if any(one is None for one in (*device, *reference)):
         return {}

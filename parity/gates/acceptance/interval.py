@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -74,6 +75,20 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
     middle = (rate + z * z / (2 * tries)) / (1 + z * z / tries)
     half = z / (1 + z * z / tries) * np.sqrt(rate * (1 - rate) / tries + (z / (2 * tries)) ** 2)
     return float(max(middle - half, 0.0)), float(min(middle + half, 1.0))
+
+
+def mean_limits(values: Sequence[float], low: float, high: float, seed: int = 0) -> tuple[float, float]:
+    """Two-sided 95 % limits of the mean of values within [low, high], by resampling, widened as in `paired`.
+
+    Fewer than two values say nothing: [low, high]. For a prompt's rounds, which are few and not independent: a
+    picture's limits, not a gate's.
+    """
+    found = np.asarray(values, float)
+    if len(found) < 2:
+        return low, high
+    drawn = found[np.random.default_rng(seed).integers(len(found), size=(RESAMPLES, len(found)))].mean(axis=1)
+    limits = found.mean() + (np.quantile(drawn, [0.025, 0.975]) - found.mean()) * np.sqrt(len(found) / (len(found) - 1))
+    return max(float(limits[0]), low), min(float(limits[1]), high)
 
 
 def least_rounds(bound: float) -> int:

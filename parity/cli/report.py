@@ -1,0 +1,80 @@
+"""`parity report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.common import golden_option, home, json_option, open_golden, write_json
+
+TAIL = 4000
+"""Bytes at the end of a broken cell's log that a page shows."""
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@golden_option
+@click.option("--policy", metavar="FILE|NAME", help="Bounds of a run folder; those of its precision by default.")
+@click.option("--history", "url", metavar="URL", help="History to read changes and trends from; $PARITY_HOME/history where there is one.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The HTML file; report.html in RUN by default.")
+@click.option("--markdown", is_flag=True, help="Print the short form for pull requests; the HTML file only with --out.")
+@json_option
+def report(run, golden, policy, url, out, markdown, json_file) -> None:
+    """One HTML file that tells a night: RUN is the folder of a night, or of a run with its --golden.
+
+    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and `parity gate`.
+    """
+    from parity.nightly.folder import NIGHT
+    from reports.page.markdown import markdown as short
+    from reports.page.night import tell
+    from reports.page.render import write
+    from reports.page.terminal import print_told, told
+
+    is_night = (run / NIGHT).is_file()
+    night, results, logs = _of_night(run) if is_night else _of_run(run, golden, policy)
+    view = tell(night, results, _past(url, night) if is_night else None, logs)
+    write_json(json_file, lambda: told(view))
+    if out or not markdown:
+        write(view, out or run / "report.html")
+    if markdown:
+        click.echo(short(view), nl=False)
+    else:
+        print_told(view, out or run / "report.html")
+
+
+def _of_night(path: Path):
+    """A night's plan, its results, and the ends of the logs of what broke."""
+    from parity.nightly.folder import NightFolder
+
+    folder = NightFolder(path)
+    results = folder.results()
+    logs = {one.cell.name: folder.log_file(one.cell.name) for one in results if one.error}
+    return folder.night, results, {name: _tail(file) for name, file in logs.items() if file.is_file()}
+
+
+def _of_run(path: Path, golden: Path | None, policy: str | None):
+    from parity.cli.wiring import judging
+    from parity.errors import UsageError
+    from parity.golden.store import Dump
+    from parity.nightly.single import night_of
+
+    if not (path / "manifest.json").is_file():
+        raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")
+    opened, run = open_golden(golden), Dump(path)
+    if run.manifest.kind != "run":
+        raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
+    judging(opened)
+    night, result = night_of(opened, run, policy)
+    return night, [result], {}
+
+
+def _past(url: str | None, night):
+    from reports.page.past import read_past
+
+    found = url or (str(home() / "history") if (home() / "history").is_dir() else None)
+    return found and read_past(found, night.name, [cell.name for cell in night.cells])
+
+
+def _tail(file: Path) -> str:
+    return file.read_bytes()[-TAIL:].decode("utf-8", "replace")

@@ -1,0 +1,155 @@
+"""What a page shows of one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
+from parity.nightly.records import Cell, CellResult, Named, Speed
+from reports.page import acceptance, heatmap, speed
+from reports.page.figures import count, figure, legend
+from reports.page.past import Changed, Past
+from reports.page.pipeline import Group, error, pipeline
+from reports.page.trends import Series
+
+RED = (FAIL, DISPUTED, INCONCLUSIVE)
+"""Verdicts that want somebody to look: wrong, or without evidence."""
+SHORT = {"noise": "×", "relative": "rel"}
+"""Units where there is little room."""
+MISSING = "no result: the cell has not run to its end"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One check of one gate."""
+
+    gate: str
+    name: str
+    verdict: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One group of logits: how its choices differ, and what that costs."""
+
+    group: str
+    verdict: str
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CellView:
+    """A cell, ready for the template."""
+
+    id: str
+    cell: Cell
+    verdict: str
+    seconds: float | None
+    error: str
+    first: str
+    reproduce: str
+    diagnosis: Named | None
+    findings: tuple[str, ...]
+    groups: tuple[Group, ...]
+    worst: dict[str, str]
+    maps: dict[str, list[heatmap.Picture]]
+    legends: dict[str, list[tuple[str, str]]]
+    drafts: acceptance.Forest | None
+    prompts: acceptance.Forest | None
+    lengths: tuple[float, float] | None
+    choices: tuple[Choices, ...]
+    checks: tuple[Checked, ...]
+    speed: Speed | None
+    bars: speed.Bars | None
+    changes: tuple[Changed, ...]
+    series: tuple[Series, ...]
+    corroborated: int
+    golden: str
+    log: str
+    versions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """As in the matrix."""
+        return self.cell.name
+
+    @property
+    def red(self) -> bool:
+        """Whether somebody has to look."""
+        return self.verdict in RED
+
+    @property
+    def diagnosed(self) -> str:
+        """The diagnosis in a few words; why there is none where there is none."""
+        if self.diagnosis is not None:
+            return self.diagnosis.words
+        return "" if self.verdict != FAIL else "none was made" if not self.cell.diagnose else "no diagnosis"
+
+
+def view(number: int, cell: Cell, result: CellResult | None, past: Past, log: str) -> CellView:
+    """A planned cell and what it found; a cell without a result is inconclusive. `log` is the end of what a broken one printed."""
+    found = result or CellResult(night="", cell=cell, verdict=INCONCLUSIVE, started="", seconds=0, error=MISSING)
+    maps = {mode: pictures for mode in found.stages if (pictures := heatmap.pictures(found, mode))}
+    return CellView(
+        id=f"cell-{number}",
+        cell=cell,
+        verdict=found.verdict,
+        seconds=None if result is None else found.seconds,
+        error=found.error,
+        first=found.first,
+        reproduce=found.reproduce,
+        diagnosis=found.diagnosis,
+        findings=found.findings,
+        groups=pipeline(found.stages),
+        worst={mode: _worst(stages) for mode, stages in found.stages.items()},
+        maps=maps,
+        legends={unit: legend(unit) for unit in heatmap.units(maps)},
+        drafts=acceptance.by_draft(found),
+        prompts=acceptance.by_prompt(found),
+        lengths=acceptance.lengths(found),
+        choices=tuple(_choices(found)),
+        checks=tuple(_checks(found)),
+        speed=found.speed,
+        bars=speed.bars(found.speed),
+        changes=past.of(cell.name),
+        series=past.series.get(cell.name, ()),
+        corroborated=len(found.corroborated),
+        golden=found.golden,
+        log=log if found.error else "",
+        versions=found.versions,
+    )
+
+
+def _worst(stages) -> str:
+    """The largest error of a mode."""
+    errors = [(value, stage["judge"]) for stage in stages if (value := error(stage)) is not None]
+    if not errors:
+        return "–"
+    value, judge = max(errors)
+    return f"{figure(value)} {SHORT.get(judge, '')}".rstrip()
+
+
+def _checks(found: CellResult) -> Iterator[Checked]:
+    for gate in found.gates:
+        for check in gate["checks"]:
+            yield Checked(gate["gate"], check["name"], check["verdict"], check["evidence"])
+        if not gate["checks"]:
+            yield Checked(gate["gate"], "no check", gate["verdict"], "")
+
+
+def _choices(found: CellResult) -> Iterator[Choices]:
+    for gate in found.gates:
+        for check in gate["checks"]:
+            if gate["gate"] == "decisions" and "kl_mean" in check["figures"]:
+                yield Choices(check["name"].split(",")[0], check["verdict"], check["figures"])
+
+
+def tally(cells: tuple[CellView, ...]) -> str:
+    """`1 fail, 2 inconclusive, 9 pass`."""
+    order = (FAIL, DISPUTED, INCONCLUSIVE, WARN, PASS)
+    counted = {verdict: sum(cell.verdict == verdict for cell in cells) for verdict in order}
+    shown = [f"{number} {verdict}" for verdict, number in counted.items() if number]
+    return f"{count(len(cells), 'cell')}: {', '.join(shown) or 'none'}"

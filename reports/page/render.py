@@ -1,0 +1,53 @@
+"""The night as one HTML file: templates filled in, everything escaped, styles and script named by their digest."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+from parity.errors import UsageError
+from reports.page import figures
+from reports.page.night import NightView
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(view: NightView) -> str:
+    """The page as text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"marks": figures.MARKS, "count": figures.count}
+    environment.filters |= {name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")}
+    style, script = (_inline(name) for name in ("page.css", "page.js"))
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    return environment.get_template("page.html").render(view=view, style=Markup(style), script=Markup(script), policy=policy)
+
+
+def write(view: NightView, path: Path) -> None:
+    """The page as a file, whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(render(view), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror})") from None
+
+
+def _inline(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
+
+
+def _digest(text: str) -> str:
+    """A source of a content security policy: the element whose text has this digest, and no other."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

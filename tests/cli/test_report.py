@@ -1,0 +1,80 @@
+"""`parity report`: of a night and of a run, as a page, as Markdown, as data; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.reports.nights import RED, unpack
+
+
+@pytest.fixture
+def night(tmp_path):
+    return unpack(tmp_path / "night")
+
+
+def test_a_night_becomes_a_page_beside_it(parity, night):
+    ended = parity("report", night.path, "--json", night.path / "out.json")
+    assert ended.code == 0 and ended.err == ""
+    assert f"report {night.path / 'report.html'}" in ended.out
+    assert ended.last.startswith("night verdict: fail; 4 cells: 1 fail, 1 inconclusive, 2 pass; first " + RED)
+    assert "reproduce: parity diff --device device.faults:tap_off_by_one" in ended.last
+    page = (night.path / "report.html").read_text()
+    assert "Loading" not in page and "loading elsewhere:device" in page, "the end of a broken cell's log"
+    told = json.loads((night.path / "out.json").read_text())
+    assert told["verdict"] == "fail" and told["cells"][0]["diagnosis"]["words"] == "taps +1 layers away (tap-off-by-one)"
+
+
+def test_markdown_goes_to_standard_output_alone(parity, night):
+    ended = parity("report", night.path, "--markdown")
+    assert ended.out.startswith("## ❌ Parity: fail") and not (night.path / "report.html").exists()
+    parity("report", night.path, "--markdown", "--out", night.path / "also.html")
+    assert (night.path / "also.html").is_file()
+
+
+def test_an_unfinished_night_is_no_pass(parity, night):
+    for cell in night.night.cells:
+        if cell.name != night.night.cells[1].name:
+            night.result_file(cell.name).unlink()
+    assert "night verdict: inconclusive; 4 cells: 3 inconclusive, 1 pass" in parity("report", night.path).last
+
+
+def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
+    options = ("--golden", small_golden.folder, "--device", "device.faults:tap_off_by_one")
+    parity("run", *options, "--out", tmp_path / "run")
+    ended = parity("report", tmp_path / "run", "--golden", small_golden.folder)
+    assert ended.code == 0 and "night verdict: fail; 1 cell: 1 fail" in ended.last and "drafter.taps" in ended.last
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count('<figure class="heat">') == 23 and "Chained, 23 stages" in page and "Local, " not in page
+    assert "Tokens per round by prompt" in page and "Gates</h4>" not in page
+    assert parity("inspect", tmp_path / "run").code == 0, "the run can still be read"
+
+
+def test_what_is_no_night_and_no_run_is_refused(parity, small_golden, tmp_path):
+    ended = parity("report", tmp_path)
+    assert ended.code == 2 and "neither the folder of a night (night.json) nor of a run (manifest.json)" in ended.err
+    ended = parity("report", small_golden.folder, "--golden", small_golden.folder)
+    assert ended.code == 2 and "is a golden" in ended.err
+
+
+def test_a_damaged_cell_is_named(parity, night):
+    file = night.result_file(RED)
+    file.write_text(file.read_text()[:500])
+    ended = parity("report", night.path)
+    assert ended.code == 2 and file.name in ended.err and not (night.path / "report.html").exists()
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing_behind(parity, night):
+    (night.path / "taken").mkdir()
+    ended = parity("report", night.path, "--out", night.path / "taken" / ".." / "night.json" / "x.html")
+    assert ended.code == 2 and "cannot be written" in ended.err
+    shutil.rmtree(night.path)
+
+
+def test_help_and_diff_do_not_import_what_a_page_needs():
+    code = "import sys; from parity.cli import cli; import reports.terminal; sys.exit(bool({'jinja2', 'pandas', 'reports.page'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
