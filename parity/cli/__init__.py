@@ -18,6 +18,7 @@ from parity.cli.faults import faults
 from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
 from parity.cli.imports import export_dump, import_dump
+from parity.cli.nightly import nightly
 from parity.cli.policy import policy
 from parity.cli.reduce import reduce
 from parity.cli.run import run
@@ -50,7 +51,7 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, demo, inspect, import_dump,
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, nightly, reduce, demo, inspect, import_dump,
     export_dump, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
