@@ -57,7 +57,7 @@ class NightFolder:
         """Where the output of making or fetching a golden is."""
         return self.path / "goldens" / f"{name}.log"
 
-    def log_tail(self, cell: str, lines: int = 20) -> str:
+    def log_tail(self, cell: str, lines: int = 40) -> str:
         """The last lines a cell printed; '' where it printed nothing."""
         try:
             data = self.log_file(cell).read_bytes()[-200_000:]

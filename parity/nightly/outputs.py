@@ -56,8 +56,12 @@ def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
         yield _case(name, gate["gate"], gate["verdict"], lines, gate["reproduce"], seconds)
         seconds = 0.0
     if COMPARED not in {gate["gate"] for gate in result.gates}:
-        verdict = conclude([stage["verdict"] for stages in result.stages.values() for stage in stages] + [FAIL] * bool(result.findings))
-        yield _case(name, COMPARED, verdict, "\n".join([result.first, *result.findings]), result.reproduce, seconds)
+        yield _case(name, COMPARED, _compared(result), "\n".join([result.first, *result.findings]), result.reproduce, seconds)
+
+
+def _compared(result: CellResult) -> str:
+    """What both comparisons say, a gate of that name or not."""
+    return conclude([stage["verdict"] for stages in result.stages.values() for stage in stages] + [FAIL] * bool(result.findings))
 
 
 def _broken(cell: str, gates: Sequence[str], why: str, log: str = "") -> Iterator[TestCase]:
@@ -70,7 +74,8 @@ def _broken(cell: str, gates: Sequence[str], why: str, log: str = "") -> Iterato
 
 def _case(cell: str, gate: str, verdict: str, lines: str, reproduce: str, seconds: float) -> TestCase:
     case = TestCase(gate, cell, seconds)
-    said = _fit(f"{lines}\nreproduce: {reproduce}")
+    lines = "\n".join(sorted(lines.splitlines(), key=lambda line: not line.startswith(verdict)))  # the reason is the first line
+    said = _fit(f"{lines}\nreproduce: {reproduce}" if reproduce else lines)
     if verdict in (PASS, WARN):
         case.system_out = said
         return case
