@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from concurrent.futures import Future
 from pathlib import Path
@@ -79,12 +80,23 @@ def _back(done: Future, log: Path) -> Answer:
         return Answer(error=f"{died} ({type(error).__name__})")
 
 
+def _answers(address: str) -> None:
+    """Ray itself asks a port where nobody is for nine minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdecimal():
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise UsageError(f"no Ray cluster answers at {address} ({error.strerror or error}); `ray start --head` starts one") from None
+
+
 def _connected(address: str) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ModuleNotFoundError:
         raise UsageError("--engine ray needs ray: pip install 'parity-harness[ray]' -c constraints.txt") from None
+    _answers(address)
     try:
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
