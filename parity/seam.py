@@ -47,6 +47,25 @@ class RankTap(Protocol):
         ...
 
 
+@runtime_checkable
+class RowTap(Protocol):
+    """A tap that takes a stage whose rows come in several passes of one round: a chain of drafter steps.
+
+    A device or reference that drafts step by step hands such a stage over pass by pass, so that each pass can be
+    made to start from the golden; any other tap gets the whole stage with its last rows.
+    """
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """Take the next rows of a stage; return those to go on with.
+
+        Args:
+            value: some rows, with all axes of the stage.
+            first: where they stand in the stage; 0 begins it anew.
+            total: rows of the whole stage, known from the first pass on.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Description:
     """What a device says of itself.

@@ -30,10 +30,12 @@ class Trace:
         self.round = 0
         self.tensors: Tensors = {}
         self.shards: dict[tuple[int, str], tuple[str, list[np.ndarray]]] = {}
+        self.passed: dict[str, list[np.ndarray]] = {}
 
     def begin(self, round_: int) -> None:
         """Everything handed over from now on belongs to this round."""
         self.round = round_
+        self.passed = {}
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Record a copy, so that a later change in place is not mistaken for the stage's value.
@@ -51,6 +53,21 @@ class Trace:
             raise UsageError(f"{stage} came twice in round {self.round}")
         if self.keep(stage):
             self.tensors[self.round, stage] = np.array(value, order="C")
+        return value
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """Record a stage once all its rows are there; see `parity.seam.RowTap`.
+
+        Raises:
+            UsageError: rows are missing, surplus or come twice.
+        """
+        passed = [*(self.passed.get(stage, ()) if first else ()), np.array(value)]
+        end = sum(len(rows) for rows in passed)
+        if end != first + len(value) or end > total:
+            raise UsageError(f"{stage}: rows {first} to {end - 1} of {total} came out of turn in round {self.round}")
+        self.passed[stage] = passed
+        if end == total:
+            Trace.__call__(self, stage, np.concatenate(self.passed.pop(stage)))
         return value
 
     def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
@@ -79,12 +96,20 @@ class ForcingTrace(Trace):
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         super().__call__(stage, value)
-        if self.declared[stage].stage.template not in self.forced:
+        return self._forced(stage, value, 0, len(value))
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """Record as `Trace.rows`, then return the golden's rows of this pass."""
+        super().rows(stage, value, first, total)
+        return self._forced(stage, value, first, total)
+
+    def _forced(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        if stage not in self.declared or self.declared[stage].stage.template not in self.forced:
             return value
         true = self.golden(self.round, stage)
-        if true is None or true.shape != value.shape:
+        if true is None or true.shape != (total, *value.shape[1:]):
             return value  # a structural difference: the comparison reports it, the run goes on
-        return true.astype(value.dtype)
+        return true[first : first + len(value)].astype(value.dtype)
 
 
 def forced_templates(mode: str) -> tuple[str, ...]:

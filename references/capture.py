@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from parity.seam import Tap
+from parity.seam import RowTap, Tap
 
 TorchTap = Callable[[str, torch.Tensor], torch.Tensor]
 
@@ -33,12 +33,35 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def torch_tap(tap: Tap) -> TorchTap:
-    """Wrap a tap of parity's: what it replaces comes back as torch, what it keeps stays the same tensor."""
+class Wrapped:
+    """A tap of parity's for torch: what it replaces comes back as torch, what it keeps stays the same tensor."""
 
-    def wrapped(stage: str, value: torch.Tensor) -> torch.Tensor:
+    def __init__(self, tap: Tap):
+        self.tap = tap
+        self.passed: dict[str, list[np.ndarray]] = {}
+
+    def __call__(self, stage: str, value: torch.Tensor) -> torch.Tensor:
         array = to_numpy(value)
-        back = tap(stage, array)
+        back = self.tap(stage, array)
         return value if back is array else to_torch(back)
 
-    return wrapped
+    def rows(self, stage: str, value: torch.Tensor, first: int, total: int) -> torch.Tensor:
+        """Rows `first` … of a stage whose rows come in several passes of a round; see `parity.seam.RowTap`.
+
+        A tap that knows no such rows gets the whole stage with the last of them, and can replace only those.
+        """
+        array = to_numpy(value)
+        if isinstance(self.tap, RowTap):
+            back = self.tap.rows(stage, array, first, total)
+            return value if back is array else to_torch(back)
+        self.passed[stage] = [*(self.passed[stage] if first else ()), array]
+        if first + len(array) < total:
+            return value
+        whole = np.concatenate(self.passed.pop(stage))
+        back = self.tap(stage, whole)
+        return value if back is whole else to_torch(back[first:])
+
+
+def torch_tap(tap: Tap) -> Wrapped:
+    """Wrap a tap of parity's."""
+    return Wrapped(tap)

@@ -14,8 +14,8 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from parity.errors import UsageError
 
 
-def read_config(checkpoint: Path, architecture: str) -> dict[str, Any]:
-    """Read config.json and check its architecture.
+def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:
+    """Read config.json and check that it is of one of these architectures.
 
     Raises:
         UsageError: no readable config.json, or another architecture.
@@ -28,8 +28,8 @@ def read_config(checkpoint: Path, architecture: str) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     found = raw.get("architectures") or ["none"]
-    if architecture not in found:
-        raise UsageError(f"{path}: architectures is {', '.join(found)}, {architecture} is needed")
+    if not set(architectures) & set(found):
+        raise UsageError(f"{path}: architectures is {', '.join(found)}, {' or '.join(architectures)} is needed")
     return raw
 
 

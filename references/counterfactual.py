@@ -10,22 +10,27 @@ from typing import Any
 
 import torch
 
-from references.hf_target import HFTarget
+from parity.errors import UsageError
+from references.drafting import is_chain, load_loop
 from references.hypotheses.catalogue import Hypothesis
-from references.loop import Recorder, Result, SpeculativeLoop
+from references.loop import Recorder, Result
 from references.mutations import NotApplicable, drafter_layers, wrapped
-from references.peagle import PEagle
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
 """Hypotheses with their values, applied in this order."""
 
 
 class Counterfactuals:
-    """The references, loaded once, run under any set of hypotheses."""
+    """The references, loaded once, run under any set of hypotheses.
+
+    Raises:
+        UsageError: the drafter is EAGLE-3: the hypotheses are about P-EAGLE's passes.
+    """
 
     def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32"):
-        dtype = getattr(torch, precision)
-        self.loop = SpeculativeLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k)
+        if is_chain(drafter):
+            raise UsageError(f"{drafter} is an EAGLE-3 drafter; the hypotheses of diagnosis are about P-EAGLE drafters")
+        self.loop = load_loop(target, drafter, getattr(torch, precision), k)
 
     def run(
         self, assumed: Assumed, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None

@@ -7,45 +7,48 @@ each are pooled where the request asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers.utils import logging
 
-from parity.errors import UsageError
-from parity.golden.manifest import Case, Checkpoint, Generation, Model, PromptCase
-from parity.golden.provenance import checkpoint, digest_files, now, producer
+from parity.golden.manifest import Generation, Part, Producer
+from parity.golden.provenance import producer
 from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
-from parity.stages import Named, declared, inputs, select
+from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
-from references.hf_target import HFTarget
+from references.drafting import is_chain, load_loop
 from references.loop import Result, SpeculativeLoop
-from references.peagle import PEagle
 from references.prompts import read_prompts
+from references.request import Dumped, GoldenRequest, finish
 from references.roundings import Roundings, pooled
 
 FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
+LOOPS = ("drafter.taps", "kv.drafter.length")
+"""What the loop hands to the drafter, and counts for it, whoever drafts."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to dump; `stages` are globs, `progress` is told (done, total, prompt id).
+class Request(GoldenRequest):
+    """`roundings` is the number of bfloat16 runs behind each floor."""
 
-    `roundings` is the number of bfloat16 runs behind each floor.
+    roundings: int = 1
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Who computes: a name, `load(target, drafter, dtype, k)` to a loop, and the modules of it.
+
+    `drafting` are the modules that draft, where they are others than those of the loop.
     """
 
-    target: Path
-    drafter: Path
-    prompts: Path
-    k: int
-    max_new_tokens: int
-    stages: Sequence[str]
-    out: Path
-    roundings: int = 1
-    progress: Callable[[int, int, str], None] = lambda done, total, name: None
+    name: str
+    load: Callable[..., SpeculativeLoop]
+    modules: Collection[str]
+    drafting: Collection[str] = ()
 
 
 def dump_golden(request: Request) -> Path:
@@ -54,17 +57,23 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
+    drafter = "eagle3" if is_chain(request.drafter) else "peagle"
+    return dump(request, Computed(f"references: hf_target + {drafter}", load_loop, own_modules(__name__)))
+
+
+def dump(request: Request, by: Computed) -> Path:
+    """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     logging.disable_progress_bar()
-    checkpoints = _checkpoints(request)
-    truth = _loop(request, torch.float32)
-    rounded = _loop(request, torch.bfloat16)
+    checkpoints = request.checkpoints()
+    truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
     roundings = Roundings(rounded.target.model, rounded.drafter)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
-    names = declared(truth.target.config.num_hidden_layers, truth.drafter.config.num_layers)
-    wanted = set(select(request.stages, names)) | _choices(names)
-    stages = [named for name, named in names.items() if name in wanted]
+    layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
+    names = declared(*layers)
+    stages = request.wanted(names)
+    wanted = {named.name for named in stages}
 
     def passes(ids: Sequence[int], record: Trace, mode: str) -> Iterator[Tensors]:
         for rounding in range(request.roundings):
@@ -82,37 +91,17 @@ def dump_golden(request: Request) -> Path:
             writer.add(number, "float32", stages, _kept(record.tensors, wanted))
             for variant, mode in FLOORS.items():
                 writer.add(number, variant, stages, pooled(record.tensors, passes(ids, record, mode)))
-            cases.append(PromptCase(id=name, ids=tuple(ids), generation=_generation(result)))
+            cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
-        if _checkpoints(request) != checkpoints:
-            raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
-        writer.finish(
-            kind="golden",
-            stages=[named.name for named in stages],
-            created=now(),
-            producer=producer(
-                "references: hf_target + peagle",
-                _modules(truth),
-                ("torch", "transformers", "safetensors", "numpy"),
-                torch.get_num_threads(),
-            ),
-            model=_model(checkpoints, names),
-            case=Case(
-                k=request.k,
-                max_new_tokens=request.max_new_tokens,
-                precision="float32",
-                mode="golden",
-                forced=(),
-                roundings=request.roundings,
-                prompts_digest=digest_files([request.prompts]),
-                prompts=tuple(cases),
-            ),
-        )
+        who = _producer(by, type(truth.target.model).__module__, names)
+        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings))
     return request.out
 
 
-def _loop(request: Request, dtype: torch.dtype) -> SpeculativeLoop:
-    return SpeculativeLoop(HFTarget(request.target, dtype), PEagle.load(request.drafter, dtype), request.k)
+def own_modules(*starts: str) -> set[str]:
+    """The references' own modules behind these."""
+    package = __name__.split(".")[0]
+    return {name for name in reached(starts) if name.split(".")[0] == package}
 
 
 def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
@@ -128,24 +117,14 @@ def _generation(result: Result) -> Generation:
     )
 
 
-def _choices(names: dict[str, Named]) -> set[str]:
-    """The choices, which every chained run is forced to, and the scores that they are judged by."""
-    forced = [named for named in names.values() if named.stage.forced]
-    return {named.name for named in forced} | {source for named in forced for source in inputs(named, names)}
+def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
+    """The record of who computed; the target's maths comes from the module `target`.
 
-
-def _modules(loop: SpeculativeLoop) -> set[str]:
-    """The references' own modules, and the one that the target's maths comes from."""
-    own = {name for name in reached([__name__]) if name.split(".")[0] == __name__.split(".")[0]}
-    return own | {type(loop.target.model).__module__}
-
-
-def _checkpoints(request: Request) -> dict[str, Checkpoint]:
-    """Digests of both checkpoints, taken before they are read and once more when all is done."""
-    return {"target": checkpoint(request.target), "drafter": checkpoint(request.drafter)}
-
-
-def _model(checkpoints: dict[str, Checkpoint], names: dict[str, Named]) -> Model:
-    target = {named.layer for name, named in names.items() if name.startswith("target.layers.")}
-    drafter = {named.layer for name, named in names.items() if name.startswith("drafter.layers.")}
-    return Model(**checkpoints, num_layers=len(target), num_drafter_layers=len(drafter))
+    What drafting modules compute is what the drafter makes out of taps and tokens; the taps themselves are the loop's.
+    """
+    packages = ("torch", "transformers", "safetensors", "numpy")
+    made = producer(by.name, {*by.modules, target}, packages, torch.get_num_threads())
+    if not by.drafting:
+        return made
+    theirs = [name for name in names if name.startswith(("drafter.", "kv.drafter.")) and name not in LOOPS]
+    return made.model_copy(update={"parts": (Part(stages=tuple(theirs), modules=tuple(sorted(by.drafting))),)})

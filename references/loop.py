@@ -14,6 +14,7 @@ import torch
 
 from parity.errors import UsageError
 from references.capture import torch_tap
+from references.eagle3 import Eagle3
 from references.hf_target import HFTarget
 from references.peagle import KVCache, PEagle
 
@@ -49,7 +50,7 @@ class SpeculativeLoop:
         UsageError: K is not in 1 … the number the drafter was made for, or the models have fewer positions.
     """
 
-    def __init__(self, target: HFTarget, drafter: PEagle, k: int, max_positions: int | None = None):
+    def __init__(self, target: HFTarget, drafter: PEagle | Eagle3, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
         if k < 1 or (most is not None and k > most):
             raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")

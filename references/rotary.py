@@ -12,7 +12,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, 
 from parity.errors import UsageError
 from references import rope
 from references.checkpoint import read_config
-from references.peagle_config import PEagleConfig
+from references.drafting import drafter_config
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 
 def _drafter(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    config = PEagleConfig.read(folder)
+    config = drafter_config(folder)
     _refuse_outside(positions, config.max_positions)
     return rope.rotate(x, *rope.tables(positions, *rope.schedule(config.rope, config.head_dim)))
 

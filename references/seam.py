@@ -14,9 +14,8 @@ from transformers.utils import logging
 from parity.errors import UsageError
 from parity.seam import Description, Tap
 from references.capture import to_numpy, torch_tap
-from references.hf_target import HFTarget
+from references.drafting import load_loop
 from references.loop import SpeculativeLoop
-from references.peagle import PEagle
 from references.rotary import rotate
 
 __all__ = ["Reference", "load", "rotate"]
@@ -41,7 +40,7 @@ def load(
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
     logging.disable_progress_bar()
     dtype = DTYPES[precision]
-    return Reference(SpeculativeLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k, max_positions), precision)
+    return Reference(load_loop(target, drafter, dtype, k, max_positions), precision)
 
 
 class Reference:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
+from parity.compare.report import INCONCLUSIVE
 from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
+from parity.golden.trust import enumerated
 from reports.dumps import console
 
-STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim"}
+STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim", INCONCLUSIVE: "yellow"}
 SHOWN = 8
 
 
@@ -20,8 +22,10 @@ def print_triangulation(found: Triangulation) -> None:
     for number, (name, folder) in enumerate(zip(found.names, found.folders, strict=True)):
         out.print(f"[dim]{number}[/]  {name}: {folder}", soft_wrap=True)
     for pair in found.pairs:
-        if pair.shared:
-            out.print(f"{pair.one} and {pair.other} are one opinion: {pair.shared}", soft_wrap=True)
+        for reason in dict.fromkeys(pair.shared.values()):
+            at = [name for name in pair.shared if pair.shared[name] == reason]
+            where = "" if len(at) == len(pair.stages) else f" at {enumerated(at)}"
+            out.print(f"{pair.one} and {pair.other} are one opinion{where}: {reason}", soft_wrap=True)
     out.print(_families(found))
     wrong = [one for one in found.stages.values() if one.verdict in (DISPUTED, OUTVOTED)]
     for standing in wrong[:SHOWN]:
@@ -64,7 +68,10 @@ def _said(standing: Standing, found: Triangulation) -> str:
 def _verdict(found: Triangulation) -> Text:
     """The last line."""
     text = Text(f"references verdict: {found.verdict}", style=STYLES[found.verdict])
+    asked = sorted({len(pair.prompts) for pair in found.pairs})
     said = f"; {found.count(CORROBORATED)} of {len(found.stages)} shared stages corroborated"
+    said += f" on {' to '.join(map(str, dict.fromkeys((asked[0], asked[-1]))))} of {found.prompts} prompts"
+    said += f", {len(found.unseen)} could not be compared ({found.unseen[0]} …)" if found.unseen else ""
     said += f", {len(found.single)} more are one reference's alone" if found.single else ""
     if found.first is not None:
         said += f"; they first part at {found.first.parting.place or found.first.stage}: {_said(found.first, found)}"

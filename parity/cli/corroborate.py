@@ -18,16 +18,17 @@ from parity.cli.common import json_option, open_golden, write_json
 def corroborate(golden, witnesses, policy, json_file) -> None:
     """Hold references against each other, stage by stage, and mark the first GOLDEN with what the others say.
 
-    Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be confirmed.
+    Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be
+    confirmed, or a stage that two of them have could not be compared.
     """
-    from parity.cli.wiring import judging
+    from parity.cli.wiring import current
     from parity.corroborate import corroborations, triangulate
     from parity.policy import read_policy
     from reports.corroboration import print_triangulation
 
     goldens = [open_golden(folder) for folder in (golden, *witnesses)]
     for one in goldens:
-        judging(one)
+        current(one)
     found = triangulate(goldens, read_policy(policy, "float32"))
     manifest = goldens[0].manifest.model_copy(update={"corroborations": corroborations(found, goldens)})
     manifest.replace(golden)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from parity.cli.common import fresh, json_option, progress, stage_option, tiny, write_json
 from parity.errors import UsageError
+
+DRAFTERS = {"eagle": "eagle3"}
+"""The tiny drafter of a reference that is not for P-EAGLE."""
+
+OPTIONS = {"python": "vllm-python"}
+"""Options that are not called as the request's field."""
 
 folder = click.Path(path_type=Path)
 
@@ -19,66 +26,57 @@ folder = click.Path(path_type=Path)
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
-@click.option("--reference", type=click.Choice(["own", "vllm"]), default="own", show_default=True, help="Who computes: the PyTorch references, or vLLM in its own environment (docs/vllm.md).")
-@click.option("--vllm-python", type=folder, metavar="FILE", help="Python that has vLLM; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts that vLLM runs at a time.")
+@click.option("--reference", type=click.Choice(["own", "vllm", "eagle"]), default="own", show_default=True, help="Who computes: the PyTorch references, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).")
+@click.option("--vllm-python", "python", type=folder, metavar="FILE", help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
+@click.option("--batch", type=click.IntRange(min=1), help="vllm: prompts that it runs at a time; 1 by default.")
+@click.option("--checkout", type=folder, metavar="DIR", help="eagle: a checkout of SafeAILab/EAGLE.")
+@click.option("--roundings", type=click.IntRange(min=1), help="own, eagle: bfloat16 runs behind each noise floor, each with its sums in another order; 1 by default.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
-@click.option("--roundings", type=click.IntRange(min=1), default=1, show_default=True, help="bfloat16 runs behind each noise floor, each with its sums in another order.")
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
-    target, drafter, prompts, k, max_new_tokens, stages, reference, vllm_python, batch, threads, roundings, out, json_file
+    target, drafter, prompts, k, max_new_tokens, stages, reference, threads, out, json_file, **options
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
-    case = target, drafter, prompts, k, max_new_tokens, stages, threads, out
-    if reference == "vllm":
-        if roundings != 1:
-            raise UsageError("--roundings is the PyTorch references': vLLM runs once in each precision")
-        made = make_vllm_golden(*case, batch, vllm_python)
-    else:
-        if vllm_python or batch != 1:
-            raise UsageError("--vllm-python and --batch go with --reference vllm")
-        made = make_golden(*case, roundings)
     from reports.dumps import print_dump
 
+    named = {name: value for name, value in options.items() if value is not None}
+    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, **named)
     write_json(json_file, print_dump(made))
 
 
-def make_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, roundings=1):
-    """Run the references; the opened golden."""
-    from parity.cli.wiring import references
+def make_golden(
+    target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, reference="own", **options
+):
+    """Run a reference, on the tiny pair where nothing is named; the opened golden.
 
-    case = target, drafter, prompts, k, max_new_tokens, stages, out
-    return _made(references(threads), *case, roundings=roundings)
+    Args:
+        options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`.
 
-
-def make_vllm_golden(target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, batch=1, python=None, floor=True):
-    """Run vLLM; the opened golden."""
-    from parity.cli.wiring import vllm_capture
-
-    case = target, drafter, prompts, k, max_new_tokens, stages, out
-    return _made(vllm_capture(), *case, threads=threads, batch=batch, python=python, floor=floor)
-
-
-def _made(produce, target, drafter, prompts, k, max_new_tokens, stages, out, **options):
-    """What a producer dumps, of the tiny pair where nothing is named."""
+    Raises:
+        UsageError: this reference does not take one of them, or anything else does not fit.
+    """
+    from parity.cli import wiring
     from parity.golden.store import Dump
 
+    producer = wiring.reference(reference, threads)
+    takes = {field.name for field in fields(producer.Request)}
+    for name in options.keys() - takes:
+        raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
     with progress("golden") as bar:
-        made = produce.dump_golden(
-            produce.Request(
-                target=target or tiny("target"),
-                drafter=drafter or tiny("drafter"),
-                prompts=prompts or tiny("prompts/chat.jsonl"),
-                k=k,
-                max_new_tokens=max_new_tokens,
-                stages=stages,
-                out=out or fresh("goldens", (target or tiny("target")).name),
-                progress=bar,
-                **options,
-            )
+        request = producer.Request(
+            target=target or tiny("target"),
+            drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
+            prompts=prompts or tiny("prompts/chat.jsonl"),
+            k=k,
+            max_new_tokens=max_new_tokens,
+            stages=stages,
+            out=out or fresh("goldens", (target or tiny("target")).name),
+            progress=bar,
+            **options,
+            **({"threads": threads} if "threads" in takes else {}),
         )
-    return Dump(made)
+        return Dump(producer.dump_golden(request))
 
 
 @click.command()

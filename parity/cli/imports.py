@@ -20,7 +20,7 @@ anywhere = click.Path(path_type=Path)
 @click.option("--from", "source", type=click.Choice(FORMATS), required=True, help="The format: whose tool wrote PATH.")
 @golden_option
 @click.option("--map", "names", metavar="FILE|NAME", help="Rows from the tool's names to stages; without one its names must be stages.")
-@click.option("--reference", default="", metavar="NAME==VERSION", help="The dump is this independent implementation's: write a golden that can corroborate, not judge.")
+@click.option("--reference", default="", metavar="NAME==VERSION", help="The dump is this independent implementation's: write a golden to hold against another one; it judges no device.")
 @click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
 @json_option
 def import_dump(paths, source, golden, names, reference, out, json_file) -> None:

@@ -31,16 +31,14 @@ def verify(golden):
     """Both dumps, compared."""
     from tempfile import TemporaryDirectory
 
-    from parity.cli.golden import make_golden, make_vllm_golden
-    from parity.errors import UsageError
+    from parity.cli.golden import make_golden
     from parity.golden.verify import check_bytes, verified, write_prompts
 
+    how = _made(golden)
     check_bytes(golden)
     manifest = golden.manifest
-    if not manifest.producer.modules:
-        raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
     with TemporaryDirectory(prefix="parity-verify-") as folder:
-        case = (
+        again = make_golden(
             Path(manifest.model.target.path),
             Path(manifest.model.drafter.path),
             write_prompts(golden, Path(folder) / "prompts.jsonl"),
@@ -49,10 +47,22 @@ def verify(golden):
             manifest.stages,
             manifest.producer.threads,
             Path(folder) / "again",
+            **how,
         )
-        if manifest.producer.name == "vllm":
-            batch, floor = int(manifest.producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
-            again = make_vllm_golden(*case, batch, floor=floor)
-        else:
-            again = make_golden(*case, manifest.case.roundings)
         return verified(golden, again)
+
+
+def _made(golden):
+    """The reference that made a golden, and the options it was given."""
+    from parity.errors import UsageError
+
+    manifest = golden.manifest
+    producer = manifest.producer
+    if not producer.modules:
+        raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
+    if "references.eagle_capture" in producer.modules:
+        raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
+    if producer.name == "vllm":
+        floor = "bfloat16" in golden.variants()
+        return {"reference": "vllm", "batch": int(producer.notes["prompts at a time"]), "floor": floor}
+    return {"roundings": manifest.case.roundings}

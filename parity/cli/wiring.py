@@ -20,29 +20,24 @@ from parity.golden.store import Dump
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
+REFERENCES = {"own": "references.dump", "vllm": "references.vllm_capture.dump", "eagle": "references.eagle_capture"}
+"""Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
-def vllm_capture() -> ModuleType:
-    """The producer that runs vLLM in its own environment, `references.vllm_capture.dump`.
+def reference(name: str, threads: int) -> ModuleType:
+    """The producer of this name, torch computing on this many threads: its `Request` and `dump_golden`.
 
-    Raises:
-        UsageError: torch or transformers is not installed here.
-    """
-    references(1)  # prompts are tokenised here
-    return import_module("references.vllm_capture.dump")
-
-
-def references(threads: int) -> ModuleType:
-    """The golden's producer, `references.dump`, computing on this many threads.
+    The fields of a `Request` are the options that its producer takes.
 
     Raises:
         UsageError: torch or transformers is not installed.
     """
     try:
         import_module("torch").set_num_threads(threads)
-        return import_module("references.dump")
+        return import_module(REFERENCES[name])
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
@@ -183,7 +178,7 @@ def _takes(make: Callable[..., Device], option: str) -> bool:
 
 def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
     """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
-    references(threads)
+    reference("own", threads)
     module = import_module("references.counterfactual")
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
     known = import_module("references.hypotheses").HYPOTHESES
@@ -222,7 +217,19 @@ def judging(golden: Dump) -> None:
     """Every command that judges by a golden comes through here; what cannot be told is said on standard error.
 
     Raises:
-        UsageError: the golden is stale.
+        UsageError: the golden is stale, or names no source.
+    """
+    from parity.golden.trust import refuse_unnamed
+
+    refuse_unnamed(golden.manifest.producer)
+    current(golden)
+
+
+def current(golden: Dump) -> None:
+    """As `judging`, for a golden that judges nobody.
+
+    Raises:
+        UsageError: it is stale.
     """
     from parity.golden.trust import refuse_stale
 

@@ -17,7 +17,7 @@ def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     """Mark corroborated stages; where references disagree a stage is disputed, whatever the device has there.
 
     That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
-    and computed from a disputed stage is disputed with it.
+    and computed from a disputed stage is disputed with it, unless the references agree on it all the same.
     """
     said = golden.manifest.corroborations
     disputed = {name for one in said for name in one.disputed}
@@ -25,10 +25,10 @@ def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     found = []
     for result in results:
         wrong = result.verdict in (FAIL, WARN)
-        if result.stage in disputed or (wrong and disputed & behind(result.stage, golden.declared)):
-            result = _disputed(result, result.stage in disputed)
-        elif result.stage in agreed:
+        if result.stage in agreed:
             result = replace(result, marks=(*result.marks, CORROBORATED))
+        elif result.stage in disputed or (wrong and disputed & behind(result.stage, golden.declared)):
+            result = _disputed(result, result.stage in disputed)
         found.append(result)
     return found
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from parity.compare.report import INCONCLUSIVE
 from parity.compare.rows import order
-from parity.corroborate.pair import AGREE, DISAGREE, Pair, hold
+from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, Pair, hold
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
@@ -22,7 +23,10 @@ from parity.policy import Policy
 
 @dataclass(frozen=True)
 class Triangulation:
-    """All references, all stages: `single` only one of them has; `first` is the earliest at which any two part."""
+    """All references, all stages: `single` only one of them has; `first` is the earliest at which any two part.
+
+    `prompts` are those of the first one.
+    """
 
     names: tuple[str, ...]
     folders: tuple[str, ...]
@@ -31,17 +35,27 @@ class Triangulation:
     single: tuple[str, ...]
     first: Standing | None
     policy: str
+    prompts: int
 
     @property
     def verdict(self) -> str:
-        """`disputed` or `outvoted` where references disagree; `corroborated`; or `uncorroborated`."""
+        """`disputed` or `outvoted` where references disagree; `corroborated`; or `uncorroborated`.
+
+        `inconclusive` where stages are corroborated and others, that two of them have, could not be compared.
+        """
         seen = {standing.verdict for standing in self.stages.values()}
-        return next((one for one in (DISPUTED, OUTVOTED, CORROBORATED) if one in seen), ALONE)
+        seen |= {INCONCLUSIVE} if CORROBORATED in seen and self.unseen else set()
+        return next((one for one in (DISPUTED, OUTVOTED, INCONCLUSIVE, CORROBORATED) if one in seen), ALONE)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Stages that two have or more, and that could not be compared between any."""
+        return tuple(name for name, one in self.stages.items() if {held.verdict for held in one.held.values()} == {UNSEEN})
 
     @property
     def exit_code(self) -> int:
         """0 where stages are corroborated and none is disputed, 1 where references disagree, 3 without evidence."""
-        return {CORROBORATED: 0, ALONE: 3}.get(self.verdict, 1)
+        return {CORROBORATED: 0, ALONE: 3, INCONCLUSIVE: 3}.get(self.verdict, 1)
 
     def count(self, verdict: str) -> int:
         """Stages of this verdict."""
@@ -52,6 +66,7 @@ class Triangulation:
         stages = {name: asdict(one) | {"held": [asdict(held) for held in one.held.values()]} for name, one in self.stages.items()}
         return asdict(self) | {"stages": stages, "first": self.first and self.first.stage} | {
             "verdict": self.verdict,
+            "unseen": self.unseen,
             "exit_code": self.exit_code,
         }
 
@@ -77,31 +92,46 @@ def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
         single=tuple(name for name in goldens[0].declared if name in declared and name not in stages),
         first=_first(goldens[0], stages),
         policy=policy.name,
+        prompts=len(goldens[0].manifest.case.prompts),
     )
 
 
 def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corroboration, ...]:
-    """What the first golden's manifest says of each other reference.
+    """What the first golden's manifest says of each other reference; of those not asked this time, what it said before.
 
-    A witness that shares source with it says nothing; one that is outvoted disputes nothing.
+    A witness confirms nothing that it shares source of, one that is outvoted disputes nothing, and one that names no
+    source does neither: it could be the device's own output.
     """
-    marks = []
+    asked = {golden.manifest.producer.name for golden in goldens[1:]}
+    marks = [mark for mark in goldens[0].manifest.corroborations if mark.witness not in asked]
     for pair in (pair for pair in found.pairs if pair.one == 0):
         witness = goldens[pair.other].manifest.producer
-        held = {name: one.verdict for name, one in pair.stages.items()}
-        alone = {name for name, standing in found.stages.items() if pair.other in standing.blamed}
         marks.append(
             Corroboration(
                 witness=witness.name,
                 versions=witness.versions,
                 source_digest=witness.source_digest,
-                prompts=pair.prompts,
+                prompts=len(pair.prompts),
                 policy=found.policy,
-                stages=() if pair.shared else tuple(name for name in held if held[name] == AGREE),
-                disputed=tuple(name for name in held if held[name] == DISAGREE and name not in alone),
+                stages=tuple(name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])),
+                disputed=tuple(name for name in pair.stages if witness.modules and _disputes(pair, found.stages[name])),
             )
         )
     return tuple(marks)
+
+
+def _confirms(pair: Pair, standing: Standing) -> bool:
+    """Whether the two agree, and nobody's word stands against it."""
+    return pair.stages[standing.stage].verdict == AGREE and standing.verdict != DISPUTED
+
+
+def _disputes(pair: Pair, standing: Standing) -> bool:
+    """Whether the witness parts from the golden, or, not compared with it, from another in a dispute that is open."""
+    verdict = pair.stages[standing.stage].verdict
+    if pair.other in standing.blamed or verdict == AGREE:
+        return False
+    parts = any(pair.other in both and held.verdict == DISAGREE for both, held in standing.held.items())
+    return verdict == DISAGREE or (parts and standing.verdict == DISPUTED)
 
 
 def _first(golden: Dump, stages: dict[str, Standing]) -> Standing | None:

@@ -10,6 +10,8 @@ import numpy as np
 from parity.compare.report import Place
 from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
+from parity.golden.manifest import Generation
+from parity.golden.ranks import replicas_differ
 from parity.golden.store import Dump
 from parity.stages import Named, dataflow
 
@@ -18,10 +20,11 @@ DRAFTS, LENGTH = "drafter.draft_tokens", "accept.length"
 
 @dataclass(frozen=True)
 class Lacking:
-    """A tensor that only one of two goldens has, or of another shape than the other's."""
+    """A tensor that only one of two goldens has, or that differs in kind; with `both` that neither of them has."""
 
     place: Place
     what: str
+    both: bool = False
 
 
 class Common:
@@ -52,11 +55,8 @@ class Common:
         for prompt, round_ in self._rounds(named):
             mine, its = self._both(prompt, round_, named.name)
             place = Place(named.name, named.layer, prompt, round_)
-            if mine is None and its is None:
-                continue
-            if mine is None or its is None or mine.shape != its.shape:
-                shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
-                lacking.append(Lacking(place, f"shapes {shapes[0]} and {shapes[1]}"))
+            if what := self._unlike(named, prompt, round_, mine, its):
+                lacking.append(Lacking(place, what, both=mine is None and its is None))
                 continue
             pairs.append((mine, its))
             first = Clock.of(self.one.manifest.case.prompts[prompt]).first(named.name, round_, 0)
@@ -67,16 +67,26 @@ class Common:
         floor = None if named.stage.exact else golden
         return StageRows(named, golden, device, floor, *np.array(labels).T), lacking
 
+    def _unlike(self, named: Named, prompt: int, round_: int, mine: np.ndarray | None, its: np.ndarray | None) -> str:
+        """Why no value can be compared, in words; '' where it can."""
+        if mine is None or its is None or mine.shape != its.shape:
+            shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
+            return f"shapes {shapes[0]} and {shapes[1]}"
+        if not all(_due(named, side) for side in (mine, its)):
+            return f"dtypes {mine.dtype} and {its.dtype}"
+        places = ((self.one, prompt), (self.other, self.prompts[prompt]))
+        torn = [str(dump.folder) for dump, number in places if replicas_differ(dump.parts["float32", number, round_, named.name])]
+        return f"the ranks of {torn[0]} differ where they should hold the same" if torn else ""
+
     def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
         """(prompt, round) of the first golden where this stage means the same in both."""
         for prompt, its in self.prompts.items():
-            clocks = [Clock.of(dump.manifest.case.prompts[n]) for dump, n in ((self.one, prompt), (self.other, its))]
-            for round_ in range(min(clock.rounds for clock in clocks)):
-                due = any(one.name == named.name for one in dataflow([named], round_))
-                if due and self._means_the_same(named, prompt, round_):
-                    yield prompt, round_
-                if round_ and not self._alike(prompt, round_, "accept.emitted"):
+            cases = self.one.manifest.case.prompts[prompt], self.other.manifest.case.prompts[its]
+            for round_ in range(max(Clock.of(case).rounds for case in cases)):
+                if not _emitted_alike(*(case.generation for case in cases), round_):
                     break
+                if dataflow([named], round_) and self._means_the_same(named, prompt, round_):
+                    yield prompt, round_
 
     def _means_the_same(self, named: Named, prompt: int, round_: int) -> bool:
         side = named.stage.side
@@ -93,6 +103,18 @@ class Common:
     def _both(self, prompt: int, round_: int, stage: str) -> tuple[np.ndarray | None, np.ndarray | None]:
         mine = self.one.contents("float32", prompt, round_, stage)
         return mine, self.other.contents("float32", self.prompts[prompt], round_, stage)
+
+
+def _emitted_alike(mine: Generation, its: Generation, round_: int) -> bool:
+    """Whether all that came out before a round is alike, and in the same rounds."""
+    before = max(round_ - 1, 0)
+    count = min(round_, 1) + sum(mine.acceptance_length[:before])
+    return mine.acceptance_length[:before] == its.acceptance_length[:before] and mine.emitted[:count] == its.emitted[:count]
+
+
+def _due(named: Named, array: np.ndarray) -> bool:
+    """Whether it has a dtype of a golden's truth: choices are integers, and nothing is narrower than float32."""
+    return array.dtype.kind in "iu" if named.stage.exact else array.dtype in (np.float32, np.float64)
 
 
 def _same_case(one: Dump, other: Dump) -> None:

@@ -30,41 +30,52 @@ class Standing:
     def parting(self) -> Held | None:
         """The earliest place where two part."""
         apart = [held for held in self.held.values() if held.verdict == DISAGREE]
-        return min(apart, key=lambda held: held.place.round if held.place else 0, default=None)
+        return min(apart, key=_round, default=None)
 
 
 def standing_of(name: str, pairs: Sequence[Pair]) -> Standing:
     """One stage by its comparisons: a reference is blamed where two that confirm each other both part from it."""
-    held = {(pair.one, pair.other): pair.stages[name] for pair in pairs if name in pair.stages}
-    confirmed = [
-        {pair.one, pair.other}
-        for pair in pairs
-        if not pair.shared and name in pair.stages and pair.stages[name].verdict == AGREE
-    ]
-    apart = [set(pair) for pair, one in held.items() if one.verdict == DISAGREE]
-    agreeing = set().union(*confirmed)
+    pairs = [pair for pair in pairs if name in pair.stages]
+    held = {(pair.one, pair.other): pair.stages[name] for pair in pairs}
+    confirmed = [pair for pair in pairs if name not in pair.shared and pair.stages[name].verdict == AGREE]
+    apart = [pair for pair in pairs if pair.stages[name].verdict == DISAGREE]
+    agreeing = set().union(*(pair.both for pair in confirmed))
     if not apart:
         return Standing(name, CORROBORATED if confirmed else ALONE, tuple(sorted(agreeing)), (), held)
-    blamed = {one for pair in apart for one in pair if one not in agreeing and _against(one, apart, confirmed)}
-    settled = all(pair & blamed for pair in apart)
+    blamed = {one for pair in apart for one in pair.both - agreeing if _against(one, apart, confirmed)}
+    settled = all(pair.both & blamed for pair in apart)
     return Standing(name, OUTVOTED if settled else DISPUTED, tuple(sorted(agreeing)), tuple(sorted(blamed)), held)
 
 
 def settled(stages: dict[str, Standing], names: Mapping[str, Named]) -> dict[str, Standing]:
-    """A reference that is outvoted at a stage is the one that is wrong in what is computed from it, too."""
+    """A reference that is outvoted at a stage is, from that round on, the one that is wrong in what is computed from it."""
     found = dict(stages)
     for name, standing in stages.items():
         if standing.verdict == DISPUTED:
-            sources = behind(name, names)
-            blamed = {one for other in sources if other in stages for one in stages[other].blamed} | set(standing.blamed)
-            apart = [set(pair) for pair, held in standing.held.items() if held.verdict == DISAGREE]
-            if all(pair & blamed for pair in apart):
-                guilty = tuple(sorted(blamed & set().union(*apart)))
-                found[name] = replace(standing, verdict=OUTVOTED, blamed=guilty)
+            sources = [stages[other] for other in behind(name, names) if other in stages]
+            guilty = [
+                {one for one in both if one in standing.blamed or any(_outvoted(it, one) <= _round(held) for it in sources)}
+                for both, held in standing.held.items()
+                if held.verdict == DISAGREE
+            ]
+            if all(guilty):
+                found[name] = replace(standing, verdict=OUTVOTED, blamed=tuple(sorted(set().union(*guilty))))
     return found
 
 
-def _against(one: int, apart: Sequence[set[int]], confirmed: Sequence[set[int]]) -> bool:
-    """Whether two that confirm each other both part from this one."""
-    others = {other for pair in apart if one in pair for other in pair - {one}}
-    return any(pair <= others for pair in confirmed)
+def _outvoted(source: Standing, one: int) -> float:
+    """The first round in which a reference is outvoted at a stage; infinity where it is not."""
+    rounds = [_round(held) for both, held in source.held.items() if one in both and held.verdict == DISAGREE]
+    return min(rounds) if one in source.blamed else float("inf")
+
+
+def _round(held: Held) -> int:
+    return held.place.round if held.place else 0
+
+
+def _against(one: int, apart: Sequence[Pair], confirmed: Sequence[Pair]) -> bool:
+    """Whether two that confirm each other both part from this one, and confirmed each other on all those prompts."""
+    others = {other: set(pair.prompts) for pair in apart if one in pair.both for other in pair.both - {one}}
+    return any(
+        pair.both <= others.keys() and set(pair.prompts) >= others[pair.one] | others[pair.other] for pair in confirmed
+    )

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from parity.errors import UsageError
 
@@ -26,10 +26,18 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Part(Record):
+    """Stages that only some of a producer's modules computed."""
+
+    stages: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
 class Producer(Record):
     """Who computed the tensors: `modules` and `sources` tell whether two dumps share source, or it changed.
 
     `sources` maps a module to the sha256 of its file, `source_digest` is over all of them. `notes` are its own.
+    `parts` are the stages that some of the modules computed alone, out of what the others handed them.
     """
 
     name: str
@@ -40,6 +48,22 @@ class Producer(Record):
     platform: str
     sources: dict[str, str] = {}
     notes: dict[str, str] = {}
+    parts: tuple[Part, ...] = ()
+
+    @model_validator(mode="after")
+    def _parts_are_its_own(self) -> Producer:
+        for part in self.parts:
+            if not part.modules or set(part.modules) - set(self.modules):
+                raise ValueError("the modules of a part are some of the producer's")
+        return self
+
+    def of(self, stage: str) -> Producer:
+        """Who computed this stage: the modules of its part, or all of them."""
+        part = next((part for part in self.parts if stage in part.stages), None)
+        if part is None:
+            return self
+        sources = {name: source for name, source in self.sources.items() if name in part.modules}
+        return self.model_copy(update={"modules": part.modules, "sources": sources, "parts": ()})
 
 
 class Checkpoint(Record):

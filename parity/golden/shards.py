@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -45,20 +47,37 @@ def read(path: Path) -> dict[str, np.ndarray]:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if 0 < length <= size - 8 else None
-    except (OSError, ValueError):
+            header = json.loads(file.read(length), object_pairs_hook=once) if 0 < length <= size - 8 else None
+    except (OSError, ValueError, RecursionError):
         header = None
-    if header is None:
+    if not isinstance(header, dict):
         raise UsageError(f"{path} is truncated or not a safetensors file")
     body = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
     return {name: _tensor(path, body, name, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, body: np.ndarray, name: str, entry: dict) -> np.ndarray:
-    begin, end = entry["data_offsets"]
-    dtype = DTYPES.get(entry["dtype"])
+def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; for `object_pairs_hook`.
+
+    Raises:
+        ValueError: it has a key twice, of which JSON would keep the last.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"one of {', '.join(list(found)[:3])} … is there twice")
+    return found
+
+
+def _tensor(path: Path, body: np.ndarray, name: str, entry: Any) -> np.ndarray:
+    try:
+        kind, shape, (begin, end) = str(entry["dtype"]), list(entry["shape"]), entry["data_offsets"]
+    except (KeyError, TypeError, ValueError):
+        kind, shape, begin, end = "", [], -1, -1
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise UsageError(f"{path} is damaged: its header does not say what tensor {name} is")
+    dtype = DTYPES.get(kind)
     if dtype is None:
-        raise UsageError(f"{path}: tensor {name} has dtype {entry['dtype']}, which the format does not know")
-    if end > body.size or end - begin != dtype.itemsize * int(np.prod(entry["shape"], dtype=np.int64)):
+        raise UsageError(f"{path}: tensor {name} has dtype {kind}, which the format does not know")
+    if end > body.size or end - begin != dtype.itemsize * math.prod(shape):
         raise UsageError(f"{path} is truncated: tensor {name} ends at byte {end} of {body.size}")
-    return body[begin:end].view(dtype).reshape(entry["shape"])
+    return body[begin:end].view(dtype).reshape(shape)

@@ -83,7 +83,13 @@ class DumpWriter:
     def finish(
         self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case
     ) -> Manifest:
-        """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract."""
+        """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract.
+
+        Raises:
+            UsageError: ranks do not merge: nothing could read such a folder.
+        """
+        for parts in by_place(self.rows).values():
+            merged_row(parts)
         manifest = Manifest(
             kind=kind,
             created=created,
@@ -96,6 +102,14 @@ class DumpWriter:
         (self.partial / FILE).write_text(manifest.model_dump_json())
         self.partial.rename(self.out)
         return manifest
+
+
+def by_place(rows: Iterable[TensorRow]) -> dict[tuple[Variant, int, int, str], list[TensorRow]]:
+    """The rows of each variant, prompt, round and stage, in the order of their ranks."""
+    found: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}
+    for row in sorted(rows, key=lambda row: row.rank):
+        found.setdefault((row.variant, *row.place), []).append(row)
+    return found
 
 
 def unchanged_rows(before: np.ndarray | None, now: np.ndarray) -> int:
@@ -132,9 +146,7 @@ class Dump:
 
     def index(self) -> None:
         """Group the manifest's rows by place: `parts` by rank, `rows` as the whole tensors they merge to."""
-        self.parts: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}
-        for row in sorted(self.manifest.tensors, key=lambda row: row.rank):
-            self.parts.setdefault((row.variant, *row.place), []).append(row)
+        self.parts = by_place(self.manifest.tensors)
         self.rows = {place: merged_row(parts) for place, parts in self.parts.items()}
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:

@@ -53,9 +53,8 @@ def refuse_stale(golden: Dump) -> tuple[str, ...]:
     """Refuse a golden behind which something changed; what cannot be told comes back, a sentence each.
 
     Raises:
-        UsageError: it is stale; what changed. Or it names no source at all.
+        UsageError: it is stale; what changed.
     """
-    _refuse_unnamed(golden.manifest.producer)
     found = changes(golden)
     if found.all:
         raise UsageError(
@@ -76,17 +75,21 @@ def refuse_shared(golden: Producer, device: Producer) -> None:
     Raises:
         UsageError: the two have a module or a source file in common, or the golden names none.
     """
-    _refuse_unnamed(golden)
+    refuse_unnamed(golden)
     if found := shared(golden, device):
         raise UsageError(f"golden and device share source ({found[0]}): such a golden cannot judge it")
 
 
-def _refuse_unnamed(golden: Producer) -> None:
-    """A golden that names no source, as an imported one, could be the device's own output."""
+def refuse_unnamed(golden: Producer) -> None:
+    """A golden that names no source, as an imported one, could be the device's own output.
+
+    Raises:
+        UsageError: it is one.
+    """
     if not golden.modules:
         raise UsageError(
-            f"the golden of {golden.name} does not say which source it was made of: it can corroborate another golden, "
-            "not judge a device"
+            f"the golden of {golden.name} does not say which source it was made of: it can be held against another "
+            "golden (`parity corroborate`), not judge a device"
         )
 
 
@@ -104,6 +107,14 @@ def shared(golden: Producer, device: Producer) -> list[str]:
 def common_source(one: Producer, other: Producer) -> list[str]:
     """As `shared`, of two references: a package that holds nothing itself (`references`) makes them not one."""
     return [name for name in shared(one, other) if not all(_empty(name, producer) for producer in (one, other))]
+
+
+def one_opinion(one: Producer, other: Producer) -> str:
+    """Why two references cannot confirm each other, in words; '' where they are independent."""
+    unnamed = [producer.name for producer in (one, other) if not producer.modules]
+    if unnamed:
+        return f"{unnamed[0]} does not say which source it was made of: nothing shows that they are independent"
+    return next((f"both are made of {source}" for source in common_source(one, other)), "")
 
 
 def _empty(name: str, producer: Producer) -> bool:

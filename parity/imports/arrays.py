@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
-from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
@@ -17,51 +18,45 @@ from parity.imports.captured import TorchLoad
 
 TORCH = (".pt", ".pth")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)
-REFUSED = (".pkl", ".pickle", ".dill", ".joblib", ".cloudpickle")
 
 
-def refuse_executable(path: Path) -> None:
-    """Refuse a kind of file that executes what it holds when it is read.
-
-    Raises:
-        UsageError: it is one.
-    """
-    if path.suffix.lower() in REFUSED:
-        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
-
-
-def held(path: Path, torch_load: TorchLoad) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], np.ndarray]]]:
     """What an array file holds: the key ('' for a bare array) and how to read it.
 
     Raises:
-        UsageError: the file cannot be read, or holds something else than tensors.
+        UsageError: the file cannot be read, or holds something else than tensors, or nothing.
     """
-    refuse_executable(path)
-    if path.suffix == ".safetensors":
-        yield from ((key, lambda array=array: array) for key, array in shards.read(path).items())
-    elif path.suffix in TORCH:
-        for key, value in flat(torch_load(path, str(path))):
-            yield key, lambda value=value, key=key: tensor(value, f"{path} {key}".strip())
+    if path.suffix in TORCH:
+        leaves = _leaves(torch_load(path, str(path)), path)
+        found = [(key, partial(tensor, value, f"{path} {key}".strip())) for key, value in leaves]
     else:
-        opened = numpy_load(path, str(path))
-        if isinstance(opened, np.ndarray):
-            yield "", lambda: opened
-            return
-        with opened:  # reading members one by one would parse the archive's directory for each of them
-            arrays = {key: _member(opened, key, path) for key in opened.files}
-        yield from ((key, lambda array=array: array) for key, array in arrays.items())
+        arrays = shards.read(path) if path.suffix == ".safetensors" else numpy_arrays(path, str(path))
+        found = [(key, lambda array=array: array) for key, array in arrays.items()]
+    if not found:
+        raise UsageError(f"{path} holds no tensor")
+    return found
 
 
-def numpy_load(source: Path | BinaryIO, name: str) -> Any:
-    """`np.load` without pickles: an array, or an open .npz.
+def numpy_arrays(source: Path | BinaryIO, name: str) -> Mapping[str, np.ndarray]:
+    """The arrays of an .npz by name, or an .npy as ''.
 
     Raises:
-        UsageError: it holds pickled objects, or is no such file.
+        UsageError: it holds pickled objects, something else than arrays or a name twice, or is no such file.
     """
     try:
-        return np.load(source, allow_pickle=False, mmap_mode="r" if isinstance(source, Path) else None)
-    except (ValueError, EOFError, OSError, BadZipFile) as error:
-        raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {error}") from None
+        opened = np.load(source, allow_pickle=False, mmap_mode="r" if isinstance(source, Path) else None)
+        if isinstance(opened, np.ndarray):
+            return {"": opened}
+        with opened:  # reading members one by one would parse the archive's directory for each of them
+            arrays = [(key, opened[key]) for key in opened.files]
+    except Exception as error:  # whatever a damaged file raises
+        said = f"{str(error).partition(chr(10))[0]} ({type(error).__name__})"
+        raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {said}") from None
+    if odd := [key for key, array in arrays if not isinstance(array, np.ndarray)]:
+        raise UsageError(f"{name}: {odd[0]} is no array")
+    if twice := [key for key, count in Counter(key for key, _ in arrays).items() if count > 1]:
+        raise UsageError(f"{name} holds {twice[0]} twice")
+    return dict(arrays)
 
 
 def tensor(value: Any, name: str) -> np.ndarray:
@@ -71,9 +66,9 @@ def tensor(value: Any, name: str) -> np.ndarray:
         UsageError: it is no tensor.
     """
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        narrow = str(value.dtype) == "torch.bfloat16"
         try:
+            value = value.detach().cpu()
+            narrow = str(value.dtype) == "torch.bfloat16"
             return value.float().numpy().astype(ml_dtypes.bfloat16) if narrow else value.numpy()
         except (TypeError, RuntimeError) as error:
             raise UsageError(f"{name} is a tensor that NumPy has no form for: {error}") from None
@@ -106,20 +101,18 @@ def read_json(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or is none.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes(), object_pairs_hook=shards.once)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON file: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path} holds no JSON object")
     return found
 
 
-def _member(opened: Any, key: str, path: Path) -> np.ndarray:
-    """One array of an open .npz."""
+def _leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
     try:
-        return opened[key]
-    except (ValueError, BadZipFile) as error:
-        said = f"{path} {key} cannot be read without executing what it holds, or is damaged"
-        raise UsageError(f"{said}: {error}") from None
+        return list(flat(value))
+    except RecursionError:
+        raise UsageError(f"{path} holds a container that holds itself") from None

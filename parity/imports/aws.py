@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.imports.arrays import read_json, refuse_executable, tensor
+from parity.imports.arrays import read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
+from parity.imports.folders import of_kind
 
 PASS = re.compile(r"(prefill|decode)_([sb]\d+)_(\d+)")
 
@@ -33,14 +34,14 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
             raise UsageError(f"{root} is no vLLM Neuron capture: no folder below it is named like decode_b1_0")
         for folder in passes:
             read_json(folder / f"{folder.name}_meta.json")
-            for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"):
-                refuse_executable(path)
-                found = re.fullmatch(r"rank(\d+)\.pt", path.name)
-                if not found or path.parent == folder:
-                    raise UsageError(f"{path} is no rank's tensor of a module")
-                load = partial(lambda path: tensor(torch_load(path, str(path)), str(path)), path)
-                name = path.parent.relative_to(root).as_posix()
-                yield Captured(name, str(path), load, int(found[1]), _step(folder, passes))
+        for path in of_kind(root, [".pt"]):
+            found = re.fullmatch(r"rank(\d+)\.pt", path.name)
+            folder = next((one for one in path.parents[1:] if one in passes), None)
+            if not found or folder is None:
+                raise UsageError(f"{path} is no rank's tensor of a module, in a folder named like decode_b1_0")
+            load = partial(lambda path: tensor(torch_load(path, str(path)), str(path)), path)
+            name = path.parent.relative_to(root).as_posix()
+            yield Captured(name, str(path), load, int(found[1]), _step(folder, passes))
 
 
 def _step(folder: Path, passes: Sequence[Path]) -> int | None:

@@ -18,8 +18,9 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.imports.arrays import read_json, refuse_executable
+from parity.imports.arrays import read_json
 from parity.imports.captured import Captured, TorchLoad
+from parity.imports.folders import of_kind
 
 TREE = "*_debug_tree_FULL_TENSORS.json"
 
@@ -37,9 +38,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
         for name in (name for tree in trees for name in _values(read_json(tree), tree)):
             if not (folder / name).is_file():
                 raise UsageError(f"{folder / name} is missing: the debug tree names it")
-        for path in sorted(folder.iterdir()):
-            refuse_executable(path)
-        for path in sorted(folder.glob("*.safetensors")):
+        for path in of_kind(folder, [".safetensors"]):
             yield Captured(path.stem, str(path), partial(_load, path), step=step)
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from parity.errors import UsageError
-from parity.imports.arrays import held, read_json, refuse_executable
+from parity.imports.arrays import held, read_json
 from parity.imports.captured import Captured, TorchLoad
+from parity.imports.folders import below, refuse_executed
 
 INDEX = ("dump.json", "debug.json")
 
@@ -29,7 +30,8 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     Raises:
         UsageError: there is no index, it names no tensors, or a tensor's file is missing.
     """
-    indices = [found for root in paths for name in INDEX for found in sorted(root.rglob(name))]
+    files = {path for root in paths for path in below(root)}
+    indices = sorted(path for path in files if path.name in INDEX)
     if not indices:
         raise UsageError(f"{paths[0]} is no msprobe dump: there is no {' or '.join(INDEX)} below it")
     for index in indices:
@@ -38,7 +40,11 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
             raise UsageError(f"{index} names no tensor: dump with task `tensor`, statistics are not enough")
         for name in names:
             path = index.parent / "dump_tensor_data" / name
-            refuse_executable(path)
+            if path.name != name:
+                raise UsageError(f"{index}: {name!r} is no file name")
+            refuse_executed(path)
+            if path not in files:
+                raise UsageError(f"{path} is missing: the index names it")
             yield Captured(path.stem, str(path), partial(_load, path, torch_load), _rank(index), _step(index))
 
 
@@ -63,9 +69,7 @@ def _step(index: Path) -> int | None:
 
 
 def _load(path: Path, torch_load: TorchLoad) -> np.ndarray:
-    if not path.is_file():
-        raise UsageError(f"{path} is missing: the index names it")
-    found = list(held(path, torch_load))
+    found = held(path, torch_load)
     if len(found) != 1:
         raise UsageError(f"{path} holds {len(found)} tensors, an msprobe file holds one")
     return found[0][1]()

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from parity.errors import UsageError
 from parity.golden.ranks import REPLICATED, SUM
@@ -55,7 +55,7 @@ class Row(Part):
     when: Literal["prefill", "round"] | None = None
     prompt: str = ""
     axes: tuple[str, ...] = ()
-    prompts: tuple[int, ...] = ()
+    prompts: tuple[NonNegativeInt, ...] = ()
     sharding: str = REPLICATED
     rows: str = Field(default=":", pattern=r"^-?\d*:-?\d*$")
     padded: bool = False
@@ -123,9 +123,9 @@ def fill(text: str, values: Mapping[str, Any], name: str) -> str:
 
     def value(found: re.Match) -> str:
         held, added = values.get(found[1]), found[2]
-        if held is None or (added and not str(held).isdigit()):
+        if held is None or (added and not str(held).isdecimal()):
             raise UsageError(f"{name}: {found[0]} has no value; take it out of the name with a group")
-        plain = str(int(held)) if str(held).isdigit() else str(held)
+        plain = str(int(held)) if str(held).isdecimal() else str(held)
         return str(int(plain) + int(added)) if added else plain
 
     return residual(FIELD.sub(value, text), name, values["L"])

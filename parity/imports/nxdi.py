@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.imports.arrays import read_json, refuse_executable, tensor
+from parity.imports.arrays import read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
+from parity.imports.folders import below
 
 METADATA = "capture_metadata.json"
 
@@ -26,12 +27,14 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     Raises:
         UsageError: metadata or files are missing, or a folder does not say which rank's it is.
     """
-    folders = sorted({found.parent for root in paths for found in root.rglob(METADATA)})
+    folders = sorted({found.parent for root in paths for found in below(root) if found.name == METADATA})
     if not folders:
         raise UsageError(f"{paths[0]} is no NxDI capture: there is no {METADATA} below it")
     for folder in folders:
-        rank = _rank(folder) if len(folders) > 1 else 0
-        tensors = read_json(folder / METADATA).get("tensors", {})
+        rank = _rank(folder, alone=len(folders) == 1)
+        tensors = read_json(folder / METADATA).get("tensors")
+        if not isinstance(tensors, dict) or not all(isinstance(about, dict) for about in tensors.values()):
+            raise UsageError(f"{folder / METADATA} does not say of its files what they are")
         _same_files(folder, set(tensors))
         for file, about in tensors.items():
             path = folder / file
@@ -49,16 +52,14 @@ def _name(about: dict, path: Path) -> str:
 
 def _same_files(folder: Path, named: set[str]) -> None:
     """Metadata and folder must speak of the same files."""
-    for path in folder.iterdir():
-        refuse_executable(path)
     there = {path.name for path in folder.glob("*.pt")}
     if odd := sorted(there ^ named):
         said = f"{METADATA} does not name it" if odd[0] in there else "it is missing"
         raise UsageError(f"{folder / odd[0]}: {said} ({len(odd)} such)")
 
 
-def _rank(folder: Path) -> int:
+def _rank(folder: Path, alone: bool) -> int:
     found = re.search(r"rank_?(\d+)$", folder.name)
-    if not found:
+    if not found and not alone:
         raise UsageError(f"{folder} does not say which rank's capture it is: name the folders rank0, rank1, …")
-    return int(found[1])
+    return int(found[1]) if found else 0

@@ -94,7 +94,7 @@ def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: 
     _fits(row, named)
     round_ = _round(row, groups, captured)
     prompt = _number(row.prompt or ("{prompt}" if "prompt" in groups else "0"), groups, captured.name)
-    rank = int(groups.get("rank", captured.rank))
+    rank = _number("{rank}", {"rank": captured.rank, **groups}, captured.name)
     for entry, number in enumerate(row.prompts or (prompt,)):
         if number >= len(golden.manifest.case.prompts):
             count = len(golden.manifest.case.prompts)
@@ -109,8 +109,8 @@ def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: 
 
 def _number(text: str, groups: dict, name: str) -> int:
     filled = fill(text, groups, name)
-    if not filled.isdigit():
-        raise UsageError(f"{name}: {text} is {filled}, no round or prompt number")
+    if not filled.isdecimal():
+        raise UsageError(f"{name}: {text} is {filled}, no number of a round, prompt or rank")
     return int(filled)
 
 
@@ -123,6 +123,8 @@ def _fits(row: Row, named: Named) -> None:
     if row.splits() and row.sharding not in own:
         known = ", ".join(("sum", "replicated", *own))
         raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r} is none of {known}")
+    if named.stage.cache and row.sharding == own[0]:
+        raise UsageError(f"map row {row.name!r}: sharding {row.sharding!r}: the rows of a cache cannot be shared out")
 
 
 def _whole(placing: Placing, ranks: int) -> None:
@@ -131,6 +133,6 @@ def _whole(placing: Placing, ranks: int) -> None:
     for prompt, round_, stage, rank in placing.taken:
         held.setdefault((prompt, round_, stage), set()).add(rank)
     for (prompt, round_, stage), there in held.items():
-        if there != set(range(ranks)):
+        if len(there) != ranks or max(there) >= ranks:
             where = f"{stage}, prompt {prompt}, round {round_}"
             raise UsageError(f"{where} has tensors of ranks {sorted(there)}, it should be 0 … {ranks - 1}")

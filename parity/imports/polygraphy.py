@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BytesIO
@@ -19,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from parity.errors import UsageError
-from parity.imports.arrays import numpy_load, read_json, tensor
+from parity.imports.arrays import numpy_arrays, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
+from parity.imports.folders import of_kind
 
 
 def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
@@ -30,7 +32,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
         UsageError: a file is no run result, or holds several runners.
     """
     step = 0
-    for path in (file for root in paths for file in (sorted(root.glob("*.json")) if root.is_dir() else [root])):
+    for path in (file for root in paths for file in _files(root)):
         for outputs in _iterations(path):
             for name, value in outputs.items():
                 yield Captured(name, str(path), partial(_array, value, f"{path} {name}", torch_load), step=step)
@@ -44,9 +46,19 @@ def _iterations(path: Path) -> list[dict[str, Any]]:
         if len(runners) > 1:
             names = ", ".join(str(name) for name, _ in runners)
             raise UsageError(f"{path} holds {len(runners)} runners ({names}); save the results of one runner by itself")
-        return [iteration["outputs"] for _, iterations in runners for iteration in iterations]
-    except (KeyError, TypeError, ValueError):
+        outputs = [iteration["outputs"] for _, iterations in runners for iteration in iterations]
+        return [dict(one.items()) for one in outputs]
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UsageError(f"{path} is no file of Polygraphy's RunResults") from None
+
+
+def _files(root: Path) -> list[Path]:
+    """The results in a folder, run10.json behind run2.json; or the file itself, whatever it is called."""
+    return sorted(of_kind(root, [".json"]), key=_numbers) if root.is_dir() else [root]
+
+
+def _numbers(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def _array(value: Any, name: str, torch_load: TorchLoad) -> np.ndarray:
@@ -61,5 +73,7 @@ def _array(value: Any, name: str, torch_load: TorchLoad) -> np.ndarray:
         raise UsageError(f"{name} is no base64") from None
     if "tensor" in value:
         return tensor(torch_load(held, name), name)
-    found = numpy_load(held, name)
-    return found if isinstance(found, np.ndarray) else found[found.files[0]]
+    found = list(numpy_arrays(held, name).values())
+    if len(found) != 1:
+        raise UsageError(f"{name} holds {len(found)} arrays, an output is one")
+    return found[0]

@@ -13,13 +13,14 @@ from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.manifest import Case, Producer, PromptCase
 from parity.golden.provenance import digest_files, now
+from parity.golden.ranks import merge_shards
 from parity.golden.store import Dump, DumpWriter
 from parity.imports import READERS
 from parity.imports.axes import arranged
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
 from parity.imports.placing import Place, Placed, Placing, place
-from parity.imports.reference import generation, named_version
+from parity.imports.reference import generation, named_version, refuse_untrue
 from parity.stages import Named
 
 
@@ -43,7 +44,7 @@ def import_run(request: ImportRequest) -> Placing:
     """Write the folder; what was mapped, and what was not.
 
     It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
-    float32 without floors and without source, which may corroborate another golden and never judges a device.
+    float32 without floors and without source, to be held against another golden; it never judges a device.
 
     Raises:
         UsageError: the dump cannot be read or does not fit the map or the golden's pair.
@@ -54,7 +55,7 @@ def import_run(request: ImportRequest) -> Placing:
     placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
     producer = _producer(request, placing)
     with DumpWriter(request.out) as writer:
-        arrays = {spot: _storable(arranged(one, spot, request.golden), one) for spot, one in placing.taken.items()}
+        arrays = {spot: _stored(request, spot, one) for spot, one in placing.taken.items()}
         case = _case(request, placing, arrays)
         for prompt in range(len(case.prompts)):
             for rank in range(placing.ranks):
@@ -102,11 +103,25 @@ def _write(
     tensors = {(round_, stage): arrays[prompt, round_, stage, rank] for _, round_, stage, _ in spots}
     sharding = {spot[2]: placing.taken[spot].row.sharding for spot in spots}
     if tensors:
-        writer.add(prompt, case.precision, declared.values(), tensors, rank, sharding)
+        whole = {(round_, stage): _whole(arrays, placing, (prompt, round_, stage)) for _, round_, stage, _ in spots}
+        writer.add(prompt, case.precision, declared.values(), tensors, rank, sharding, whole)
 
 
-def _storable(array: np.ndarray, placed: Placed) -> np.ndarray:
-    """The array in a dtype of the format; float16 widens to float32, which changes no value."""
+def _whole(arrays: dict[Place, np.ndarray], placing: Placing, spot: tuple[int, int, str]) -> np.ndarray:
+    """A cache stage of all ranks: what a round changed is said of all of them alike. Of other stages rank 0's."""
+    first = placing.taken[*spot, 0]
+    ranks = range(placing.ranks if first.named.stage.cache else 1)
+    try:
+        return merge_shards(spot[2], [arrays[*spot, rank] for rank in ranks], first.row.sharding, first.named.stage.axes)
+    except ValueError:
+        raise UsageError(f"{spot[2]}, prompt {spot[0]}, round {spot[1]}: the ranks disagree on their shape") from None
+
+
+def _stored(request: ImportRequest, spot: Place, placed: Placed) -> np.ndarray:
+    """The array as it is stored: its stage's axes, a dtype of the format; float16 widens, which changes no value."""
+    array = arranged(placed, spot, request.golden)
+    if request.reference:
+        refuse_untrue(array, placed)
     array = array.astype(np.float32) if array.dtype == np.float16 else array
     if array.dtype not in shards.DTYPES.values():
         said = f"has dtype {array.dtype}, which the format does not know"

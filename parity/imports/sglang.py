@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from parity.errors import UsageError
-from parity.imports.arrays import refuse_executable, tensor
+from parity.imports.arrays import tensor
 from parity.imports.captured import Captured, TorchLoad, numbered
+from parity.imports.folders import of_kind
 
 OWN = ("step", "rank", "dump_index", "name", "recompute_status", "pp_rank", "tp_rank", "cp_rank", "ep_rank", "etp_rank")
 """Tags that the dumper sets; the rest are the caller's."""
@@ -24,7 +25,7 @@ OWN = ("step", "rank", "dump_index", "name", "recompute_status", "pp_rank", "tp_
 
 def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     """Every dumped value, in the order of dumping."""
-    files = [path for root in paths for path in _files(root)]
+    files = [path for root in paths for path in of_kind(root, [".pt"])]
     tags = {path: _tags(path) for path in files}
     ranks = len({tag["rank"] for tag in tags.values()})
     order = sorted(files, key=lambda path: (int(tags[path]["rank"]), int(tags[path]["dump_index"])))
@@ -40,18 +41,14 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     )
 
 
-def _files(root: Path) -> list[Path]:
-    found = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
-    for path in found:
-        refuse_executable(path)
-    return [path for path in found if path.suffix == ".pt"]
-
-
 def _tags(path: Path) -> dict[str, str]:
     """The tags in a file's name."""
-    found = dict(part.split("=", 1) for part in path.stem.split("___") if "=" in part)
+    parts = [part.split("=", 1) for part in path.stem.split("___") if "=" in part]
+    found = dict(parts)
+    if len(found) < len(parts):
+        raise UsageError(f"{path} has a tag twice in its name")
     numbers = [found.get(key, "") for key in ("step", "rank", "dump_index")]
-    if "name" not in found or not all(number.isdigit() for number in numbers):
+    if "name" not in found or not all(number.isdecimal() for number in numbers):
         raise UsageError(f"{path} is no file of SGLang's dumper: its name lacks step, rank, dump_index or name")
     return found
 
@@ -62,7 +59,7 @@ def _load(path: Path, tags: dict[str, str], ranks: int, torch_load: TorchLoad) -
     if not isinstance(found, dict):
         return tensor(found, str(path))
     meta = found.get("meta") or {}
-    if "value" not in found or str(meta.get("rank", tags["rank"])) != tags["rank"]:
+    if not isinstance(meta, dict) or "value" not in found or str(meta.get("rank", tags["rank"])) != tags["rank"]:
         raise UsageError(f"{path} is no file of SGLang's dumper: no value, or another rank inside than in its name")
     if meta.get("world_size", ranks) != ranks:
         raise UsageError(f"{path} was dumped by {meta['world_size']} ranks; there are files of {ranks}")

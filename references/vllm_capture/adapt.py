@@ -41,6 +41,11 @@ def check_target(target: Path) -> None:
         raise UsageError(f"{target}: vLLM's attention on a CPU needs heads of at least 32, head_dim is {config['head_dim']}")
 
 
+def parallel(drafter: Path) -> bool:
+    """Whether a drafter drafts in one pass: it names a placeholder. vLLM has to be told."""
+    return "ptd_token_id" in read_config(drafter)
+
+
 def adapted(drafter: Path, target: Path, folder: Path) -> tuple[Path, str]:
     """The drafter as vLLM can read it, and what was changed in words; the checkpoint itself where nothing was.
 

@@ -6,19 +6,18 @@ started from given inputs and its paged caches are no plain rows: such a golden 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parity.errors import UsageError
-from parity.golden.manifest import Case, Checkpoint, Model, PromptCase
-from parity.golden.provenance import checkpoint, digest_files, now
 from parity.golden.store import DumpWriter
-from parity.stages import Named, declared, inputs, select
+from parity.stages import declared
 from parity.trace import Tensors
 from references.prompts import read_prompts
-from references.vllm_capture.adapt import adapted, check_target, read_config
+from references.request import Dumped, GoldenRequest, finish
+from references.vllm_capture.adapt import adapted, check_target, parallel, read_config
 from references.vllm_capture.case import admit, describe, eos
 from references.vllm_capture.environment import find_python, run_job
 from references.vllm_capture.rounds import Rounds
@@ -26,25 +25,16 @@ from references.vllm_capture.steps import read_steps
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to dump, as `references.dump.Request`; `progress` is told (done, total, precision).
+class Request(GoldenRequest):
+    """`python` is the one that has vLLM (found where None), `batch` the number of prompts that vLLM runs at a time.
 
-    `python` is the one that has vLLM (found where None), `batch` the number of prompts that vLLM runs at a time.
     Without `floor` there is no bfloat16 run, and only a float32 device can be held against the golden.
     """
 
-    target: Path
-    drafter: Path
-    prompts: Path
-    k: int
-    max_new_tokens: int
-    stages: Sequence[str]
-    out: Path
     python: Path | None = None
     batch: int = 1
     threads: int = 1
     floor: bool = True
-    progress: Callable[[int, int, str], None] = lambda done, total, name: None
 
 
 def dump_golden(request: Request) -> Path:
@@ -54,31 +44,24 @@ def dump_golden(request: Request) -> Path:
         UsageError: no vLLM of a known version, a checkpoint that it cannot run, or bad prompts, K, budget or stages.
     """
     python = find_python(request.python)
-    digests = _checkpoints(request)
+    checkpoints = request.checkpoints()
     check_target(request.target)
-    layers = [read_config(folder)["num_hidden_layers"] for folder in (request.target, request.drafter)]
+    layers = tuple(read_config(folder)["num_hidden_layers"] for folder in (request.target, request.drafter))
     names = {name: named for name, named in declared(*layers).items() if named.stage.side != "kv"}
-    wanted = set(select(request.stages, names)) | _choices(names, scores=request.floor)
-    stages = [named for name, named in names.items() if name in wanted]
+    stages = request.wanted(names, scores=request.floor)
+    wanted = {named.name for named in stages}
     prompts = read_prompts(request.prompts, request.target, read_config(request.target)["vocab_size"])
     for _, ids in prompts:
         admit(request, len(ids))
     with TemporaryDirectory(prefix="parity-vllm-") as work, DumpWriter(request.out) as writer:
         drafter, notes = adapted(request.drafter, request.target, Path(work))
+        truth: list[Rounds] = []
         for precision, result, found in _runs(request, python, drafter, [ids for _, ids in prompts], Path(work)):
             for number, rounds in enumerate(found):
                 writer.add(number, precision, stages, _kept(rounds.tensors, wanted, precision))
-            truth = found if precision == "float32" else truth
-        if _checkpoints(request) != digests:
-            raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
-        writer.finish(
-            kind="golden",
-            stages=[named.name for named in stages],
-            created=now(),
-            producer=describe(result, request, notes),
-            model=Model(**digests, num_layers=layers[0], num_drafter_layers=layers[1]),
-            case=_case(request, prompts, truth),
-        )
+            truth = truth or found
+        cases = [(name, ids, rounds.generation) for (name, ids), rounds in zip(prompts, truth, strict=True)]
+        finish(writer, request, checkpoints, Dumped(describe(result, request, notes), layers, stages, cases))
     return request.out
 
 
@@ -90,6 +73,7 @@ def _runs(
     job = {
         "target": str(request.target.resolve()),
         "drafter": str(drafter.resolve()),
+        "parallel": parallel(request.drafter),
         "prompts": [list(ids) for ids in prompts],
         "k": request.k,
         "batch": request.batch,
@@ -122,33 +106,3 @@ def _kept(tensors: Tensors, wanted: set[str], precision: str) -> Tensors:
     """The declared stages; what was accepted is the float32 run's, which the other one follows."""
     own = precision == "float32"
     return {place: value for place, value in tensors.items() if place[1] in wanted and (own or "accept." not in place[1])}
-
-
-def _choices(names: dict[str, Named], scores: bool) -> set[str]:
-    """The choices, which every chained run is forced to, and the scores that they are judged by.
-
-    Without a floor choices are judged exactly: no score is asked.
-    """
-    forced = [named for named in names.values() if named.stage.forced]
-    sources = {source for named in forced for source in inputs(named, names)}
-    return {named.name for named in forced} | (sources if scores else set())
-
-
-def _checkpoints(request: Request) -> dict[str, Checkpoint]:
-    return {"target": checkpoint(request.target), "drafter": checkpoint(request.drafter)}
-
-
-def _case(request: Request, prompts: Sequence[tuple[str, list[int]]], truth: Sequence[Rounds]) -> Case:
-    """What was asked for, and what each prompt emitted."""
-    return Case(
-        k=request.k,
-        max_new_tokens=request.max_new_tokens,
-        precision="float32",
-        mode="golden",
-        forced=(),
-        prompts_digest=digest_files([request.prompts]),
-        prompts=tuple(
-            PromptCase(id=name, ids=tuple(ids), generation=one.generation)
-            for (name, ids), one in zip(prompts, truth, strict=True)
-        ),
-    )

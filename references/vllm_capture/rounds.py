@@ -102,12 +102,25 @@ class Rounds:
         if round_ == 0:
             self._fed(step, place, 0, slice(0, first))
         rows = self._fed(step, place, round_ + 1, slice(first, None))
-        sampled = step.part("drafter.sampled_rows", place)
-        if not np.array_equal(sampled, rows[-self.k :]):
-            raise UsageError(f"vLLM step {step.number} samples from rows {sampled.tolist()}, not from the last {self.k}")
-        self.tensors[round_ + 1, "drafter.pre_head_hidden"] = step.tensors["drafter.normed"][sampled]
-        self.tensors[round_ + 1, "drafter.logits"] = step.part("drafter.logits", place)
+        sampled, drafts = step.part("drafter.sampled_rows", place), self.k if step.passes == 1 else 1
+        if not np.array_equal(sampled, rows[-drafts:]):
+            raise UsageError(f"vLLM step {step.number} samples from rows {sampled.tolist()}, not from the last {drafts}")
+        found = {
+            "drafter.pre_head_hidden": step.tensors["drafter.normed"][sampled],
+            "drafter.logits": step.part("drafter.logits", place),
+        }
+        self.tensors |= {(round_ + 1, name): value for name, value in found.items()}
         self.tensors[round_ + 1, "drafter.draft_tokens"] = step.part("drafter.draft_tokens", place)[0]
+        for number in range(1, step.passes):
+            self._chained(step, place, round_ + 1, f"chain.{number}.")
+
+    def _chained(self, step: Step, place: int, round_: int, prefix: str) -> None:
+        """The one row of a chain's later pass, behind those of the passes before it."""
+        for name in step.named(prefix):
+            value, stage = step.part(name, place), name.replace(prefix, "drafter.")
+            stage = "drafter.pre_head_hidden" if stage == "drafter.normed" else stage
+            value = self._places(step, place, value) if stage == "drafter.slots" else _whole(value)
+            self.tensors[round_, stage] = np.concatenate((self.tensors[round_, stage], value))
 
     def _fed(self, step: Step, place: int, round_: int, part: slice) -> np.ndarray:
         """Some of the logical rows as the drafter's input and layers of a round; their numbers in the step."""
@@ -115,22 +128,26 @@ class Rounds:
         masked, rejected = (step.rows(f"drafter.{mask}", place) for mask in ("masked", "rejected"))
         logical = np.flatnonzero(~rejected)
         committed = int((~masked[logical]).sum())
-        if masked[logical].tolist() != [False] * committed + [True] * (self.k - 1):
+        if masked[logical].tolist() != [False] * committed + [True] * (self.k - step.passes):
             raise UsageError(f"vLLM step {step.number}: {masked.tolist()} are not the committed rows, then K-1 masked ones")
         rows = logical[part]
         for name in step.named("drafter.layers.", "drafter.fc_out", "drafter.input_ids", "drafter.positions"):
-            value = step.rows(name, place)[rows]
-            self.tensors[round_, name] = value.astype(np.int64) if value.dtype.kind == "i" else value
-        self.tensors[round_, "drafter.slots"] = self._slots(step, place)[rows]
+            self.tensors[round_, name] = _whole(step.rows(name, place)[rows])
+        self.tensors[round_, "drafter.slots"] = self._places(step, place, step.rows("drafter.slots", place))[rows]
         self.tensors[round_, "drafter.taps"] = step.rows("drafter.taps", place)[:committed][part]
         return start + rows
 
-    def _slots(self, step: Step, place: int) -> np.ndarray:
+    def _places(self, step: Step, place: int, slots: np.ndarray) -> np.ndarray:
         """Physical slots of the paged cache as places in the sequence, by the request's block table; -1 for none."""
-        slots, blocks = step.rows("drafter.slots", place).astype(np.int64), step.tensors["drafter.blocks"][place]
+        slots, blocks = slots.astype(np.int64), step.tensors["drafter.blocks"][place]
         pages = {int(block): number for number, block in reversed(list(enumerate(blocks)))}
         where = np.array([pages.get(int(slot) // step.block_size, -1) for slot in slots])
         return np.where((slots < 0) | (where < 0), -1, where * step.block_size + slots % step.block_size)
+
+
+def _whole(value: np.ndarray) -> np.ndarray:
+    """Integers as int64, numbers as they are."""
+    return value.astype(np.int64) if value.dtype.kind == "i" else value
 
 
 def _exactly(value: np.ndarray, rows: int, name: str, step: Step) -> np.ndarray:

@@ -37,6 +37,11 @@ class Step:
         """The request's share of a tensor that has as many rows for each request."""
         return np.split(self.tensors[name], len(self.requests))[place]
 
+    @property
+    def passes(self) -> int:
+        """How often the drafter ran: once where it drafts in parallel, else once a draft."""
+        return 1 + sum(name.startswith("chain.") and name.endswith(".input_ids") for name in self.tensors)
+
     def named(self, *parts: str) -> list[str]:
         """The tensors that are one stage of a layer or of the whole side."""
         return [name for name in self.tensors if name.startswith(parts)]

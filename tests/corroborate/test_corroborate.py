@@ -41,15 +41,15 @@ def clean(remake_small_golden, tmp_path_factory) -> Dump:
 @pytest.fixture(scope="module")
 def mutated(remake_small_golden, tmp_path_factory) -> Dump:
     """The references with their taps one layer late."""
-    made = references.dump._loop
+    made = references.dump.load_loop
 
-    def broken(request, dtype):
-        loop = made(request, dtype)
+    def broken(*pair):
+        loop = made(*pair)
         stack.enter_context(taps.shifted(loop, 1))
         return loop
 
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(references.dump, "_loop", broken)
+        patch.setattr(references.dump, "load_loop", broken)
         return dumped(remake_small_golden, tmp_path_factory.mktemp("mutated"))
 
 

@@ -12,7 +12,7 @@ from device.recorder import Recorder
 from parity.gates import acceptance, run_gate
 from parity.gates.acceptance.counts import Tally, contradictions
 from parity.gates.acceptance.forced import forced, recounted
-from parity.gates.acceptance.interval import Sums, least_rounds, paired, verdict
+from parity.gates.acceptance.interval import Sums, least_rounds, paired, verdict, wilson
 from parity.golden.manifest import Generation
 from tests.gates import planted
 
@@ -246,3 +246,10 @@ def test_the_command_ends_with_3_on_a_small_golden(parity, small_golden):
     assert ended.code == 3, ended
     assert "95 % limits [" in ended.out
     assert ended.last.startswith("gates verdict: inconclusive; acceptance: acceptance length, free; reproduce: parity gate --only acceptance")
+
+
+def test_the_limits_of_a_rate_are_wilsons():
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(0, 10)[0] == 0.0 and wilson(10, 10)[1] == 1.0
+    low, high = wilson(40, 100)
+    assert (round(low, 4), round(high, 4)) == (0.3094, 0.498)

@@ -59,6 +59,23 @@ def imported(short_golden, tmp_path):
     return make
 
 
+@pytest.fixture
+def refused(parity, short_golden, tmp_path):
+    """Import: one sentence with these words, exit 2, and no run folder."""
+
+    def check(source, *paths, words, names=None):
+        if names is not None and not str(names).endswith(".toml"):
+            (tmp_path / "map.toml").write_text(names)
+            names = tmp_path / "map.toml"
+        options = ["--map", names] if names else []
+        found = parity("import", "--from", source, *paths, "--golden", short_golden.folder, "--out", tmp_path / "run", *options)
+        assert found.code == 2 and found.err.count("\n") == 1 and "internal error" not in found.err, found
+        assert all(word in found.err for word in words), found.err
+        assert not [path for path in tmp_path.iterdir() if path.name.startswith((".run", "run"))]
+
+    return check
+
+
 def verdicts(golden: Dump, run: Dump, stages=tuple(STAGES)) -> dict[str, str]:
     """The verdict of each stage."""
     return {result.stage: result.verdict for result in compare_dumps(golden, run, stages).stages}

@@ -129,3 +129,38 @@ def test_fields_of_a_row(text, filled):
 def test_a_stream_that_no_numbering_has(text):
     with pytest.raises(UsageError, match="final norm|numbering"):
         fill(text, {"L": 8}, "a")
+
+
+def test_the_rows_of_a_cache_that_only_one_rank_changed(short_golden, imported, tmp_path, true):
+    """What a round changed is said of the whole cache, not of each rank's share of it."""
+    stage = "kv.target.0.k"
+    caches = [true(stage, round_) for round_ in (0, 1)]
+    caches[1][0, 0] += 1  # of the first rank's heads alone
+    heads = caches[0].shape[1] // 2
+    for round_, cache in enumerate(caches):
+        for rank in (0, 1):
+            folder = tmp_path / "kv" / f"r{round_}"
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / f"rank{rank}.npy", cache[:, rank * heads : (rank + 1) * heads])
+    (tmp_path / "kv.toml").write_text(
+        f"[[row]]\nname = 'r(?P<round>.)/rank(?P<rank>.)'\nstage = \"{stage}\"\nsharding = \"G\"\n"
+    )
+    run = imported("files", tmp_path / "kv", names=tmp_path / "kv.toml")
+    for round_, cache in enumerate(caches):
+        assert np.array_equal(run.contents("float32", 0, round_, stage), cache)
+
+
+def test_results_in_several_files_come_in_the_order_of_their_numbers(short_golden, imported, true, tmp_path):
+    import base64
+    import json
+    from io import BytesIO
+
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for number in (2, 10):
+        held = BytesIO()
+        np.save(held, np.full((1, 1), number, np.int64))
+        outputs = {"target.embed": {"values": {"array": base64.b64encode(held.getvalue()).decode()}}}
+        (folder / f"run{number}.json").write_text(json.dumps({"lst": [["a", [{"outputs": outputs}]]]}))
+    run = imported("polygraphy", folder)
+    assert [int(run.contents("float32", 0, round_, "target.embed")[0, 0]) for round_ in (0, 1)] == [2, 10]

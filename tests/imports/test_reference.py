@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from parity.errors import UsageError
@@ -58,3 +59,53 @@ def test_without_its_tokens_nobody_knows_what_it_emitted(stage, truth, imported)
 def test_a_reference_has_a_name_and_a_version(reference, truth, imported):
     with pytest.raises(UsageError, match="NAME==VERSION"):
         imported("files", truth[0], names=truth[1], reference=reference)
+
+
+@pytest.fixture
+def changed(truth, tmp_path):
+    """The reference's dump with some of its arrays otherwise: `change(key, array)`, None to leave it out."""
+
+    def make(change):
+        found = {key: change(key, array) for key, array in np.load(truth[0]).items()}
+        np.savez(tmp_path / "changed.npz", **{key: array for key, array in found.items() if array is not None})
+        return tmp_path / "changed.npz"
+
+    return make
+
+
+@pytest.mark.parametrize("precision", ["", "[run]\nprecision = \"float32\"\n"])
+def test_a_truth_in_half_precision_is_none(precision, truth, changed, imported):
+    path = changed(lambda key, array: array.astype(np.float16) if key.endswith("drafter.logits") else array)
+    truth[1].write_text(precision + truth[1].read_text())
+    with pytest.raises(UsageError, match="float16; a golden's truth is float32"):
+        imported("files", path, names=truth[1], reference="other==1.2")
+
+
+def test_tokens_that_are_no_integers(truth, changed, imported):
+    path = changed(lambda key, array: array.astype(np.float32) if key.endswith("verify.tokens") else array)
+    with pytest.raises(UsageError, match="verify.tokens.*float32.*integers"):
+        imported("files", path, names=truth[1], reference="other==1.2")
+
+
+def test_a_round_without_tokens(truth, changed, imported):
+    path = changed(lambda key, array: array[:0] if key.endswith("target.tokens") else array)
+    with pytest.raises(UsageError, match="lacks target.tokens of prompt 0, round 0"):
+        imported("files", path, names=truth[1], reference="other==1.2")
+
+
+def test_a_dump_that_was_cut_off_is_no_reference_that_came_to_its_end(truth, changed, imported, short_golden):
+    last = len(short_golden.manifest.case.prompts[0].generation.acceptance_length)
+    path = changed(lambda key, array: None if f"/r{last:04d}/" in key else array)
+    with pytest.raises(UsageError, match="the golden emits more: rounds are missing"):
+        imported("files", path, names=truth[1], reference="other==1.2")
+
+
+def test_it_is_held_against_another_golden_and_confirms_nothing(truth, imported, parity, short_golden, tmp_path):
+    """Its files do not say which source made them: an agreement with them could be one opinion given twice."""
+    import shutil
+
+    golden = imported("files", truth[0], names=truth[1], reference="other==1.2").folder
+    ours = shutil.copytree(short_golden.folder, tmp_path / "ours")
+    found = parity("corroborate", ours, golden)
+    assert found.code == 3 and "references verdict: uncorroborated" in found.last, found
+    assert "other does not say which source it was made of" in found.out

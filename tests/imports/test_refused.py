@@ -27,23 +27,6 @@ class Bomb:
 
 
 @pytest.fixture
-def refused(parity, short_golden, tmp_path):
-    """Import: one sentence with these words, exit 2, and no run folder."""
-
-    def check(source, *paths, words, names=None):
-        if names is not None and not str(names).endswith(".toml"):
-            (tmp_path / "map.toml").write_text(names)
-            names = tmp_path / "map.toml"
-        options = ["--map", names] if names else []
-        found = parity("import", "--from", source, *paths, "--golden", short_golden.folder, "--out", tmp_path / "run", *options)
-        assert found.code == 2 and found.err.count("\n") == 1, found
-        assert all(word in found.err for word in words), found.err
-        assert not [path for path in tmp_path.iterdir() if path.name.startswith((".run", "run"))]
-
-    return check
-
-
-@pytest.fixture
 def arrays(tmp_path):
     """Write a folder of .npy files."""
 
@@ -243,3 +226,10 @@ def test_an_import_is_no_golden(dumped, imported, parity, short_run):
     run = imported("nxdi", dumped("nxdi"), names=RECORDED / "nxdi.toml")
     found = parity("diff", short_run.folder, "--golden", run.folder)
     assert found.code == 2 and "golden comes from a reference" in found.err
+
+
+@pytest.mark.parametrize("stage", ["target.layers.0.k", "kv.target.0.k"])
+def test_ranks_of_different_shapes(stage, arrays, refused):
+    folder = arrays(a0=np.zeros((5, 1, 32), np.float32), a1=np.zeros((4, 1, 32), np.float32))
+    names = f"[[row]]\nname = 'a(?P<rank>.)'\nstage = \"{stage}\"\nround = \"0\"\nsharding = \"G\"\n"
+    refused("files", folder, words=(stage, "ranks disagree"), names=names)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from parity.errors import UsageError
-from references.vllm_capture.adapt import adapted, check_target
+from references.vllm_capture.adapt import adapted, check_target, parallel
 
 
 @pytest.fixture
@@ -26,6 +26,11 @@ def edit(folder: Path, **changes) -> None:
 
 def test_the_tiny_drafter_is_read_as_it_is(tiny, drafter, tmp_path):
     assert adapted(drafter, tiny / "target", tmp_path) == (drafter, "none")
+
+
+def test_a_drafter_without_a_placeholder_is_a_chain(tiny, tmp_path):
+    assert parallel(tiny / "drafter") and not parallel(tiny / "eagle3")
+    assert adapted(tiny / "eagle3", tiny / "target", tmp_path) == (tiny / "eagle3", "none")
 
 
 def test_another_placeholder_key_is_left_out(tiny, drafter, tmp_path):

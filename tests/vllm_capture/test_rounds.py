@@ -130,3 +130,43 @@ def test_drafts_from_other_rows_are_refused(steps):
     steps[1].tensors["drafter.sampled_rows"] = np.array([0, 1])
     with pytest.raises(UsageError, match="samples from rows"):
         rounds(steps)
+
+
+@pytest.fixture
+def chained(steps) -> list[Step]:
+    """The same steps of a drafter that runs twice: a chain's row in the place of the masked one."""
+    for one, last in zip(steps, (3, 2), strict=True):
+        tensors = one.tensors
+        for name in ("input_ids", "positions", "fc_out", "normed", "slots"):
+            value = tensors[f"drafter.{name}"]
+            tensors[f"chain.1.{name}"] = 100 + value[last : last + 1] if name in ("fc_out", "normed") else value[last : last + 1]
+        tensors["chain.1.input_ids"] = tensors["drafter.draft_tokens"][:, 0].astype(np.int32)
+        tensors["chain.1.logits"] = np.ones((1, 5), np.float32)
+        tensors["drafter.logits"] = tensors["drafter.logits"][:1]
+        tensors["drafter.masked"] = np.zeros(len(tensors["drafter.input_ids"]), bool)
+        tensors["drafter.rejected"] = np.arange(len(tensors["drafter.slots"])) >= last
+        tensors["drafter.sampled_rows"] = np.array([last - 1], np.int32)
+    return steps
+
+
+def test_a_chains_rows_stand_behind_the_committed_ones(chained):
+    found = rounds(chained).tensors
+    assert found[1, "drafter.input_ids"].tolist() == [3, 4] and found[2, "drafter.input_ids"].tolist() == [4, 5, 6]
+    assert found[2, "drafter.positions"].tolist() == [3, 4, 5] and found[2, "drafter.slots"].tolist() == [3, 4, 5]
+    assert found[2, "drafter.fc_out"].ravel().tolist() == [0, 1, 102] and len(found[2, "drafter.taps"]) == 2
+    assert found[2, "drafter.pre_head_hidden"].ravel().tolist() == [11, 112]
+    assert found[2, "drafter.logits"].tolist() == [[0] * 5, [1] * 5]
+    assert found[0, "drafter.input_ids"].tolist() == [1, 2] and (0, "drafter.logits") not in found
+
+
+def test_a_chain_that_lacks_a_pass_is_refused(chained):
+    for name in chained[1].named("chain."):
+        del chained[1].tensors[name]
+    with pytest.raises(UsageError, match="are not the committed rows"):
+        rounds(chained)
+
+
+def test_a_chain_that_begins_elsewhere_is_refused(chained):
+    chained[1].tensors["drafter.sampled_rows"] = np.array([0])
+    with pytest.raises(UsageError, match="samples from rows"):
+        rounds(chained)

@@ -41,7 +41,7 @@ def run(job: dict) -> dict:
             "method": "eagle3",
             "model": job["drafter"],
             "num_speculative_tokens": job["k"],
-            "parallel_drafting": True,
+            "parallel_drafting": job["parallel"],
         },
     )
     llm.collective_rpc("start_recording", args=(job["out"], job.get("forced")))

@@ -33,16 +33,22 @@ class Steps:
         self.requests: list[str] = []
         self.block_size = 0
         self.quiet = False
+        self.drafting = -1
 
     @property
     def file(self) -> str:
         """The name of this step's file."""
         return f"step-{self.number:05d}.safetensors"
 
+    def named(self, name: str) -> str:
+        """What a stage is called: a drafter that is no parallel one runs once a draft, its later passes are `chain.j`."""
+        return name.replace("drafter.", f"chain.{self.drafting}.", 1) if self.drafting > 0 else name
+
     def keep(self, name: str, value: torch.Tensor) -> None:
         """A copy, on the host: fused additions work in place on what they are given."""
         if self.quiet:
             return
+        name = self.named(name)
         if name in self.tensors:
             raise RuntimeError(f"{name} came twice in step {self.number}")
         self.tensors[name] = value.detach().to("cpu", copy=True).contiguous()
@@ -58,7 +64,7 @@ class Steps:
         """Write the step and begin the next one."""
         said = {"requests": " ".join(self.requests), "block_size": str(self.block_size)}
         save_file(self.tensors, self.out / self.file, said)
-        self.tensors, self.number = {}, self.number + 1
+        self.tensors, self.number, self.drafting = {}, self.number + 1, -1
 
 
 def _output(module, steps: Steps, name: str) -> None:
@@ -117,9 +123,14 @@ def _route(steps: Steps, name: str, count: int):
 
 def _watch_drafter(model, steps: Steps) -> None:
     def inputs(module, args, kwargs):
+        steps.drafting += 1
+        forced = steps.choice(steps.named("drafter.input_ids")) if steps.drafting else None
+        if forced is not None:  # a chain's later pass: the draft before it is the followed recording's
+            kwargs = kwargs | {"input_ids": forced.to(kwargs["input_ids"])}
         for part in ("input_ids", "positions"):
             steps.keep(f"drafter.{part}", kwargs[part])
         steps.keep("drafter.fc_out", kwargs["hidden_states"])
+        return args, kwargs
 
     model.register_forward_pre_hook(inputs, with_kwargs=True)
     for number, layer in enumerate(model.model.layers):
@@ -147,6 +158,7 @@ def _watch_runner(runner, steps: Steps) -> None:
 
     def proposed(*args, **kwargs):
         drafts = propose(*args, **kwargs)
+        steps.drafting = -1
         steps.keep("drafter.draft_tokens", drafts)
         forced = steps.choice("drafter.draft_tokens")
         # vLLM's head on every row: a prefill itself needs the last one's scores only.
@@ -163,6 +175,7 @@ def _watch_runner(runner, steps: Steps) -> None:
 def _watch_proposer(proposer, steps: Steps) -> None:
     """What each drafter row is: its request, whether it is masked or rejected, and its place in the cache."""
     propose, first_pass = proposer.propose, proposer.set_inputs_first_pass
+    advance = proposer._update_positions_dependent_metadata
 
     def proposed(*args, **kwargs):
         steps.keep("drafter.taps", kwargs["target_hidden_states"])
@@ -178,11 +191,17 @@ def _watch_proposer(proposer, steps: Steps) -> None:
         steps.keep("drafter.slots", cad.slot_mapping)
         steps.keep("drafter.blocks", cad.block_table_tensor)
         masked, rejected = proposer.is_masked_token_mask, proposer.is_rejected_token_mask
-        if masked is None:  # K = 1: no masked row, and what was rejected lies behind the row that is sampled from
+        if masked is None:  # no parallel drafts: what was rejected lies behind the row that is sampled from
             last = torch.repeat_interleave(sampled, cad.query_start_loc.diff(), output_size=count)
             masked, rejected = torch.zeros_like(last, dtype=torch.bool), torch.arange(count, device=last.device) > last
         steps.keep("drafter.masked", masked[:count])
         steps.keep("drafter.rejected", rejected[:count])
         return found
 
+    def advanced(positions, cad, *args, **kwargs):
+        found = advance(positions, cad, *args, **kwargs)
+        steps.keep(f"chain.{steps.drafting + 1}.slots", cad.slot_mapping)
+        return found
+
     proposer.propose, proposer.set_inputs_first_pass = proposed, prepared
+    proposer._update_positions_dependent_metadata = advanced

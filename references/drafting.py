@@ -1,0 +1,45 @@
+"""Which drafter a checkpoint holds, and the loop that goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from references.chain import ChainLoop
+from references.checkpoint import read_config
+from references.eagle3 import Eagle3
+from references.eagle3_config import ARCHITECTURES, Eagle3Config
+from references.hf_target import HFTarget
+from references.loop import SpeculativeLoop
+from references.peagle import PEagle
+from references.peagle_config import PEagleConfig
+
+
+def is_chain(drafter: str | Path) -> bool:
+    """Whether a drafter drafts step by step (EAGLE-3): it has one layer and no placeholder token.
+
+    P-EAGLE drafters share the architecture's name and most keys; `ptd_token_id` is theirs alone.
+    """
+    raw = read_config(Path(drafter), *ARCHITECTURES)
+    return "ptd_token_id" not in raw and raw.get("num_hidden_layers") == 1
+
+
+def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:
+    """The config of either kind."""
+    return (Eagle3Config if is_chain(drafter) else PEagleConfig).read(drafter)
+
+
+def load_loop(
+    target: str | Path, drafter: str | Path, dtype: torch.dtype, k: int, max_positions: int | None = None
+) -> SpeculativeLoop:
+    """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
+
+    Raises:
+        UsageError: a checkpoint or K does not fit.
+    """
+    oracle = HFTarget(target, dtype)
+    if not is_chain(drafter):
+        return SpeculativeLoop(oracle, PEagle.load(drafter, dtype), k, max_positions)
+    embeddings = oracle.model.get_input_embeddings().weight
+    return ChainLoop(oracle, Eagle3.load(drafter, dtype, embeddings), k, max_positions)

@@ -1,0 +1,81 @@
+"""What every producer of a golden is asked, and how it ends: the same for all references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from parity.errors import UsageError
+from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
+from parity.golden.provenance import checkpoint, digest_files, now
+from parity.golden.store import DumpWriter
+from parity.stages import Named, inputs, select
+
+
+@dataclass(frozen=True)
+class GoldenRequest:
+    """What to dump; `stages` are globs, `progress` is told (done, total, what is at work)."""
+
+    target: Path
+    drafter: Path
+    prompts: Path
+    k: int
+    max_new_tokens: int
+    stages: Sequence[str]
+    out: Path
+    progress: Callable[[int, int, str], None] = lambda done, total, name: None
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Digests of both checkpoints, to be taken before they are read."""
+        return {"target": checkpoint(self.target), "drafter": checkpoint(self.drafter)}
+
+    def wanted(self, names: Mapping[str, Named], scores: bool = True) -> list[Named]:
+        """The stages asked for, and the choices, which every chained run is forced to.
+
+        Args:
+            scores: with the scores that choices are judged by; without a noise floor they are judged exactly.
+        """
+        forced = [named for named in names.values() if named.stage.forced]
+        kept = set(select(self.stages, names)) | {named.name for named in forced}
+        kept |= {source for named in forced for source in inputs(named, names)} if scores else set()
+        return [named for name, named in names.items() if name in kept]
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation."""
+
+    producer: Producer
+    layers: tuple[int, int]
+    stages: Sequence[Named]
+    prompts: Sequence[tuple[str, Sequence[int], Generation]]
+    roundings: int = 1
+
+
+def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
+    """Write the manifest, which makes the folder a golden.
+
+    Raises:
+        UsageError: a checkpoint is not any more what it was before.
+    """
+    if request.checkpoints() != checkpoints:
+        raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
+    target, drafter = dumped.layers
+    writer.finish(
+        kind="golden",
+        stages=[named.name for named in dumped.stages],
+        created=now(),
+        producer=dumped.producer,
+        model=Model(**checkpoints, num_layers=target, num_drafter_layers=drafter),
+        case=Case(
+            k=request.k,
+            max_new_tokens=request.max_new_tokens,
+            precision="float32",
+            mode="golden",
+            forced=(),
+            roundings=dumped.roundings,
+            prompts_digest=digest_files([request.prompts]),
+            prompts=tuple(PromptCase(id=name, ids=tuple(ids), generation=one) for name, ids, one in dumped.prompts),
+        ),
+    )

@@ -1,0 +1,119 @@
+"""A small random EAGLE-3 drafter, a stand-in for the target, and the drafter's equations written out in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import torch
+
+from references.chain import ChainLoop
+from references.eagle3 import Eagle3
+from references.eagle3_config import Eagle3Config
+from references.peagle import KVCache
+
+RAW = {
+    "hidden_size": 48,
+    "target_hidden_size": 20,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 1,
+    "intermediate_size": 56,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 90,
+    "draft_vocab_size": 40,
+    "max_position_embeddings": 128,
+    "rope_theta": 500.0,
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]},
+}
+
+
+def small_drafter(**changes) -> Eagle3:
+    """Random weights, norm weights away from one, a vocabulary map with gaps."""
+    torch.manual_seed(0)
+    drafter = Eagle3(Eagle3Config.from_dict(RAW | changes)).eval()
+    chosen = torch.randperm(drafter.config.vocab_size)[: drafter.config.draft_vocab_size].sort().values
+    with torch.no_grad():
+        for name, weight in drafter.named_parameters():
+            weight.uniform_(0.3, 1.9) if "norm" in name else weight.normal_(0.0, 2.0 * weight.shape[-1] ** -0.5)
+        drafter.d2t.copy_(chosen - torch.arange(len(chosen)))
+    return drafter
+
+
+@dataclass
+class Passes:
+    """A recorder that keeps stages and the rows of passes."""
+
+    stages: dict = field(default_factory=dict)
+
+    def __call__(self, stage, value):
+        self.stages[stage] = value
+        return value
+
+    def rows(self, stage, value, first, total):
+        """Rows in the order in which they come."""
+        self.stages.setdefault(stage, []).append(value) if first else self.stages.update({stage: [value]})
+        return value
+
+
+def chain(drafter: Eagle3, k: int, tap) -> ChainLoop:
+    """The loop over a target that never runs."""
+    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128, eos_token_id=None)
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=()))
+    loop = ChainLoop(SimpleNamespace(config=config, model=model), drafter, k)
+    loop.tap, loop.cache, loop.draft_length, loop.emitted = tap, KVCache(), 0, []
+    return loop
+
+
+def feed(loop: ChainLoop, tokens: torch.Tensor, taps: torch.Tensor, committed: int) -> torch.Tensor:
+    """Prefill all but the last `committed` rows, then draft behind these: K ids."""
+    rows = len(tokens) - 1 - committed
+    loop._taps = lambda first, end: taps[first:end]
+    loop._prefill_drafter(tokens[: rows + 1])
+    loop.emitted, loop.pending_taps = tokens[-committed:].tolist(), taps[rows : rows + committed]
+    return loop._draft()
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    """RMSNorm."""
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def layer(w: dict[str, torch.Tensor], embed, hidden, heads: int = 6, groups: int = 2, theta: float = 500.0) -> torch.Tensor:
+    """The fusion layer over all rows from position 0, no cache: [S, H] and [S, H] to [S, H]."""
+    both = torch.cat((norm(embed, w["midlayer.input_layernorm.weight"]), norm(hidden, w["midlayer.hidden_norm.weight"])), -1)
+    q, k, v = (both @ w[f"midlayer.self_attn.{name}_proj.weight"].T for name in "qkv")
+    S, D = len(both), q.shape[-1] // heads
+    angle = torch.arange(S)[:, None] * theta ** (-torch.arange(0, D, 2) / D)
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.view_as_complex(torch.stack((x[..., : D // 2], x[..., D // 2 :]), -1).contiguous())
+        rows = rows * torch.polar(torch.ones_like(angle), angle)[:, None]
+        return torch.cat((rows.real, rows.imag), -1)
+
+    q, k, v = turned(q.view(S, heads, D)), turned(k.view(S, groups, D)), v.view(S, groups, D)
+    out = []
+    for head in range(heads):
+        group = head // (heads // groups)
+        scores = (q[:, head] @ k[:, group].T / D**0.5).masked_fill(torch.ones(S, S).triu(1).bool(), -torch.inf)
+        out.append(scores.softmax(-1) @ v[:, group])
+    x = hidden + torch.cat(out, -1) @ w["midlayer.self_attn.o_proj.weight"].T
+    y = norm(x, w["midlayer.post_attention_layernorm.weight"])
+    gate, up, down = (w[f"midlayer.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+    return x + (torch.nn.functional.silu(y @ gate.T) * (y @ up.T)) @ down.T
+
+
+def recomputed(drafter: Eagle3, tokens: torch.Tensor, taps: torch.Tensor, k: int) -> tuple[list[int], torch.Tensor]:
+    """K drafts and their logits [K, VD], every step recomputed over the whole context in float64."""
+    w = {name: tensor.double() for name, tensor in drafter.state_dict().items() if tensor.is_floating_point()}
+    ids, hidden = tokens[1:], taps.double() @ w["fc.weight"].T
+    drafts, logits = [], []
+    for _ in range(k):
+        stream = layer(w, w["embed_tokens.weight"][ids], hidden)
+        logits.append(norm(stream[-1], w["norm.weight"]) @ w["lm_head.weight"].T)
+        choice = int(logits[-1].argmax())
+        drafts.append(choice + int(drafter.d2t[choice]))
+        ids = torch.cat((ids, torch.tensor(drafts[-1:])))
+        hidden = torch.cat((hidden, stream[-1:]))
+    return drafts, torch.stack(logits)
