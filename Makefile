@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[references,test,xla,nightly]'
+	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[references,test,xla,nightly,ray]'
 	touch $@
 
 demo: $(VENV)/ready

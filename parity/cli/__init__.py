@@ -19,6 +19,7 @@ from parity.cli.gate import gate
 from parity.cli.golden import dump_golden, inspect
 from parity.cli.history import history
 from parity.cli.imports import export_dump, import_dump
+from parity.cli.nightly import nightly
 from parity.cli.policy import policy
 from parity.cli.ratchet import ratchet
 from parity.cli.reduce import reduce
@@ -53,8 +54,8 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, reduce, report, history, ratchet, demo,
-    inspect, import_dump, export_dump, policy, taps, calibrate, shapes, scan_log,
+    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, nightly, report, history, ratchet, reduce,
+    demo, inspect, import_dump, export_dump, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
 

@@ -47,7 +47,7 @@ def reference(name: str, threads: int) -> ModuleType:
 def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], float] | None:
     """Tokens per second of the reference target decoding a golden's checkpoint plainly; None without torch here."""
     try:
-        references(1)
+        reference("own", 1)
     except UsageError:
         return None
     return import_module("references.greedy").greedy(Path(golden.manifest.model.target.path), precision)

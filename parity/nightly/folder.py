@@ -15,7 +15,8 @@ class NightFolder:
     """One night on disk.
 
     Args:
-        path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed.
+        path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed, and
+            `goldens/NAME.log` what making a golden printed.
     """
 
     def __init__(self, path: Path):
@@ -30,7 +31,8 @@ class NightFolder:
         """
         if path.exists():
             raise UsageError(f"{path} exists already; choose another folder")
-        (path / "cells").mkdir(parents=True)
+        for part in ("cells", "goldens"):
+            (path / part).mkdir(parents=True)
         _write(path / NIGHT, night)
         return cls(path)
 
@@ -50,6 +52,18 @@ class NightFolder:
     def log_file(self, cell: str) -> Path:
         """Where a cell's output is."""
         return self.path / "cells" / f"{cell}.log"
+
+    def golden_log(self, name: str) -> Path:
+        """Where the output of making or fetching a golden is."""
+        return self.path / "goldens" / f"{name}.log"
+
+    def log_tail(self, cell: str, lines: int = 40) -> str:
+        """The last lines a cell printed; '' where it printed nothing."""
+        try:
+            data = self.log_file(cell).read_bytes()[-200_000:]
+        except OSError:
+            return ""
+        return "\n".join(data.decode(errors="replace").splitlines()[-lines:])
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""

@@ -1,0 +1,79 @@
+"""`python -m parity.cli.job FOLDER`: one job of a night, read from FOLDER/job.json, its answer in FOLDER/answer.json."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from tempfile import mkdtemp
+
+
+def main() -> None:
+    """Do the job; the answer is there whole or not at all. Ends with whoever started it."""
+    _end_with_parent()
+    folder = Path(sys.argv[1])
+    from parity.nightly.jobs import Job
+
+    try:
+        answer = _answer(Job.model_validate_json((folder / "job.json").read_bytes()))
+    except BaseException as error:  # SystemExit of a device, too
+        answer = _failed(error)
+    (folder / "answer.partial").write_text(answer.model_dump_json(), encoding="utf-8")
+    (folder / "answer.partial").replace(folder / "answer.json")
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(0)  # threads and exit handlers of a device are not waited for
+
+
+def _answer(job):
+    from parity.nightly.jobs import Answer
+
+    if job.golden:
+        from parity.nightly.goldens import provide
+
+        return provide(job.golden, _make)
+    from parity.cli.nightly import judge_cell
+    from parity.golden.store import Dump
+    from parity.nightly.goldens import local
+    from parity.nightly.jobs import GoldenJob
+
+    golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
+    return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
+
+
+def _make(job, out: Path) -> None:
+    """The references, asked for this golden."""
+    from parity.cli.golden import make_golden
+
+    make_golden(Path(job.target), Path(job.drafter), Path(job.prompts), job.k, job.max_new_tokens, out=out)
+
+
+def _failed(error: BaseException):
+    """One sentence; the traceback is for the log."""
+    from parity.errors import ParityError
+    from parity.nightly.goldens import Unreachable
+    from parity.nightly.jobs import Answer
+
+    if isinstance(error, ParityError):
+        return Answer(error=str(error), lost=isinstance(error, Unreachable))
+    traceback.print_exception(error)
+    said = " ".join(str(error).split())
+    return Answer(error=f"{type(error).__name__}: {said[:400]}" if said else type(error).__name__)
+
+
+def _end_with_parent() -> None:
+    """Standard input is a pipe that closes when the night dies; what runs here, and what it started, dies with it."""
+    pipe = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def watch() -> None:
+        os.read(pipe, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

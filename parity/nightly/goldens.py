@@ -1,0 +1,253 @@
+"""The goldens of a night: made once, kept for the next nights, fetched from where they are; never an unfitting one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
+from typing import Any
+
+from parity.errors import UsageError
+from parity.golden.manifest import FILE, Checkpoint, Manifest
+from parity.golden.provenance import checkpoint, digest_files
+from parity.golden.store import Dump
+from parity.golden.trust import DIGESTS, refuse_stale
+from parity.golden.verify import check_bytes
+from parity.nightly.jobs import Answer, GoldenJob
+
+Make = Callable[[GoldenJob, Path], None]
+"""Dumps the golden of a job into a new folder."""
+
+
+class Unreachable(UsageError):
+    """A store that does not answer: worth another try."""
+
+
+def cache() -> Path:
+    """Where goldens are kept between nights: `$PARITY_HOME/nightly/goldens`."""
+    return Path(os.environ.get("PARITY_HOME", ".parity")).resolve() / "nightly" / "goldens"
+
+
+def provide(job: GoldenJob, make: Make) -> Answer:
+    """The golden of a job: the given one, the kept one, or a new one.
+
+    Raises:
+        UsageError: it does not fit the case, is damaged, or cannot be made.
+        Unreachable: its store does not answer.
+    """
+    if job.given:
+        return Answer(golden=str(local(job, job.given)), url=job.given if "://" in job.given else "")
+    name = identity(job)
+    folder = _kept(job, name) or _shared(job, name) or _made(job, name, make)
+    return Answer(golden=str(folder), url=publish(folder, f"{job.share.rstrip('/')}/{_tagged(name, folder)}") if job.share else "")
+
+
+def local(job: GoldenJob, golden: str) -> Path:
+    """A golden's folder on this machine, fetched where it is an URL.
+
+    Raises:
+        UsageError: it is no golden of this case.
+    """
+    folder = fetch(golden) if "://" in golden else Path(golden)
+    fits(job, Dump(folder))
+    if folder.resolve().is_relative_to(cache()):
+        _settle(job, folder)
+    return folder
+
+
+def identity(job: GoldenJob) -> str:
+    """What a made golden is kept under: the bytes of checkpoints and prompts, K and the budget.
+
+    Raises:
+        UsageError: a checkpoint or the prompts cannot be read.
+    """
+    sides = (_digests(checkpoint(Path(path))) for path in (job.target, job.drafter))
+    parts = (*sides, digest_files([Path(job.prompts)]), job.k, job.max_new_tokens)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def fits(job: GoldenJob, golden: Dump) -> None:
+    """Whether a golden is of this case.
+
+    Raises:
+        UsageError: it is not.
+    """
+    manifest, case = golden.manifest, golden.manifest.case
+    here = {"target": checkpoint(Path(job.target)), "drafter": checkpoint(Path(job.drafter))}
+    prompts = digest_files([Path(job.prompts)]) if job.prompts else case.prompts_digest
+    wrong = {
+        "no golden": manifest.kind != "golden",
+        f"K = {case.k}, not {job.k}": case.k != job.k,
+        f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
+        f"other prompts than {job.prompts}": case.prompts_digest != prompts,
+        **{
+            f"another {side} than {getattr(job, side)}": _digests(getattr(manifest.model, side)) != _digests(mine)
+            for side, mine in here.items()
+        },
+    }
+    if said := [what for what, is_wrong in wrong.items() if is_wrong]:
+        raise UsageError(f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden")
+
+
+def fetch(url: str) -> Path:
+    """Copy a golden to this machine: its manifest and the shards that it names; verified, then put in place whole.
+
+    One that is here already, with this manifest, is not fetched again.
+
+    Raises:
+        UsageError: there is none, or a tensor is not what the manifest says.
+        Unreachable: its store does not answer.
+    """
+    files, root = _store(url)
+    data = _from(url, lambda: files.cat_file(f"{root}/{FILE}"))
+    place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
+    if _whole(place):
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(mkdtemp(prefix=".fetching-", dir=place.parent))
+    try:
+        (partial / FILE).write_bytes(data)
+        for shard in sorted({row.shard for row in Manifest.read(partial).tensors}):
+            if PurePosixPath(shard).name != shard or "\\" in shard:
+                raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
+            _from(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
+        _check(Dump(partial), url)
+        return _placed(partial, place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def publish(folder: Path, url: str) -> str:
+    """Copy a golden to a store, its manifest last: who finds the manifest finds all. Nothing where it is there already.
+
+    Raises:
+        Unreachable: the store does not take it.
+    """
+    files, root = _store(url)
+    try:
+        if not files.exists(f"{root}/{FILE}"):
+            files.makedirs(root, exist_ok=True)
+            for path in sorted(folder.glob("*.safetensors")):
+                files.put_file(str(path), f"{root}/{path.name}")
+            files.put_file(str(folder / FILE), f"{root}/{FILE}")
+    except Exception as error:
+        raise Unreachable(f"the golden cannot be kept at {url}: {_said(error)}") from None
+    return url
+
+
+def _kept(job: GoldenJob, name: str) -> Path | None:
+    """A golden of an earlier night that is whole and not stale; others of its name are removed."""
+    for folder in sorted(cache().glob(f"{name}-*")):
+        if _fit(job, folder):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def _shared(job: GoldenJob, name: str) -> Path | None:
+    """A golden that another machine has made and that is not stale."""
+    if not job.share:
+        return None
+    files, root = _store(job.share)
+    found = _from(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
+    folders = (fetch(files.unstrip_protocol(str(one)).removesuffix(f"/{FILE}")) for one in sorted(found))
+    return next((folder for folder in folders if _fit(job, folder)), None)
+
+
+def _made(job: GoldenJob, name: str, make: Make) -> Path:
+    cache().mkdir(parents=True, exist_ok=True)
+    folder = Path(mkdtemp(prefix=".making-", dir=cache()))
+    try:
+        make(job, folder / "golden")
+        _settle(job, folder / "golden")
+        return _placed(folder / "golden", cache() / _tagged(name, folder / "golden"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tagged(name: str, folder: Path) -> str:
+    """A golden's name with what it is made of: references that changed make another one."""
+    manifest = Manifest.read(folder)
+    parts = (manifest.producer.source_digest, *sorted((row.variant, row.key, row.sha256) for row in manifest.tensors))
+    return f"{name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def _fit(job: GoldenJob, folder: Path) -> bool:
+    """Whether a kept golden can be used again."""
+    try:
+        fits(job, Dump(folder))
+        _settle(job, folder)
+        refuse_stale(Dump(folder))
+        check_bytes(Dump(folder))
+    except UsageError:
+        return False
+    return True
+
+
+def _settle(job: GoldenJob, folder: Path) -> None:
+    """Have a kept golden name the checkpoints where they are on this machine; their digests are the same."""
+    golden = Dump(folder)
+    model = golden.manifest.model
+    paths = {side: str(Path(getattr(job, side)).resolve()) for side in ("target", "drafter")}
+    if any(getattr(model, side).path != path for side, path in paths.items()):
+        moved = {side: getattr(model, side).model_copy(update={"path": path}) for side, path in paths.items()}
+        golden.manifest.model_copy(update={"model": model.model_copy(update=moved)}).replace(folder)
+
+
+def _digests(one: Checkpoint) -> tuple[str, ...]:
+    return tuple(getattr(one, field) for field in DIGESTS)
+
+
+def _whole(folder: Path) -> bool:
+    try:
+        _check(Dump(folder), str(folder))
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    return True
+
+
+def _check(golden: Dump, named: str) -> None:
+    """Every tensor is what the manifest says."""
+    try:
+        for place in golden.rows:
+            golden.stored(*place)
+    except UsageError as error:
+        raise UsageError(f"the golden {named} is damaged: {error}") from None
+
+
+def _placed(made: Path, place: Path) -> Path:
+    """Rename; who comes second finds the first one's."""
+    try:
+        made.rename(place)
+    except OSError:
+        if not (place / FILE).is_file():
+            raise
+    return place
+
+
+def _store(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError:
+        raise UsageError("goldens at an URL need fsspec: pip install 'parity-harness[nightly]' -c constraints.txt") from None
+    files, root = _from(url, lambda: url_to_fs(url))
+    return files, root.rstrip("/")
+
+
+def _from(url: str, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except FileNotFoundError:
+        raise UsageError(f"there is no golden at {url}") from None
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"{url} cannot be read: {_said(error)}") from None
+    except Exception as error:
+        raise Unreachable(f"{url} does not answer: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,210 @@
+"""The matrix of a night, as a person writes it: a TOML file, read and checked. `parity.nightly.expand` makes its cells."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from parity.errors import UsageError
+from parity.gates import GATES
+from parity.policy import source_of
+
+FAMILY = "peagle"
+"""The label of the family where a case names its drafter itself."""
+
+
+def _gates(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Gates that exist, in the order they run."""
+    if unknown := [name for name in names if name not in GATES]:
+        raise ValueError(f"{unknown[0]} is no gate; there is {', '.join(GATES)}")
+    return tuple(name for name in GATES if name in names)
+
+
+def _listed(value: Any) -> Any:
+    """One value stands for a list of it."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
+"""Part of a cell's name, which is a file's name: no dot, which parts the labels."""
+Count = Annotated[int, Field(ge=1, strict=True)]
+Gates = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """Base of every table: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Settings(Part):
+    """What a cell is asked for; [run] says it for all, a case or an include for its own."""
+
+    gates: Gates | None = None
+    histories: Count | None = None
+    diagnose: bool | None = None
+    speed_tokens: Annotated[int, Field(ge=0, strict=True)] | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is said here and nowhere else."""
+        return {name: value for name in Settings.model_fields if (value := getattr(self, name)) is not None}
+
+
+class Case(Settings):
+    """Checkpoints, prompts and budget; `golden` where one exists already: `{k}` and `{family}` in it are filled in.
+
+    Where a golden is named, `prompts` may be left out.
+    """
+
+    target: str
+    drafter: str = ""
+    families: tuple[Label, ...] = ()
+    prompts: str = ""
+    max_new_tokens: Count
+    golden: str = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Case:
+        if not self.prompts and not self.golden:
+            raise ValueError("names neither prompts nor a golden")
+        return self
+
+
+class Family(Part):
+    """A kind of drafter, by its checkpoint."""
+
+    drafter: str
+
+
+class Bounds(Part):
+    """Precision and bounds; the precision's own policy where `bounds` is empty."""
+
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    bounds: str = ""
+
+
+class Axes(Part):
+    """Patterns over the axes; an axis that is not named matches anything."""
+
+    case: Patterns | None = None
+    device: Patterns | None = None
+    family: Patterns | None = None
+    k: Counts | None = None
+    tp: Counts | None = None
+    policy: Patterns | None = None
+
+    @property
+    def named(self) -> dict[str, tuple]:
+        """The axes that are named, with their patterns."""
+        return {name: value for name in Axes.model_fields if (value := getattr(self, name)) is not None}
+
+
+class Include(Axes, Settings):
+    """Cells to add; or, where it names cells that are there, settings for these."""
+
+
+class Run(Settings):
+    """How the cells are run.
+
+    Args:
+        workers: cells at a time; the cores where None.
+        cell_timeout: seconds until a cell is given up.
+        retries: how often a cell is begun again after what ran it died, never after a verdict.
+    """
+
+    gates: Gates = tuple(GATES)
+    histories: Count = 60
+    diagnose: bool = True
+    speed_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
+    workers: Count | None = None
+    cell_timeout: Annotated[float, Field(gt=0)] = 3600
+    retries: Annotated[int, Field(ge=0, strict=True)] = 1
+
+
+class Matrix(Part):
+    """A whole matrix file; `path` and `digest` say which."""
+
+    cases: Annotated[dict[Label, Case], Field(min_length=1)]
+    devices: Annotated[dict[Label, str], Field(min_length=1)]
+    families: dict[Label, Family] = {}
+    policies: Annotated[dict[Label, Bounds], Field(min_length=1)] = {"bfloat16": Bounds()}
+    k: Annotated[tuple[Count, ...], Field(min_length=1)]
+    tp: Annotated[tuple[Count, ...], Field(min_length=1)] = (1,)
+    exclude: tuple[Axes, ...] = ()
+    include: tuple[Include, ...] = ()
+    only: tuple[Axes, ...] = ()
+    run: Run = Run()
+    path: Path = Path()
+    digest: str = ""
+
+    def families_of(self, case: str) -> dict[str, str]:
+        """Family label to drafter checkpoint, as written.
+
+        Raises:
+            UsageError: the case names none, or one that is not there.
+        """
+        mine, names = self.cases[case], self.cases[case].families or tuple(self.families)
+        if mine.drafter and mine.families:
+            raise UsageError(f"{self.path}: cases.{case} names a drafter and families; one of them is enough")
+        if mine.drafter:
+            return {FAMILY: mine.drafter}
+        if not names:
+            raise UsageError(f"{self.path}: cases.{case} names no drafter, and there is no [families.NAME]")
+        if unknown := [name for name in names if name not in self.families]:
+            raise UsageError(f"{self.path}: cases.{case}: there is no [families.{unknown[0]}]")
+        return {name: self.families[name].drafter for name in names}
+
+    def located(self, path: str) -> str:
+        """A path of the matrix, which is relative to its file; an URL as it is."""
+        return path if "://" in path or not path else str((self.path.parent / path).resolve())
+
+    def bounds(self, policy: str) -> str:
+        """A policy's bounds: a shipped policy's name, or the file relative to the matrix.
+
+        Raises:
+            UsageError: neither.
+        """
+        named = self.policies[policy].bounds
+        file = Path(self.located(named))
+        return str(file) if named and file.is_file() else named and source_of(named, "bfloat16").stem
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a matrix.
+
+    Raises:
+        UsageError: it cannot be read, is not TOML, or a key is wrong.
+    """
+    try:
+        data = path.read_bytes()
+        found = tomllib.loads(data.decode())
+    except OSError as error:
+        raise UsageError(f"matrix {path} cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"matrix {path} is not TOML: {error}") from None
+    if mine := found.keys() & {"path", "digest"}:
+        raise UsageError(f"{path}: {min(mine)}: unknown key")
+    try:
+        return Matrix(**found, path=path, digest=hashlib.sha256(data).hexdigest())
+    except ValidationError as error:
+        raise UsageError(f"{path}: {_sentence(error)}") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first mistake, in the words of who wrote the file."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    said = {
+        "extra_forbidden": "unknown key",
+        "missing": "is missing",
+        "too_short": "is empty",
+        "string_pattern_mismatch": f"{first['input']!r} does not fit a file name: letters, digits, - and _, 40 at the most",
+    }
+    return f"{where}: {said.get(first['type'], first['msg'].removeprefix('Value error, '))}"

@@ -1,0 +1,104 @@
+"""One job in a process of its own: whatever happens in it, the night goes on and has a sentence for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from pydantic import ValidationError
+
+from parity.nightly.jobs import Answer, Job
+
+COMMAND = (sys.executable, "-m", "parity.cli.job")
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that somebody else sends: the system short of memory, or a person."""
+
+Started = Callable[[subprocess.Popen], None]
+
+
+def environment() -> dict[str, str]:
+    """What every job gets beside the environment it starts in, wherever it runs.
+
+    One thread: jobs run side by side, and a sum in another order has other bits.
+    """
+    threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    home = {"PARITY_HOME": os.path.abspath(os.environ.get("PARITY_HOME", ".parity"))}
+    return {**kept, **threads, **home, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+
+
+def run_job(job: str, log: Path, limit: float, extra: Mapping[str, str], folder: str, started: Started = lambda process: None) -> Answer:
+    """Run a job to its end, its crash or its time limit.
+
+    Args:
+        job: the `Job` as JSON.
+        log: takes what the process prints.
+        limit: seconds.
+        extra: see `environment`.
+        folder: to work in, where there is such a folder.
+        started: told the process, whose group a SIGKILL ends.
+    """
+    with TemporaryDirectory(prefix="parity-nightly-", ignore_cleanup_errors=True) as scratch, log.open("wb") as output:
+        (Path(scratch) / "job.json").write_text(job, encoding="utf-8")
+        (Path(scratch) / "tmp").mkdir()
+        process = subprocess.Popen(
+            [*COMMAND, scratch],
+            stdin=subprocess.PIPE,  # closes when this process dies, however it dies: the job ends itself then
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder if Path(folder).is_dir() else None,
+            env={**os.environ, **extra, "TMPDIR": str(Path(scratch) / "tmp")},
+            start_new_session=True,
+        )
+        started(process)
+        began = monotonic()
+        return _ended(process, Path(scratch), limit).model_copy(update={"seconds": monotonic() - began})
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a job with all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _ended(process: subprocess.Popen, scratch: Path, limit: float) -> Answer:
+    late = False
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        late = True
+    finally:
+        end(process)  # what it left behind
+        process.wait()
+        process.stdin.close()
+    if (scratch / "answer.json").is_file():
+        return _answer((scratch / "answer.json").read_bytes())
+    if late:
+        return Answer(error=f"it gave no result within {limit:g} s and was ended")
+    return _died(process.returncode)
+
+
+def _answer(data: bytes) -> Answer:
+    try:
+        return Answer.model_validate_json(data)
+    except ValidationError as error:
+        return Answer(error=f"its answer cannot be read: {error.errors()[0]['msg']}")
+
+
+def _died(code: int) -> Answer:
+    if code >= 0:
+        return Answer(error=f"its process ended with exit code {code} and no result")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    outside = -code in OUTSIDE
+    why = ": out of memory, or ended from outside" if outside else ""
+    return Answer(error=f"its process was ended by {name}{why}", lost=outside)

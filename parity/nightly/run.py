@@ -1,0 +1,99 @@
+"""A night run to its end: goldens first, every cell as soon as its golden is there, every result kept as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import Protocol
+
+from parity.golden.provenance import now
+from parity.nightly.folder import NightFolder
+from parity.nightly.jobs import Answer, CellJob, GoldenJob, Job
+from parity.nightly.judge import broken
+from parity.nightly.local import Local
+from parity.nightly.records import Cell, CellResult
+
+Told = Callable[[CellResult], None]
+
+
+class Engine(Protocol):
+    """Where cells run."""
+
+    name: str
+
+    def submit(self, job: Job, log: Path) -> Future[Answer]:
+        """Start a job; its future holds an answer, whatever happens."""
+
+    def place(self, answer: Answer) -> str:
+        """How a job finds a golden that was provided."""
+
+    def stop(self) -> None:
+        """End what runs."""
+
+
+class NightRun:
+    """The missing cells of a night.
+
+    Args:
+        folder: takes the results.
+        makers: makes the goldens, on this machine.
+        engine: runs the cells.
+        share: fsspec URL below which made goldens are kept for other machines, or ''.
+        told: every result as it comes.
+    """
+
+    def __init__(self, folder: NightFolder, makers: Local, engine: Engine, share: str, told: Told):
+        self.folder, self.makers, self.engine, self.share, self.told = folder, makers, engine, share, told
+        self.night = folder.night.name
+        self._cells: dict[Future, tuple[Cell, str]] = {}
+        self._goldens: dict[Future, list[Cell]] = {}
+
+    def run(self, cells: Sequence[Cell]) -> None:
+        """Judge these cells. What an interruption finds done is kept."""
+        try:
+            self._start(cells)
+            while waiting := [*self._goldens, *self._cells]:
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._take(future)
+        finally:
+            self.engine.stop()
+            self.makers.stop()
+
+    def _start(self, cells: Sequence[Cell]) -> None:
+        served: dict[GoldenJob, list[Cell]] = {}
+        for cell in cells:
+            served.setdefault(GoldenJob.of(cell, self.share), []).append(cell)
+        for job, mine in served.items():
+            self._goldens[self.makers.submit(Job(golden=job), self.folder.golden_log(job.name))] = mine
+
+    def _take(self, future: Future) -> None:
+        answer = _answer(future)
+        if future in self._goldens:
+            for cell in self._goldens.pop(future):
+                self._begin(cell, answer)
+            return
+        cell, started = self._cells.pop(future)
+        self._keep(answer.result or broken(self.night, cell, answer.error or "it has no result", started, answer.seconds))
+
+    def _begin(self, cell: Cell, golden: Answer) -> None:
+        """Its cell job; without a golden it is broken already."""
+        if golden.error:
+            self._keep(broken(self.night, cell, f"no golden: {golden.error}", now(), 0.0))
+            return
+        job = Job(cell=CellJob(night=self.night, cell=cell, golden=self.engine.place(golden)))
+        future = self.engine.submit(job, self.folder.log_file(cell.name))
+        self._cells[future] = cell, now()
+
+    def _keep(self, result: CellResult) -> None:
+        self.folder.add(result)
+        self.told(result)
+
+
+def _answer(future: Future) -> Answer:
+    """What a job said; an engine that fails itself leaves a sentence too."""
+    try:
+        return future.result()
+    except Exception as error:
+        return Answer(error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")

@@ -1,0 +1,113 @@
+"""A night on the terminal: a line a cell as it ends, then the table, what changed, and the last word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from parity.compare.report import PASS, WARN
+from parity.nightly.folder import NightFolder
+from parity.nightly.records import Cell, CellResult
+from reports.dumps import console
+from reports.terminal import STYLE
+
+AXES = ("case", "device", "family", "k", "tp", "policy")
+BROKEN = "broken"
+
+
+def word(result: CellResult) -> str:
+    """The verdict; a cell that broke is called so."""
+    return BROKEN if result.error else result.verdict
+
+
+def print_plan(cells: Sequence[Cell]) -> None:
+    """The cells, and what each stands for."""
+    out = console()
+    for cell in cells:
+        golden = f", golden {cell.golden}" if cell.golden else ""
+        bounds = f", bounds {cell.bounds}" if cell.bounds else ""
+        out.print(Text(cell.name, style="bold"), soft_wrap=True)
+        out.print(f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}", soft_wrap=True, markup=False)
+    out.print(f"{len(cells)} cells")
+
+
+def print_cell(result: CellResult, ended: int, planned: int) -> None:
+    """One line, as soon as the cell ends."""
+    line = Text(f"{word(result):<13}", style=STYLE[result.verdict])
+    line.append(f"{ended}/{planned} {result.cell.name}, {result.seconds:.0f} s", style="default")
+    if why := result.error or (result.first if result.verdict not in (PASS, WARN) else ""):
+        line.append(f": {why}", style="default")
+    console().print(line, soft_wrap=True)
+
+
+def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str) -> None:
+    """The table, what changed since when, and the last line."""
+    out = console()
+    out.print(_table(results))
+    for change in changes:
+        out.print(f"changed since {change.since_date}: {change.cell}: {change.sentence}", soft_wrap=True, markup=False)
+    out.print(f"[dim]night  {folder.path}[/]", soft_wrap=True)
+    out.print(last_line(folder, results, verdict), soft_wrap=True)
+
+
+def _table(results: Sequence[CellResult]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("verdict", *AXES):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("worst local", "worst chained", "AL", "over plain", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        axes = result.cell.axes
+        figures = (*(_worst(result, mode) for mode in ("local", "chained")), _acceptance(result), _speed(result), f"{result.seconds:.0f}")
+        table.add_row(Text(word(result), style=STYLE[result.verdict]), *(str(getattr(axes, axis)) for axis in AXES), *figures)
+    return table
+
+
+def _worst(result: CellResult, mode: str) -> str:
+    """The largest L2 of any stage, in the unit of its judge."""
+    found = [one for one in result.metrics if one.mode == mode and one.name == "l2"]
+    if not found:
+        return ""
+    worst = max(found, key=lambda one: one.value)
+    return f"{worst.value:.2f} x noise" if worst.unit == "x noise" else f"{worst.value:.1e}"
+
+
+def _acceptance(result: CellResult) -> str:
+    found = [one.value for one in result.metrics if one.name == "acceptance_length"]
+    return f"{found[0]:.3f}" if found else ""
+
+
+def _speed(result: CellResult) -> str:
+    return f"{result.speed.over_plain:.2f}" if result.speed else ""
+
+
+def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) -> Text:
+    """The verdict with counts, then the first cell that is as bad: where it first shows, and the command that repeats it."""
+    counts = Counter([*map(word, results), *("not run" for _ in folder.missing())])
+    line = Text(f"nightly verdict: {verdict}", style=STYLE[verdict])
+    line.append(f" ({', '.join(f'{count} {name}' for name, count in counts.items())})", style="default")
+    first = next((one for one in results if one.verdict == verdict and verdict not in (PASS, WARN)), None)
+    if first is not None and first.error:
+        line.append(f"; {first.cell.name}: {first.error}; its output: {folder.log_file(first.cell.name)}", style="default")
+    elif first is not None:
+        line.append(f"; {first.cell.name}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
+    return line
+
+
+def markdown(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str) -> str:
+    """A job summary: the verdict, what changed, the cells."""
+    red = [result for result in results if result.verdict not in (PASS, WARN)]
+    lines = [f"## parity nightly: {verdict}", "", _cell_text(last_line(folder, results, verdict).plain), ""]
+    lines += [f"- changed since {change.since_date}: {_cell_text(f'{change.cell}: {change.sentence}')}" for change in changes]
+    if red:
+        lines += ["", "| cell | verdict | first | reproduce |", "|---|---|---|---|"]
+        lines += [f"| {one.cell.name} | {word(one)} | {_cell_text(one.error or one.first)} | `{one.reproduce}` |" for one in red]
+    return "\n".join(lines) + "\n"
+
+
+def _cell_text(text: str) -> str:
+    """Text in a cell of a table: what a device says is no markup."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

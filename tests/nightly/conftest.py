@@ -1,0 +1,71 @@
+"""A golden of one prompt and four tokens, and matrices over it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from parity.golden.store import Dump
+from parity.nightly.records import Axes, Cell
+
+ROOT = Path(__file__).parents[2]
+QUIET = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
+DYING = "tests.nightly.dying"
+
+
+@pytest.fixture(scope="session")
+def tiny_golden(tiny, remake_small_golden, tmp_path_factory) -> Dump:
+    """K = 2, one prompt, four tokens: a cell on it takes three seconds."""
+    folder = tmp_path_factory.mktemp("tiny golden")
+    prompts = folder / "one.jsonl"
+    prompts.write_text((tiny / "prompts/chat.jsonl").read_text().splitlines()[0])
+    return remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=4, k=2)
+
+
+@pytest.fixture(scope="session")
+def write_matrix(tiny, tiny_golden, tmp_path_factory) -> Callable[..., Path]:
+    """A matrix of these devices over the golden of four tokens; keywords are of [run]."""
+
+    def write(devices: Mapping[str, str], **run: object) -> Path:
+        path = tmp_path_factory.mktemp("matrix") / "matrix.toml"
+        lines = ["k = [2]", "[cases.one]", f"target = '{tiny / 'target'}'", f"drafter = '{tiny / 'drafter'}'"]
+        lines += ["max_new_tokens = 4", f"golden = '{tiny_golden.folder}'", "[devices]"]
+        lines += [f"{name} = '{device}'" for name, device in devices.items()]
+        run = {"gates": ["provenance"], "diagnose": "false", "cell_timeout": 120, **run}
+        path.write_text("\n".join([*lines, "[run]", *(f"{name} = {value}" for name, value in run.items())]) + "\n")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def cell_name() -> Callable[[str], str]:
+    """The name of a device's cell in these matrices."""
+    return lambda device: f"one.{device}.peagle.k2.tp1.bfloat16"
+
+
+@pytest.fixture
+def cell(tiny, tiny_golden) -> Cell:
+    """A cell on the golden of four tokens."""
+    return Cell(
+        axes=Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16"),
+        target=str(tiny / "target"),
+        drafter=str(tiny / "drafter"),
+        prompts="",
+        max_new_tokens=4,
+        golden=str(tiny_golden.folder),
+        device="numpy",
+        gates=("provenance",),
+    )
+
+
+def nightly(*arguments: object, home: Path, **options) -> subprocess.Popen[str]:
+    """`parity nightly ARGUMENTS` in a process of its own."""
+    environment = os.environ | QUIET | {"PARITY_HOME": str(home)} | options.pop("env", {})
+    command = [sys.executable, "-m", "parity", "nightly", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
