@@ -95,19 +95,3 @@ def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) 
     elif first is not None:
         line.append(f"; {first.cell.name}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
     return line
-
-
-def markdown(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str) -> str:
-    """A job summary: the verdict, what changed, the cells."""
-    red = [result for result in results if result.verdict not in (PASS, WARN)]
-    lines = [f"## parity nightly: {verdict}", "", _cell_text(last_line(folder, results, verdict).plain), ""]
-    lines += [f"- changed since {change.since_date}: {_cell_text(f'{change.cell}: {change.sentence}')}" for change in changes]
-    if red:
-        lines += ["", "| cell | verdict | first | reproduce |", "|---|---|---|---|"]
-        lines += [f"| {one.cell.name} | {word(one)} | {_cell_text(one.error or one.first)} | `{one.reproduce}` |" for one in red]
-    return "\n".join(lines) + "\n"
-
-
-def _cell_text(text: str) -> str:
-    """Text in a cell of a table: what a device says is no markup."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

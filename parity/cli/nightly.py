@@ -93,7 +93,7 @@ def _run(folder, wanted, run, workers, engine, ray_address, goldens) -> None:
 def _end(folder, history, github, json_file) -> int:
     """Everything that is written and said at the end; the exit code."""
     from parity.nightly.outputs import annotations, verdict_of, write_outputs
-    from reports.nightly import markdown, print_night
+    from reports.nightly import print_night
 
     results = folder.results()
     verdict = verdict_of(folder, results)
@@ -106,10 +106,18 @@ def _end(folder, history, github, json_file) -> int:
             click.echo(line)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown(folder, results, changes, verdict))
+            file.write(_summary(folder, "" if lost else history))
     write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     print_night(folder, results, changes, verdict)
     return code
+
+
+def _summary(folder, history: str) -> str:
+    """The night in short, for the page of a job."""
+    from parity.cli.report import night_view
+    from reports.page.markdown import markdown
+
+    return markdown(night_view(folder.path, history))
 
 
 def _changes(history: str, folder, results) -> tuple[list, bool]:

@@ -8,10 +8,6 @@ import click
 
 from parity.cli.common import golden_option, home, json_option, open_golden, write_json
 
-TAIL = 4000
-"""Bytes at the end of a broken cell's log that a page shows."""
-
-
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @golden_option
@@ -27,13 +23,11 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
     """
     from parity.nightly.folder import NIGHT
     from reports.page.markdown import markdown as short
-    from reports.page.night import tell
     from reports.page.render import write
     from reports.page.terminal import print_told, told
 
     is_night = (run / NIGHT).is_file()
-    night, results, logs = _of_night(run) if is_night else _of_run(run, golden, policy)
-    view = tell(night, results, _past(url, night) if is_night else None, logs)
+    view = night_view(run, url or _kept()) if is_night else _run_view(run, golden, policy)
     write_json(json_file, lambda: told(view))
     if out or not markdown:
         write(view, out or run / "report.html")
@@ -43,21 +37,24 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
         print_told(view, out or run / "report.html")
 
 
-def _of_night(path: Path):
-    """A night's plan, its results, and the ends of the logs of what broke."""
+def night_view(path: Path, url: str | None):
+    """What a night's folder tells, with what the history at this URL adds."""
     from parity.nightly.folder import NightFolder
+    from reports.page.night import tell
+    from reports.page.past import read_past
 
     folder = NightFolder(path)
-    results = folder.results()
-    logs = {one.cell.name: folder.log_file(one.cell.name) for one in results if one.error}
-    return folder.night, results, {name: _tail(file) for name, file in logs.items() if file.is_file()}
+    night, results = folder.night, folder.results()
+    past = read_past(url, night.name, [cell.name for cell in night.cells]) if url else None
+    return tell(night, results, past, {one.cell.name: folder.log_tail(one.cell.name) for one in results if one.error})
 
 
-def _of_run(path: Path, golden: Path | None, policy: str | None):
+def _run_view(path: Path, golden: Path | None, policy: str | None):
     from parity.cli.wiring import judging
     from parity.errors import UsageError
     from parity.golden.store import Dump
     from parity.nightly.single import night_of
+    from reports.page.night import tell
 
     if not (path / "manifest.json").is_file():
         raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")
@@ -66,15 +63,9 @@ def _of_run(path: Path, golden: Path | None, policy: str | None):
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
     judging(opened)
     night, result = night_of(opened, run, policy)
-    return night, [result], {}
+    return tell(night, [result])
 
 
-def _past(url: str | None, night):
-    from reports.page.past import read_past
-
-    found = url or (str(home() / "history") if (home() / "history").is_dir() else None)
-    return found and read_past(found, night.name, [cell.name for cell in night.cells])
-
-
-def _tail(file: Path) -> str:
-    return file.read_bytes()[-TAIL:].decode("utf-8", "replace")
+def _kept() -> str | None:
+    """The history of this home, where there is one."""
+    return str(home() / "history") if (home() / "history").is_dir() else None

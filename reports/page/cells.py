@@ -18,6 +18,8 @@ RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""
 SHORT = {"noise": "×", "relative": "rel"}
 """Units where there is little room."""
+WORDS = (FAIL, DISPUTED, "broken", "not run", INCONCLUSIVE, WARN, PASS)
+"""Verdicts as they are told, gravest first."""
 MISSING = "no result: the cell has not run to its end"
 
 
@@ -75,6 +77,11 @@ class CellView:
     def name(self) -> str:
         """As in the matrix."""
         return self.cell.name
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is told: a cell that broke, or has not run, is called so."""
+        return "not run" if self.seconds is None else "broken" if self.error else self.verdict
 
     @property
     def red(self) -> bool:
@@ -149,7 +156,6 @@ def _choices(found: CellResult) -> Iterator[Choices]:
 
 def tally(cells: tuple[CellView, ...]) -> str:
     """`1 fail, 2 inconclusive, 9 pass`."""
-    order = (FAIL, DISPUTED, INCONCLUSIVE, WARN, PASS)
-    counted = {verdict: sum(cell.verdict == verdict for cell in cells) for verdict in order}
-    shown = [f"{number} {verdict}" for verdict, number in counted.items() if number]
+    counted = {word: sum(cell.word == word for cell in cells) for word in WORDS}
+    shown = [f"{number} {word}" for word, number in counted.items() if number]
     return f"{count(len(cells), 'cell')}: {', '.join(shown) or 'none'}"

@@ -49,7 +49,7 @@ def _red(view: NightView) -> Iterator[str]:
     yield "| cell | verdict | first divergent place | diagnosis | reproduce |"
     yield "|---|---|---|---|---|"
     for cell in view.red[:RED]:
-        columns = (_text(cell.name), f"{SIGNS[cell.verdict]} {cell.verdict}", _text(cell.error or cell.first), _text(_diagnosis(cell)))
+        columns = (_text(cell.name), f"{SIGNS[cell.verdict]} {cell.word}", _text(cell.error or cell.first), _text(_diagnosis(cell)))
         yield f"| {' | '.join(columns)} | {_code(cell.reproduce)} |"
     yield ""
     yield from _more(len(view.red) - RED, "cells")
@@ -66,7 +66,7 @@ def _all(view: NightView) -> Iterator[str]:
     yield "| cell | verdict | worst local | worst chained | acceptance, reference | speed over plain |"
     yield "|---|---|---:|---:|---:|---:|"
     for cell in view.cells[:CELLS]:
-        yield f"| {_text(cell.name)} | {cell.verdict} | {' | '.join(_figures(cell))} |"
+        yield f"| {_text(cell.name)} | {cell.word} | {' | '.join(_figures(cell))} |"
     yield ""
     yield from _more(len(view.cells) - CELLS, "cells")
     yield "</details>"

@@ -61,8 +61,7 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     Raises:
         UsageError: the history cannot be read.
     """
-    from parity.history import WINDOW, load, verdicts, waiting
-    from reports.page.bands import Bands
+    from parity.history import WINDOW, Bands, load, verdicts, waiting
 
     frame = load(url, last=WINDOW)
     if night not in set(frame["night"].astype(str)):

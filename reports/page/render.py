@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.errors import UsageError
 from reports.page import figures
+from reports.page.cells import WORDS
 from reports.page.night import NightView
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -22,7 +23,7 @@ def render(view: NightView) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"marks": figures.MARKS, "count": figures.count}
+    environment.globals |= {"marks": figures.MARKS, "count": figures.count, "words": WORDS}
     environment.filters |= {name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")}
     style, script = (_inline(name) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"

@@ -17,7 +17,7 @@ def print_told(view: NightView, page: Path) -> None:
     out = console()
     for cell in view.red:
         why = cell.error or "; ".join(filter(None, (cell.first, cell.diagnosed)))
-        out.print(Text.assemble((cell.verdict, STYLE[cell.verdict]), f" {cell.name}: {why}"), soft_wrap=True)
+        out.print(Text.assemble((cell.word, STYLE[cell.verdict]), f" {cell.name}: {why}"), soft_wrap=True)
     for one in view.past.worse:
         out.print(Text(one.told.sentence), soft_wrap=True)
     out.print(f"report {page}", soft_wrap=True, markup=False)
@@ -39,6 +39,7 @@ def told(view: NightView) -> dict[str, Any]:
             {
                 "cell": cell.name,
                 "verdict": cell.verdict,
+                "word": cell.word,
                 "error": cell.error,
                 "first": cell.first,
                 "reproduce": cell.reproduce,

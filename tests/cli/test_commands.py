@@ -15,7 +15,10 @@ import pytest
 from parity.cli.run import make_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "reduce", "demo", "inspect", "shapes", "scan-log", "history", "ratchet")
+COMMANDS = (
+    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet", "reduce", "demo", "inspect",
+    "shapes", "scan-log",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def test_a_night_becomes_a_page_beside_it(parity, night):
     ended = parity("report", night.path, "--json", night.path / "out.json")
     assert ended.code == 0 and ended.err == ""
     assert f"report {night.path / 'report.html'}" in ended.out
-    assert ended.last.startswith("night verdict: fail; 4 cells: 1 fail, 1 inconclusive, 2 pass; first " + RED)
+    assert ended.last.startswith("night verdict: fail; 4 cells: 1 fail, 1 broken, 2 pass; first " + RED)
     assert "reproduce: parity diff --device device.faults:tap_off_by_one" in ended.last
     page = (night.path / "report.html").read_text()
     assert "Loading" not in page and "loading elsewhere:device" in page, "the end of a broken cell's log"
@@ -40,7 +40,7 @@ def test_an_unfinished_night_is_no_pass(parity, night):
     for cell in night.night.cells:
         if cell.name != night.night.cells[1].name:
             night.result_file(cell.name).unlink()
-    assert "night verdict: inconclusive; 4 cells: 3 inconclusive, 1 pass" in parity("report", night.path).last
+    assert "night verdict: inconclusive; 4 cells: 3 not run, 1 pass" in parity("report", night.path).last
 
 
 def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):

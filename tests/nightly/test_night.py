@@ -90,7 +90,7 @@ def test_github_gets_annotations_and_a_summary(again, cell_name, tmp_path, monke
     assert len(marks) == 4 and all(mark.startswith("::warning ") for mark in marks[1:])
     assert ended.code == 1 and ended.last.startswith("nightly verdict: fail")
     text = summary.read_text()
-    assert text.startswith("before\n## parity nightly: fail") and f"| {cell_name('segfault')} | broken |" in text
+    assert text.startswith("before\n## ❌ Parity: fail") and f"| {cell_name('segfault')} | ❔ broken |" in text
     found = json.loads((tmp_path / "night.json").read_text())
     assert found["exit_code"] == 1 and len(found["cells"]) == 5 and found["not_run"] == []
 
