@@ -15,7 +15,7 @@ import pytest
 from parity.cli.run import make_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "reduce", "demo", "inspect", "shapes", "scan-log")
+COMMANDS = ("dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "reduce", "demo", "inspect", "shapes", "scan-log")
 
 
 @pytest.fixture(scope="module")
