@@ -43,13 +43,15 @@ def print_cell(result: CellResult, ended: int, planned: int) -> None:
     console().print(line, soft_wrap=True)
 
 
-def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str) -> None:
+def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str, page: str = "") -> None:
     """The table, what changed since when, and the last line."""
     out = console()
     out.print(_table(results))
     for change in changes:
         out.print(f"changed since {change.since_date}: {change.cell}: {change.sentence}", soft_wrap=True, markup=False)
     out.print(f"[dim]night  {folder.path}[/]", soft_wrap=True)
+    if page:
+        out.print(f"[dim]report {folder.path / page}[/]", soft_wrap=True)
     out.print(last_line(folder, results, verdict), soft_wrap=True)
 
 

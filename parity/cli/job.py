@@ -53,7 +53,7 @@ def _make(job, out: Path) -> None:
 def _failed(error: BaseException):
     """One sentence; the traceback is for the log."""
     from parity.errors import ParityError
-    from parity.nightly.goldens import Unreachable
+    from parity.nightly.stores import Unreachable
     from parity.nightly.jobs import Answer
 
     if isinstance(error, ParityError):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from parity.cli.common import home, json_option, tiny, write_json
-from parity.errors import ParityError, UsageError
+from parity.errors import UsageError
 
 INSTALL = "pip install 'parity-harness[nightly]' -c constraints.txt"
 
@@ -25,10 +23,11 @@ INSTALL = "pip install 'parity-harness[nightly]' -c constraints.txt"
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where cells run: this machine, or a Ray cluster that is there.")
 @click.option("--ray-address", default="", metavar="HOST:PORT", help="The Ray cluster; $RAY_ADDRESS or the one of this machine by default.")
 @click.option("--goldens", default="", metavar="URL", help="Keep made goldens at this fsspec URL, too: other machines fetch them there.")
-@click.option("--history", "history", default="", metavar="URL", help="Append the night to this history, and say what changed since when.")
+@click.option("--history", metavar="URL", help="History that the night is appended to; $PARITY_HOME/history by default.")
+@click.option("--no-history", is_flag=True, help="Keep the night out of any history: no trend, and nothing to say of what changed.")
 @click.option("--github", is_flag=True, help="Print annotations; so under GitHub Actions in any case.")
 @json_option
-def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, github, json_file) -> None:
+def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file) -> None:
     """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by default.
 
     Every cell runs in a process of its own. Exit code 1: a cell failed; 3: none failed, but one is broken or
@@ -42,6 +41,8 @@ def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, h
         raise UsageError("--workers goes with --engine local: a Ray cluster knows its CPUs")
     if ray_address and engine != "ray":
         raise UsageError("--ray-address goes with --engine ray")
+    if history and no_history:
+        raise UsageError("--history and --no-history do not go together")
     plan = read_matrix(matrix or tiny("nightly.toml"))
     planned = cells(plan)
     wanted = chosen(planned, only)
@@ -49,22 +50,23 @@ def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, h
         write_json(json_file, [cell.model_dump(mode="json") for cell in wanted])
         print_plan(wanted)
         return
-    _installed(history)
+    _installed()
+    from parity.cli.night_end import end, interruptible
     from parity.nightly.start import begin
 
     folder = begin(out, home(), plan, wanted, engine)
     wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
     again = f"parity nightly{f' {matrix}' if matrix else ''} --out {folder.path}"
-    with _signals(folder, again):
+    with interruptible(folder, again):
         _run(folder, wanted, plan.run, workers, engine, ray_address, goldens)
-    sys.exit(_end(folder, history, github, json_file))
+    sys.exit(end(folder, "" if no_history else history or str(home() / "history"), github, json_file))
 
 
-def _installed(history: str) -> None:
+def _installed() -> None:
     """What the end of the night needs is missed at its beginning."""
     from importlib.util import find_spec
 
-    for needed in ("junitparser", *(("pandas", "pyarrow", "fsspec") if history else ())):
+    for needed in ("junitparser", "jinja2", "pandas", "pyarrow", "fsspec", "scipy"):
         if find_spec(needed) is None:
             raise UsageError(f"parity nightly needs {needed}: {INSTALL}")
 
@@ -88,100 +90,6 @@ def _run(folder, wanted, run, workers, engine, ray_address, goldens) -> None:
         NightRun(folder, here, Ray(ray_address, run.cell_timeout, run.retries), goldens, told).run(wanted)
     else:
         NightRun(folder, here, here, goldens, told).run(wanted)
-
-
-def _end(folder, history, github, json_file) -> int:
-    """Everything that is written and said at the end; the exit code."""
-    from parity.nightly.outputs import annotations, verdict_of, write_outputs
-    from reports.nightly import print_night
-
-    results = folder.results()
-    verdict = verdict_of(folder, results)
-    code = {"fail": 1, "inconclusive": 3, "disputed": 3}.get(verdict, 0)
-    write_outputs(folder)
-    changes, lost = _changes(history, folder, results)
-    code = code or (3 if lost else 0)
-    if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(folder, results):
-            click.echo(line)
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(_summary(folder, "" if lost else history))
-    write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
-    print_night(folder, results, changes, verdict)
-    return code
-
-
-def _summary(folder, history: str) -> str:
-    """The night in short, for the page of a job."""
-    from parity.cli.report import night_view
-    from reports.page.markdown import markdown
-
-    return markdown(night_view(folder.path, history))
-
-
-def _changes(history: str, folder, results) -> tuple[list, bool]:
-    """What changed since when, and whether history could not be kept: the night itself is kept all the same."""
-    if not history:
-        return [], False
-    from parity.history import append, load, verdicts
-
-    try:
-        append(history, folder.night, results)
-        found = verdicts(load(history), folder.night.name)
-    except (ParityError, OSError) as error:
-        click.echo(f"parity: the night is not in the history {history}: {error}", err=True)
-        return [], True
-    return [change for change in found if change.kind != "new"], False
-
-
-def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
-    from dataclasses import asdict
-
-    return {
-        "night": folder.night.model_dump(mode="json", exclude={"cells"}),
-        "folder": str(folder.path),
-        "verdict": verdict,
-        "exit_code": code,
-        "cells": [
-            {
-                "name": one.cell.name,
-                "verdict": one.verdict,
-                "seconds": one.seconds,
-                "error": one.error,
-                "first": one.first,
-                "reproduce": one.reproduce,
-                "diagnosis": one.diagnosis.words if one.diagnosis else "",
-            }
-            for one in results
-        ],
-        "not_run": folder.missing(),
-        "changes": [asdict(change) for change in changes],
-    }
-
-
-class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM, whichever it was."""
-
-
-@contextmanager
-def _signals(folder, again: str):
-    """Finished cells stay; says how the night goes on."""
-
-    def interrupt(number, frame):
-        signal.signal(number, signal.SIG_IGN)
-        raise Interrupted(number)
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except Interrupted as error:
-        planned = len(folder.night.cells)
-        click.echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
-        sys.exit(128 + error.args[0])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def judge_cell(night: str, cell, golden, folder: Path):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.manifest import FILE, Checkpoint, Manifest
@@ -17,18 +15,10 @@ from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
 from parity.nightly.jobs import Answer, GoldenJob
+from parity.nightly.stores import ask, cache, fetch, open_store, placed, publish
 
 Make = Callable[[GoldenJob, Path], None]
 """Dumps the golden of a job into a new folder."""
-
-
-class Unreachable(UsageError):
-    """A store that does not answer: worth another try."""
-
-
-def cache() -> Path:
-    """Where goldens are kept between nights: `$PARITY_HOME/nightly/goldens`."""
-    return Path(os.environ.get("PARITY_HOME", ".parity")).resolve() / "nightly" / "goldens"
 
 
 def provide(job: GoldenJob, make: Make) -> Answer:
@@ -92,52 +82,6 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         raise UsageError(f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden")
 
 
-def fetch(url: str) -> Path:
-    """Copy a golden to this machine: its manifest and the shards that it names; verified, then put in place whole.
-
-    One that is here already, with this manifest, is not fetched again.
-
-    Raises:
-        UsageError: there is none, or a tensor is not what the manifest says.
-        Unreachable: its store does not answer.
-    """
-    files, root = _store(url)
-    data = _from(url, lambda: files.cat_file(f"{root}/{FILE}"))
-    place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
-    if _whole(place):
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(mkdtemp(prefix=".fetching-", dir=place.parent))
-    try:
-        (partial / FILE).write_bytes(data)
-        for shard in sorted({row.shard for row in Manifest.read(partial).tensors}):
-            if PurePosixPath(shard).name != shard or "\\" in shard:
-                raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
-            _from(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
-        _check(Dump(partial), url)
-        return _placed(partial, place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def publish(folder: Path, url: str) -> str:
-    """Copy a golden to a store, its manifest last: who finds the manifest finds all. Nothing where it is there already.
-
-    Raises:
-        Unreachable: the store does not take it.
-    """
-    files, root = _store(url)
-    try:
-        if not files.exists(f"{root}/{FILE}"):
-            files.makedirs(root, exist_ok=True)
-            for path in sorted(folder.glob("*.safetensors")):
-                files.put_file(str(path), f"{root}/{path.name}")
-            files.put_file(str(folder / FILE), f"{root}/{FILE}")
-    except Exception as error:
-        raise Unreachable(f"the golden cannot be kept at {url}: {_said(error)}") from None
-    return url
-
-
 def _kept(job: GoldenJob, name: str) -> Path | None:
     """A golden of an earlier night that is whole and not stale; others of its name are removed."""
     for folder in sorted(cache().glob(f"{name}-*")):
@@ -151,8 +95,8 @@ def _shared(job: GoldenJob, name: str) -> Path | None:
     """A golden that another machine has made and that is not stale."""
     if not job.share:
         return None
-    files, root = _store(job.share)
-    found = _from(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
+    files, root = open_store(job.share)
+    found = ask(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
     folders = (fetch(files.unstrip_protocol(str(one)).removesuffix(f"/{FILE}")) for one in sorted(found))
     return next((folder for folder in folders if _fit(job, folder)), None)
 
@@ -163,7 +107,7 @@ def _made(job: GoldenJob, name: str, make: Make) -> Path:
     try:
         make(job, folder / "golden")
         _settle(job, folder / "golden")
-        return _placed(folder / "golden", cache() / _tagged(name, folder / "golden"))
+        return placed(folder / "golden", cache() / _tagged(name, folder / "golden"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -199,55 +143,3 @@ def _settle(job: GoldenJob, folder: Path) -> None:
 
 def _digests(one: Checkpoint) -> tuple[str, ...]:
     return tuple(getattr(one, field) for field in DIGESTS)
-
-
-def _whole(folder: Path) -> bool:
-    try:
-        _check(Dump(folder), str(folder))
-    except UsageError:
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
-
-
-def _check(golden: Dump, named: str) -> None:
-    """Every tensor is what the manifest says."""
-    try:
-        for place in golden.rows:
-            golden.stored(*place)
-    except UsageError as error:
-        raise UsageError(f"the golden {named} is damaged: {error}") from None
-
-
-def _placed(made: Path, place: Path) -> Path:
-    """Rename; who comes second finds the first one's."""
-    try:
-        made.rename(place)
-    except OSError:
-        if not (place / FILE).is_file():
-            raise
-    return place
-
-
-def _store(url: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ModuleNotFoundError:
-        raise UsageError("goldens at an URL need fsspec: pip install 'parity-harness[nightly]' -c constraints.txt") from None
-    files, root = _from(url, lambda: url_to_fs(url))
-    return files, root.rstrip("/")
-
-
-def _from(url: str, ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except FileNotFoundError:
-        raise UsageError(f"there is no golden at {url}") from None
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{url} cannot be read: {_said(error)}") from None
-    except Exception as error:
-        raise Unreachable(f"{url} does not answer: {_said(error)}") from None
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

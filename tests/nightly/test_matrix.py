@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from parity.errors import UsageError
+from parity.gates import GATES
 from parity.nightly.expand import cells, chosen
+from parity.nightly.jobs import GoldenJob
 from parity.nightly.matrix import read_matrix
 
 TWO = """
@@ -134,9 +136,12 @@ def test_only_of_cells_by_glob(expand):
         chosen(found, ["*.k2.*", "*.k3.*"])
 
 
-def test_the_shipped_matrix_has_twelve_cells_and_makes_six_goldens(parity):
+def test_the_shipped_matrix_has_twelve_cells_and_makes_six_goldens(parity, tiny):
     ended = parity("nightly", "--dry-run")
     assert ended.code == 0 and ended.last == "12 cells" and ended.out.count("--device xla") == 4
+    planned = cells(read_matrix(tiny / "nightly.toml"))
+    assert len({GoldenJob.of(cell) for cell in planned}) == 6
+    assert {gate for cell in planned for gate in cell.gates} == set(GATES), "every gate is asked of some cell"
     assert not list(parity.home.iterdir())
 
 

@@ -1,0 +1,121 @@
+"""How `parity nightly` ends: with everything written and said, or interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from parity.cli.common import write_json
+from parity.errors import ParityError
+
+
+REPORT = "report.html"
+
+
+def end(folder, history: str, github: bool, json_file: Path | None) -> int:
+    """Everything that is written and said at the end; the exit code.
+
+    The results are kept already: a history or a page that cannot be written takes nothing from them.
+    """
+    from parity.nightly.outputs import annotations, verdict_of, write_outputs
+    from reports.nightly import print_night
+
+    results = folder.results()
+    verdict = verdict_of(folder, results)
+    code = {"fail": 1, "inconclusive": 3, "disputed": 3}.get(verdict, 0)
+    write_outputs(folder)
+    kept = not history or _tried("the night is not in the history", lambda: _append(history, folder, results))
+    changes: list = []
+    told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
+    if github or os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in annotations(folder, results):
+            click.echo(line)
+    code = code or (0 if kept and told else 3)
+    write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
+    print_night(folder, results, changes, verdict, REPORT if told else "")
+    return code
+
+
+def _tried(otherwise: str, make: Callable[[], None]) -> bool:
+    """Whether it could be made; why not is said on standard error."""
+    try:
+        make()
+    except (ParityError, OSError) as error:
+        click.echo(f"parity: {otherwise}: {error}", err=True)
+        return False
+    return True
+
+
+def _append(history: str, folder, results) -> None:
+    from parity.history import append
+
+    append(history, folder.night, results)
+
+
+def _tell(folder, history: str) -> list:
+    """The page, and the summary of a job where there is one; what changed since when."""
+    from parity.cli.report import night_view
+    from reports.page.markdown import markdown
+    from reports.page.render import write
+
+    view = night_view(folder.path, history)
+    write(view, folder.path / REPORT)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown(view))
+    return [change.told for change in view.past.changes if change.told.kind != "new"]
+
+
+def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
+    from dataclasses import asdict
+
+    return {
+        "night": folder.night.model_dump(mode="json", exclude={"cells"}),
+        "folder": str(folder.path),
+        "verdict": verdict,
+        "exit_code": code,
+        "cells": [
+            {
+                "name": one.cell.name,
+                "verdict": one.verdict,
+                "seconds": one.seconds,
+                "error": one.error,
+                "first": one.first,
+                "reproduce": one.reproduce,
+                "diagnosis": one.diagnosis.words if one.diagnosis else "",
+            }
+            for one in results
+        ],
+        "not_run": folder.missing(),
+        "changes": [asdict(change) for change in changes],
+    }
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM, whichever it was."""
+
+
+@contextmanager
+def interruptible(folder, again: str):
+    """Finished cells stay; says how the night goes on."""
+
+    def interrupt(number, frame):
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except Interrupted as error:
+        planned = len(folder.night.cells)
+        click.echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
+        sys.exit(128 + error.args[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
