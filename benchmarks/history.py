@@ -26,12 +26,11 @@ from parity.history import Change, gathered  # noqa: E402
 from parity.history.bands import NEEDED  # noqa: E402
 from parity.history.figures import findings  # noqa: E402
 from parity.history.series import series, stamps  # noqa: E402
-from parity.history.widths import HALF_WIDTHS, Width  # noqa: E402
+from parity.history.widths import HALF_WIDTHS  # noqa: E402
 from tests.history.synthetic import KINDS, World, frame, world  # noqa: E402
 
 NIGHTS = 30
 STEP_NIGHT = 20
-NONE = Width(float("inf"))
 LOUD = ("regression", "drift", "improvement")
 
 
@@ -74,11 +73,11 @@ def planted(kind: str, noise: str, size: float, seed: int, after: int) -> list[i
 
     Returns for each cell the error of the date in nights; None where it is not found.
     """
-    made, chosen = world(seed, NIGHTS, 12), {}
-    loud = [made.noise[place] / HALF_WIDTHS[key[3]].get((key[2], key[4]), NONE).absolute for place, key in enumerate(made.keys)]
-    for place, key in enumerate(made.keys):
-        if made.kinds[place] == noise and loud[place] > max(0.5, loud[chosen[key[0]]] if key[0] in chosen else 0):
-            chosen[key[0]] = place
+    made, chosen, loud = world(seed, NIGHTS, 12), {}, {}
+    for place, (cell, _, mode, metric, unit) in enumerate(made.keys):
+        loud[place] = made.noise[place] / HALF_WIDTHS[metric][mode, unit].absolute if metric in ("l2", "worst_row") else 0.0
+        if made.kinds[place] == noise and loud[place] > max(0.5, loud[chosen[cell]] if cell in chosen else 0):
+            chosen[cell] = place
     nights = np.arange(NIGHTS)
     shape = nights >= NIGHTS - after if kind == "step" else nights / (NIGHTS - 1)
     for place in chosen.values():
