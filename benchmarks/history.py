@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[0] = str(Path(__file__).parents[1])
 
 import numpy as np  # noqa: E402
 
