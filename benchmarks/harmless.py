@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from parity.cli.wiring import builder, clean_devices
-from parity.gates import run_gates
-from parity.gates.bench import Bench
-from parity.golden.store import Dump
-from parity.nightly import metrics
-from parity.nightly.judge import MODES
+sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its device.py is not the device
+
+from parity.cli.wiring import builder, clean_devices  # noqa: E402
+from parity.gates import run_gates  # noqa: E402
+from parity.gates.bench import Bench  # noqa: E402
+from parity.golden.store import Dump  # noqa: E402
+from parity.nightly import metrics  # noqa: E402
+from parity.nightly.judge import MODES  # noqa: E402
 
 GATES = ("decisions", "acceptance")
 FIRST = "numpy"
