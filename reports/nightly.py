@@ -48,7 +48,7 @@ def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Seq
     out = console()
     out.print(_table(results))
     for change in changes:
-        out.print(f"changed since {change.since_date}: {change.cell}: {change.sentence}", soft_wrap=True, markup=False)
+        out.print(f"{change.kind}: {change.sentence}", soft_wrap=True, markup=False)
     out.print(f"[dim]night  {folder.path}[/]", soft_wrap=True)
     if page:
         out.print(f"[dim]report {folder.path / page}[/]", soft_wrap=True)

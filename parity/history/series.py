@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WINDOW = 90
 """Nights looked back: a step is told while a night before it is in the window."""
 
+SHORT = 10
+"""Digits of a commit that a reader is shown."""
+
 NAMES = ("cell", "stage", "mode", "metric")
 
 
@@ -74,7 +77,7 @@ def stamps(frame: pd.DataFrame, night: str) -> tuple[Stamp, ...]:
 
 
 def _commit(commit: str, dirty: bool) -> str:
-    return f"{commit or 'unknown'}{'-dirty' if dirty else ''}"
+    return f"{commit[:SHORT] or 'unknown'}{'-dirty' if dirty else ''}"
 
 
 def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:

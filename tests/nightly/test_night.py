@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
+from parity.history import append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.jobs import CellJob, Job
 from parity.nightly.process import environment, run_job
@@ -101,25 +101,40 @@ def test_github_actions_is_seen_by_its_variable(again, monkeypatch):
     assert "::error" in again().out
 
 
-def test_history_gets_the_night_and_says_since_when(again, night, monkeypatch, tmp_path):
-    given = []
-    change = SimpleNamespace(kind="regression", since_date="2026-11-20", cell="one.taps", sentence="drafter.taps left its band")
-    stand_in = SimpleNamespace(
-        append=lambda url, one, results: given.append((url, one.name, len(results))),
-        load=lambda url: f"frame of {url}",
-        verdicts=lambda frame, name: [change, SimpleNamespace(**vars(change) | {"kind": "new", "sentence": "is new"})],
-    )
-    monkeypatch.setitem(sys.modules, "parity.history", stand_in)
-    ended = again("--history", "memory://history")
-    assert given == [("memory://history", night.folder.night.name, 5)]
-    assert "changed since 2026-11-20: one.taps: drafter.taps left its band" in ended.out and "is new" not in ended.out
+def test_history_gets_the_night_and_says_since_when(again, night, cell_name, tmp_path):
+    past, results = tmp_path / "past", night.folder.results()
+    earlier = night.folder.night.model_copy(update={"name": "20260101T020000.000", "started": "2026-01-01T02:00:00Z", "commit": "a" * 40})
+    clean = next(one for one in results if one.cell.axes.device == "numpy")
+    taps = next(one for one in results if one.cell.axes.device == "taps")
+    append(str(past), earlier, [clean, clean.model_copy(update={"cell": taps.cell})])
+    ended = again("--history", past)
+    assert list(load(str(past))["night"].unique()) == ["20260101T020000.000", night.folder.night.name]
+    changed = [line for line in ended.out.splitlines() if line.startswith("regression: ")]
+    assert len(changed) == 1 and changed[0].startswith(f"regression: {cell_name('taps')}: fails since {night.folder.night.started[:10]}")
+    assert "first at drafter.taps" in changed[0] and f"between commits {'a' * 10}-dirty and " in changed[0]
+    page = (night.folder.path / "report.html").read_text()
+    assert "aaaaaaa" in page and f"report {night.folder.path / 'report.html'}" in ended.out
 
+
+def test_a_night_is_in_the_history_of_its_home_unless_told_otherwise(again, night, parity):
+    again("--no-history")
+    assert not (parity.home / "history").exists()
+    again()
+    assert list(load(str(parity.home / "history"))["night"].unique()) == [night.folder.night.name]
+    assert again("--no-history", "--history", "x").code == 2
+
+
+def test_a_history_or_a_page_that_cannot_be_written_takes_nothing_from_a_night(again, night, monkeypatch):
     def refuse(*arguments):
         raise OSError("no space left")
 
-    monkeypatch.setattr(stand_in, "append", refuse)
-    ended = again("--history", "memory://history")
+    monkeypatch.setattr("parity.history.append", refuse)
+    ended = again()
     assert ended.code == 1 and "is not in the history" in ended.err and ended.last.startswith("nightly verdict: fail")
+    monkeypatch.setattr("reports.page.render.write", refuse)
+    ended = again()
+    assert ended.code == 1 and "report.html is not written" in ended.err and ended.last.startswith("nightly verdict: fail")
+    assert "report " not in ended.out
 
 
 def test_a_night_of_another_matrix_or_commit_does_not_go_on(night, write_matrix, parity, monkeypatch):
