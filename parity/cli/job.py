@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -13,8 +14,8 @@ from tempfile import mkdtemp
 
 def main() -> None:
     """Do the job; the answer is there whole or not at all. Ends with whoever started it."""
-    _end_with_parent()
     folder = Path(sys.argv[1])
+    _end_with_parent(folder)
     from parity.nightly.jobs import Job
 
     try:
@@ -63,13 +64,14 @@ def _failed(error: BaseException):
     return Answer(error=f"{type(error).__name__}: {said[:400]}" if said else type(error).__name__)
 
 
-def _end_with_parent() -> None:
-    """Standard input is a pipe that closes when the night dies; what runs here, and what it started, dies with it."""
+def _end_with_parent(folder: Path) -> None:
+    """Standard input is a pipe that closes when the night dies; what runs here, and what it started and wrote, goes with it."""
     pipe = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def watch() -> None:
         os.read(pipe, 1)
+        shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

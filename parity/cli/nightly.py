@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -54,11 +55,11 @@ def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, h
     from parity.cli.night_end import end, interruptible
     from parity.nightly.start import begin
 
-    folder = begin(out, home(), plan, wanted, engine)
-    wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
-    again = f"parity nightly{f' {matrix}' if matrix else ''} --out {folder.path}"
-    with interruptible(folder, again):
-        _run(folder, wanted, plan.run, workers, engine, ray_address, goldens)
+    with _engines(plan.run, workers, engine, ray_address) as engines:
+        folder = begin(out, home(), plan, wanted, engine)
+        wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
+        with interruptible(folder, f"parity nightly{f' {matrix}' if matrix else ''} --out {folder.path}"):
+            _run(folder, wanted, engines, goldens)
     sys.exit(end(folder, "" if no_history else history or str(home() / "history"), github, json_file))
 
 
@@ -71,9 +72,25 @@ def _installed() -> None:
             raise UsageError(f"parity nightly needs {needed}: {INSTALL}")
 
 
-def _run(folder, wanted, run, workers, engine, ray_address, goldens) -> None:
-    """The missing cells."""
+@contextmanager
+def _engines(run, workers, engine, ray_address):
+    """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
     from parity.nightly.local import Local
+
+    here = there = Local(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    if engine == "ray":
+        from parity.nightly.ray_engine import Ray
+
+        there = Ray(ray_address, run.cell_timeout, run.retries)
+    try:
+        yield here, there
+    finally:
+        there.stop()
+        here.stop()
+
+
+def _run(folder, wanted, engines, goldens) -> None:
+    """The missing cells."""
     from parity.nightly.run import NightRun
     from reports.nightly import print_cell
 
@@ -83,13 +100,7 @@ def _run(folder, wanted, run, workers, engine, ray_address, goldens) -> None:
         ended[0] += 1
         print_cell(result, ended[0], planned)
 
-    here = Local(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
-    if engine == "ray":
-        from parity.nightly.ray_engine import Ray
-
-        NightRun(folder, here, Ray(ray_address, run.cell_timeout, run.retries), goldens, told).run(wanted)
-    else:
-        NightRun(folder, here, here, goldens, told).run(wanted)
+    NightRun(folder, *engines, goldens, told).run(wanted)
 
 
 def judge_cell(night: str, cell, golden, folder: Path):

@@ -14,7 +14,7 @@ from time import monotonic
 
 from pydantic import ValidationError
 
-from parity.nightly.jobs import Answer, Job
+from parity.nightly.jobs import Answer
 
 COMMAND = (sys.executable, "-m", "parity.cli.job")
 OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -38,7 +38,7 @@ def run_job(job: str, log: Path, limit: float, extra: Mapping[str, str], folder:
     """Run a job to its end, its crash or its time limit.
 
     Args:
-        job: the `Job` as JSON.
+        job: a `parity.nightly.jobs.Job` as JSON.
         log: takes what the process prints.
         limit: seconds.
         extra: see `environment`.

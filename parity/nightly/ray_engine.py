@@ -51,6 +51,8 @@ class Ray:
 
     def stop(self) -> None:
         """Cancel what runs, and leave the cluster as it is."""
+        if not self._ray.is_initialized():
+            return
         for task in self._tasks:
             self._ray.cancel(task, force=True)
         self._ray.shutdown()
@@ -76,8 +78,9 @@ def _back(done: Future, log: Path) -> Answer:
     except Exception as error:
         said = " ".join(str(error).split())
         log.write_text(f"{error}\n", encoding="utf-8")
-        died = "its Ray worker or node died, every time it was tried" if "Died" in type(error).__name__ or "Crashed" in type(error).__name__ else said[:300]
-        return Answer(error=f"{died} ({type(error).__name__})")
+        name = type(error).__name__
+        died = "Died" in name or "Crashed" in name
+        return Answer(error=f"{'its Ray worker or node died, every time it was tried' if died else said[:300]} ({name})")
 
 
 def _answers(address: str) -> None:

@@ -50,16 +50,12 @@ class NightRun:
         self._goldens: dict[Future, list[Cell]] = {}
 
     def run(self, cells: Sequence[Cell]) -> None:
-        """Judge these cells. What an interruption finds done is kept."""
-        try:
-            self._start(cells)
-            while waiting := [*self._goldens, *self._cells]:
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    self._take(future)
-        finally:
-            self.engine.stop()
-            self.makers.stop()
+        """Judge these cells. What an interruption finds done is kept; who interrupts it stops the engines."""
+        self._start(cells)
+        while waiting := [*self._goldens, *self._cells]:
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._take(future)
 
     def _start(self, cells: Sequence[Cell]) -> None:
         served: dict[GoldenJob, list[Cell]] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +21,15 @@ from tests.nightly.conftest import DYING, ROOT, nightly
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'parity-harness[ray]'")
 
 DEVICES = {"numpy": "numpy", "taps": "device.faults:tap_off_by_one", "segfault": f"{DYING}:segfault", "late": f"{DYING}:hangs_unless_told"}
-PORT = 6397
 STORE = 80_000_000
 """Bytes of Ray's object store; results are small."""
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def node(folder: Path, *options: str) -> subprocess.Popen:
@@ -44,17 +52,19 @@ def cluster(tmp_path_factory):
     """The address of a head and a second node, their processes, and the file that a device waits for; ended by process id."""
     folder = Path(tmp_path_factory.mktemp("ray"))
     short = Path("/tmp") / f"parity-ray-{os.getpid()}"  # sockets have short paths
-    nodes = [node(folder, "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={short}")]
+    port = free_port()
+    nodes = [node(folder, "--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short}")]
     wait_for(lambda: "Ray runtime started" in "".join(path.read_text() for path in folder.glob("*.log")))
-    nodes.append(node(folder, f"--address=127.0.0.1:{PORT}"))
+    nodes.append(node(folder, f"--address=127.0.0.1:{port}"))
     wait_for(lambda: all("Ray runtime started" in path.read_text() for path in folder.glob("*.log")))
-    yield f"127.0.0.1:{PORT}", nodes, folder / "go"
+    yield f"127.0.0.1:{port}", nodes, folder / "go"
     mine = [child for one in nodes for child in (psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True))]
     for process in mine:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     for one in nodes:
         one.wait()
+    shutil.rmtree(short, ignore_errors=True)
 
 
 def wait_for(ready) -> None:
@@ -93,16 +103,22 @@ def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result
     assert "Segmentation fault" in folder.log_tail(cell_name("segfault"))
 
 
-def test_a_cell_that_kills_its_worker_is_broken_and_goldens_come_from_an_url(cluster, write_matrix, tiny_golden, tmp_path, cell_name):
+def test_a_cell_that_kills_its_worker_is_broken_and_a_made_golden_goes_by_its_url(cluster, write_matrix, tiny_golden, tmp_path):
     matrix = write_matrix({"killer": f"{DYING}:kills_its_worker", "numpy": "numpy"}, retries=1)
-    matrix.write_text(matrix.read_text().replace(f"'{tiny_golden.folder}'", f"'file://{tiny_golden.folder}'"))
-    process = nightly(matrix, "--out", tmp_path / "night", "--engine", "ray", "--ray-address", cluster[0], home=tmp_path)
+    made = matrix.read_text().replace(f"golden = '{tiny_golden.folder}'", f"prompts = '{tiny_golden.folder.parent / 'one.jsonl'}'")
+    matrix.write_text(made)
+    options = ("--engine", "ray", "--ray-address", cluster[0], "--goldens", f"file://{tmp_path / 'store'}")
+    process = nightly(matrix, "--out", tmp_path / "night", *options, home=tmp_path)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 3, out + err
     found = verdicts(tmp_path / "night")
     assert found["numpy"][0] == "pass" and "its Ray worker or node died, every time" in found["killer"][2]
+    judged = [Path(one.golden) for one in NightFolder(tmp_path / "night").results() if one.golden]
+    assert [path.name.partition("-")[0] for path in judged] == ["fetched"]
 
 
 def test_no_cluster_is_one_sentence(parity, write_matrix):
-    ended = parity("nightly", write_matrix({"numpy": "numpy"}), "--engine", "ray", "--ray-address", "127.0.0.1:6396")
-    assert ended.code == 2 and "no Ray cluster answers at 127.0.0.1:6396" in ended.err and ended.err.count("\n") == 1
+    nobody = f"127.0.0.1:{free_port()}"
+    ended = parity("nightly", write_matrix({"numpy": "numpy"}), "--engine", "ray", "--ray-address", nobody)
+    assert ended.code == 2 and f"no Ray cluster answers at {nobody}" in ended.err and ended.err.count("\n") == 1
+    assert not list(parity.home.iterdir()), "nothing is begun"
