@@ -2,7 +2,7 @@
 
 A CPU repeats bit for bit, so that its nights have no noise at all, and the band of nights alone would have no width. But a
 commit that sums in another order is no regression. `benchmarks/harmless.py` measures how far each figure then moves, over
-25 clean devices and all stages; these are one and a half times the largest move, rounded up: the devices are few, and so is
+all stages, 25 clean devices on four prompts and two on 24; these are one and a half times the largest move, rounded up: the devices are few, and so is
 what they were tried on. Figures without an entry are kept in history and not judged: they say once more what these say.
 """
 
@@ -29,15 +29,14 @@ def _plain(most: float) -> dict[tuple[str, str], Width]:
 
 HALF_WIDTHS: dict[str, dict[tuple[str, str], Width]] = {
     "l2": {("local", _NOISE): Width(0.001), ("chained", _NOISE): Width(0.09), **_plain(5e-7)},
-    "worst_row": {("local", _NOISE): Width(0.09), ("chained", _NOISE): Width(1.0), **_plain(3.2e-6)},
-    # One element beyond a rounding boundary more or less: no local one was met.
-    "largest": {("local", _NOISE): Width(0.09), ("chained", _NOISE): Width(1.8), **_plain(8.5e-6)},
+    "worst_row": {("local", _NOISE): Width(0.3), ("chained", _NOISE): Width(1.0), **_plain(3.2e-6)},
+    "largest": {("local", _NOISE): Width(0.7), ("chained", _NOISE): Width(1.8), **_plain(8.5e-6)},
     "scale": {("local", _FITS): Width(0.04), ("chained", _FITS): Width(3.6), **_plain(1.5e-7)},
     "bias": {("local", _FITS): Width(0.05), ("chained", _FITS): Width(2.0), **_plain(1.2e-7)},
     "unlike": {("local", "share"): Width(1.3e-4)},
     "noise": {("local", "share"): Width(0.006), ("chained", "share"): Width(0.006)},
     "bug": {},
-    # One more flip within the noise: 0.3 logits over 300 rows; none was met.
+    # One more flip within the noise: half a logit over 500 rows. Met: 0.00013, on 24 prompts.
     "regret_mean": {("chained", "logits"): Width(1e-3)},
     "kl_mean": {("chained", "nats"): Width(1e-5, 0.55)},
     # Half of the figure's own interval where that is wider, as it is unless every text is the reference's, which is no proof
