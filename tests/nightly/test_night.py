@@ -103,7 +103,7 @@ def test_github_actions_is_seen_by_its_variable(again, monkeypatch):
 
 def test_history_gets_the_night_and_says_since_when(again, night, cell_name, tmp_path):
     past, results = tmp_path / "past", night.folder.results()
-    earlier = night.folder.night.model_copy(update={"name": "20260101T020000.000", "started": "2026-01-01T02:00:00Z", "commit": "a" * 40})
+    earlier = night.folder.night.model_copy(update={"name": "20260101T020000.000", "started": "2026-01-01T02:00:00Z", "commit": "a" * 40, "dirty": False})
     clean = next(one for one in results if one.cell.axes.device == "numpy")
     taps = next(one for one in results if one.cell.axes.device == "taps")
     append(str(past), earlier, [clean, clean.model_copy(update={"cell": taps.cell})])
@@ -111,7 +111,7 @@ def test_history_gets_the_night_and_says_since_when(again, night, cell_name, tmp
     assert list(load(str(past))["night"].unique()) == ["20260101T020000.000", night.folder.night.name]
     changed = [line for line in ended.out.splitlines() if line.startswith("regression: ")]
     assert len(changed) == 1 and changed[0].startswith(f"regression: {cell_name('taps')}: fails since {night.folder.night.started[:10]}")
-    assert "first at drafter.taps" in changed[0] and f"between commits {'a' * 10}-dirty and " in changed[0]
+    assert "first at drafter.taps" in changed[0] and f"between commits {'a' * 10} and " in changed[0]
     page = (night.folder.path / "report.html").read_text()
     assert "aaaaaaa" in page and f"report {night.folder.path / 'report.html'}" in ended.out
 
