@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from queue import PriorityQueue
 from threading import Lock
 
 from parity.nightly.jobs import Answer, Job
@@ -12,7 +14,7 @@ from parity.nightly.process import end, environment, run_job
 
 
 class Local:
-    """Runs jobs side by side; first come, first served.
+    """Runs jobs side by side, the one of the lowest rank first.
 
     Args:
         workers: jobs at a time.
@@ -25,12 +27,17 @@ class Local:
     def __init__(self, workers: int, limit: float, retries: int):
         self.limit, self.retries = limit, retries
         self._pool = ThreadPoolExecutor(workers)
+        self._waiting: PriorityQueue = PriorityQueue()
+        self._count = count()
         self._running: set[subprocess.Popen] = set()
         self._lock, self._stopped = Lock(), False
 
-    def submit(self, job: Job, log: Path) -> Future[Answer]:
-        """Start a job as soon as there is room; `log` takes what it prints."""
-        return self._pool.submit(self._run, job.model_dump_json(), log)
+    def submit(self, job: Job, log: Path, rank: float) -> Future[Answer]:
+        """Start a job as soon as there is room and no lower rank waits; `log` takes what it prints."""
+        found: Future[Answer] = Future()
+        self._waiting.put((rank, next(self._count), job.model_dump_json(), log, found))
+        self._pool.submit(self._next)
+        return found
 
     def place(self, answer: Answer) -> str:
         """How a job here finds a golden that was provided."""
@@ -43,6 +50,13 @@ class Local:
             for process in self._running:
                 end(process)
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _next(self) -> None:
+        _, _, job, log, found = self._waiting.get()
+        try:
+            found.set_result(self._run(job, log))
+        except Exception as error:
+            found.set_exception(error)
 
     def _run(self, job: str, log: Path) -> Answer:
         for _ in range(1 + self.retries):

@@ -37,8 +37,8 @@ class Ray:
         self._task = self._ray.remote(**options)(run_here)
         self._limit, self._retries, self._tasks = limit, retries, []
 
-    def submit(self, job: Job, log: Path) -> Future[Answer]:
-        """Send a cell to a worker; its output comes back into `log`."""
+    def submit(self, job: Job, log: Path, rank: float) -> Future[Answer]:
+        """Send a cell to a worker, Ray decides when; its output comes back into `log`."""
         task = self._task.remote(job.model_dump_json(), self._limit, self._retries, environment(), str(Path.cwd()))
         self._tasks.append(task)
         found: Future[Answer] = Future()

@@ -1,4 +1,4 @@
-"""A night run to its end: goldens first, every cell as soon as its golden is there, every result kept as it comes."""
+"""A night run to its end: cells in the order of the plan, a golden before its first cell, every result kept as it comes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Engine(Protocol):
 
     name: str
 
-    def submit(self, job: Job, log: Path) -> Future[Answer]:
-        """Start a job; its future holds an answer, whatever happens."""
+    def submit(self, job: Job, log: Path, rank: float) -> Future[Answer]:
+        """Start a job, lower ranks first; its future holds an answer, whatever happens."""
 
     def place(self, answer: Answer) -> str:
         """How a job finds a golden that was provided."""
@@ -61,8 +61,10 @@ class NightRun:
         served: dict[GoldenJob, list[Cell]] = {}
         for cell in cells:
             served.setdefault(GoldenJob.of(cell, self.share), []).append(cell)
+        self._ranks = {cell.name: rank for rank, cell in enumerate(cells)}
         for job, mine in served.items():
-            self._goldens[self.makers.submit(Job(golden=job), self.folder.golden_log(job.name))] = mine
+            future = self.makers.submit(Job(golden=job), self.folder.golden_log(job.name), self._ranks[mine[0].name] - 0.5)
+            self._goldens[future] = mine
 
     def _take(self, future: Future) -> None:
         answer = _answer(future)
@@ -79,7 +81,7 @@ class NightRun:
             self._keep(broken(self.night, cell, f"no golden: {golden.error}", now(), 0.0))
             return
         job = Job(cell=CellJob(night=self.night, cell=cell, golden=self.engine.place(golden)))
-        future = self.engine.submit(job, self.folder.log_file(cell.name))
+        future = self.engine.submit(job, self.folder.log_file(cell.name), self._ranks[cell.name])
         self._cells[future] = cell, now()
 
     def _keep(self, result: CellResult) -> None:
