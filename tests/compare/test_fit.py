@@ -96,3 +96,16 @@ def test_the_smallest_standard_error_is_half_of_half_a_ulp_at_five():
     golden = tensor(50)
     scale, _ = seen(golden, np.float32(1 + HALF_ULP / 2) * golden, floor=golden)
     assert scale == pytest.approx(SIGMAS, rel=0.01)
+
+
+@pytest.mark.parametrize(("share", "convicted"), [(2.0, False), (10.0, True)])
+def test_a_noisy_floor_excuses_a_shrinkage_of_second_order_and_no_more(share, convicted):
+    golden, noise = tensor(4000), 0.02
+    device = np.float32(1 - share * noise**2) * noisy(golden, noise / 4)
+    assert (seen(golden, device, floor=noisy(golden, noise))[0] > SIGMAS) == convicted
+
+
+def test_a_device_s_own_noise_excuses_no_scale():
+    golden = tensor(4000)
+    size = np.float32(1 - 0.03**2)
+    assert seen(golden, size * noisy(golden, 0.03), floor=noisy(golden))[0] > SIGMAS
