@@ -30,7 +30,7 @@ folder = click.Path(path_type=Path)
 @click.option("--vllm-python", "python", type=folder, metavar="FILE", help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
 @click.option("--batch", type=click.IntRange(min=1), help="vllm: prompts that it runs at a time; 1 by default.")
 @click.option("--checkout", type=folder, metavar="DIR", help="eagle: a checkout of SafeAILab/EAGLE.")
-@click.option("--roundings", type=click.IntRange(min=1), help="own, eagle: bfloat16 runs behind each noise floor, each with its sums in another order; 1 by default.")
+@click.option("--roundings", type=click.IntRange(min=1), help="bfloat16 runs behind each noise floor, each with its sums in another order; by default 1, vllm: 3.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option

@@ -64,5 +64,6 @@ def _made(golden):
         raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
     if producer.name == "vllm":
         floor = "bfloat16" in golden.variants()
-        return {"reference": "vllm", "batch": int(producer.notes["prompts at a time"]), "floor": floor}
+        batch = int(producer.notes["prompts at a time"])
+        return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": manifest.case.roundings}
     return {"roundings": manifest.case.roundings}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from references.vllm_capture.dump import Request
 
 NAME = "vllm"
-OWN = ("adapt", "rounds", "steps", "inside.vllm_capture_job", "inside.vllm_capture_recorder")
+OWN = ("adapt", "reordered", "rounds", "steps", "inside.vllm_capture_job", "inside.vllm_capture_recorder")
 """The files here that decide what the tensors are; the others carry them."""
 
 MATHS = (
