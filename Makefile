@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test browser vllm clean
+.PHONY: demo test catalogue browser vllm clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,10 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
+
+# Every planted fault and every hypothesis; the tests above take a sample of them.
+catalogue: $(VENV)/ready
+	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references/test_hypotheses.py
 
 # What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
 # skip; with PARITY_BROWSER_REQUIRED set they fail.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,14 @@ def remake_small_golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 
 
 @pytest.fixture(scope="session")
-def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory) -> Dump:
-    """Two prompts, 12 new tokens: for what does not need many rounds."""
-    return remake_small_golden(tmp_path_factory.mktemp("small") / "golden")
+def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Dump:
+    """Two prompts, 12 new tokens: for what does not need many rounds; made once for all workers, read only."""
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"small-{testrun_uid}"
+    with FileLock(f"{folder}.lock"):
+        return Dump(folder) if folder.exists() else remake_small_golden(folder)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Every planted fault is killed and placed; and the runner calls a survivor, a crash and a misplaced one what they are."""
+"""Planted faults are killed and placed; and the runner calls a survivor, a crash and a misplaced one what they are.
+
+A sample of the catalogue; the whole of it is `make catalogue`, and in every comparison `parity faults run --all`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,18 @@ from parity.cli.faults import PROMPTS, TOKENS
 from parity.cli.wiring import builder
 from parity.faults import Request, compare_planted, judge, run_faults
 from parity.gates import GATES
+from tests.sample import sample
 
-SHOWN = [fault for fault in CATALOGUE.values() if fault.stage and fault.gate]
-GATED = [fault for fault in CATALOGUE.values() if fault.gate not in ("", "stages")]
+SHOWN = sample(
+    (fault for fault in CATALOGUE.values() if fault.stage and fault.gate),
+    name=lambda fault: fault.id,
+    kind=lambda fault: (fault.family, fault.precision),
+)
+GATED = sample(
+    (fault for fault in CATALOGUE.values() if fault.gate not in ("", "stages")),
+    name=lambda fault: fault.id,
+    kind=lambda fault: fault.gate,
+)
 CHAINED = (
     "load-experts-swapped",
     "rope-concentration",

@@ -1,4 +1,7 @@
-"""Hypotheses: each changes first the stage that it claims, undoes itself, and goes with others."""
+"""Hypotheses: each changes first the stage that it claims, undoes itself, and goes with others.
+
+A sample of them; the whole catalogue is `make catalogue`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from references.hypotheses import HYPOTHESES, decisions
 from references.hypotheses.__main__ import page
 from references.mutations import NotApplicable, replaced
 from references.prompts import read_prompts
+from tests.sample import sample
 
 ROOT = Path(__file__).parents[2]
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
@@ -140,7 +144,7 @@ def test_without_an_assumption_the_references_are_themselves(case):
     assert case.result.accepted_drafts == (1, 1, 4, 4)
 
 
-@pytest.mark.parametrize("name", [name for name in BY_ID if name not in ELSEWHERE])
+@pytest.mark.parametrize("name", sample((name for name in BY_ID if name not in ELSEWHERE), kind=lambda name: BY_ID[name].stages[0]))
 def test_it_changes_first_what_it_claims_and_undoes_itself(name, case):
     hypothesis, before = BY_ID[name], state(case.counterfactuals.loop)
     first = case.first(case.run([(hypothesis, value_of(hypothesis))], stop=True))
@@ -237,7 +241,7 @@ def test_mxfp4_is_read_wrongly_from_a_quantised_checkpoint(tiny):
         assert quantised.first(quantised.run([(BY_ID[name], value)])) == "target.layers.0.ffn_out"
 
 
-@pytest.mark.parametrize("name", [one.id for one in HYPOTHESES if one.fit and one.fit.clean is not None])
+@pytest.mark.parametrize("name", sample(one.id for one in HYPOTHESES if one.fit and one.fit.clean is not None))
 def test_the_clean_value_of_a_fit_changes_nothing(name, case):
     try:
         assert case.first(case.run([(BY_ID[name], BY_ID[name].fit.clean)], stop=True)) is None
@@ -279,7 +283,7 @@ def test_a_pair_shows_both(case):
         assert changed and all(np.array_equal(alone[place], both[place]) for place in changed)
 
 
-@pytest.mark.parametrize("name", [one.id for one in decisions.HYPOTHESES if not one.layered])
+@pytest.mark.parametrize("name", sample(one.id for one in decisions.HYPOTHESES if not one.layered))
 def test_a_free_run_comes_to_an_end(name, case):
     ids = case.ids[:20]
     hypothesis, record = BY_ID[name], Trace(case.names)
