@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare import SCORES
+from parity.compare.scores import SCORES
 from parity.compare.choices import row_noise
 from parity.compare.rows import stage_rows
 from parity.golden.store import Dump
@@ -28,7 +28,7 @@ def alarms(golden: Dump, run: Dump, name: str, chosen: int) -> tuple[int, float,
         name: a stage of scores [R, X]; `chosen` of each row are chosen.
     """
     rows = stage_rows(golden, run, golden.declared[name])
-    noise = row_noise(rows, np.zeros(len(rows.golden), bool))
+    noise = row_noise(rows)
     order, every = np.argsort(-rows.golden, axis=1), np.arange(len(rows.golden))
     last, others = order[:, chosen - 1], order[:, chosen : chosen + COMPETITORS]
     gap = (rows.golden[every, last] - rows.golden[every, others[:, 0]]) / noise

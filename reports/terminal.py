@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
-from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
 from parity.compare.witnesses import CORROBORATED
 from parity.golden.store import Dump
 from parity.policy import STATISTICS
@@ -128,6 +128,9 @@ def _print_failures(out: Console, report: Report) -> None:
     found = {finding.stage for finding in report.findings}
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in found]
     own = [stage for stage in wrong if "inherited" not in stage.marks]
+    if report.own_experts is not None:
+        out.print(Text(str(report.own_experts), style=STYLE[report.own_experts.verdict] if not report.own_experts.lack else STYLE[INCONCLUSIVE]), soft_wrap=True)
+        own = [stage for stage in own if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]
     for stage in own[:12]:
         marks = f" ({', '.join(stage.marks)})" if stage.marks else ""
         out.print(Text(f"{stage.verdict}{marks}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)
@@ -145,8 +148,11 @@ def _why(stage: StageResult) -> str:
     """The statistics beyond their bound, or the count of wrong choices."""
     if stage.verdict == DISPUTED:
         return stage.note
+    if stage.choices and stage.verdict == FAIL:
+        said = f"{stage.choices['bug']} of {stage.rows} rows differ beyond tie and noise"
+        return f"{stage.note}, first at {stage.first}" if stage.against_scores == stage.choices["bug"] else said
     if stage.choices:
-        return f"{stage.choices['bug']} of {stage.rows} rows differ beyond tie and noise"
+        return stage.note
     if not stage.x:
         return "no tensor could be compared"
     over = [

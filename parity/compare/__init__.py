@@ -6,12 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from parity.compare.apart import Flips
+from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import judge_choices, judge_exact
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
-from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, Acceptance, Counts, Place, Report, StageResult, conclude
+from parity.compare.report import (
+    DISPUTED,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    WARN,
+    Acceptance,
+    Counts,
+    Place,
+    Report,
+    StageResult,
+    conclude,
+)
 from parity.compare.rows import StageRows, order, stage_rows
+from parity.compare.scores import contradicting, scores_of
 from parity.compare.structure import Finding, check_structure
 from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
@@ -21,17 +34,19 @@ from parity.golden.trust import refuse_shared
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
 
-SCORES = {
-    "target.tokens": "target.logits",
-    "verify.tokens": "verify.logits",
-    "drafter.draft_tokens": "drafter.logits",
-    "experts": "router_logits",
-}
-"""The stage that a choice is made from."""
-
-
-def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), strict: bool = False) -> Report:
+def compare(
+    golden: Dump,
+    run: Dump,
+    policy: Policy,
+    globs: Sequence[str] = (),
+    strict: bool = False,
+    rerun: Rerun | None = None,
+) -> Report:
     """Judge every selected stage of a run.
+
+    Args:
+        rerun: runs the reference once more with the experts of a run that went on with its own; without it such a
+            run is inconclusive at best.
 
     Raises:
         UsageError: the run is not one over this golden, the two share source, or the policy does not fit.
@@ -41,16 +56,17 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
     names = select(globs, golden.manifest.stages)
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
-    flips = Flips(golden, run)
+    found_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     results = []
     for name in names:
-        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), flips)
+        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), found_on)
         results.append(result)
         findings += found
     results = attest(mark(results, golden.declared, mode), golden)
     findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
-    verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings])
+    own = found_on.own
+    verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings] + ([own.verdict] if own else []))
     acceptance = _acceptance(golden, run)
     return Report(
         device=run.manifest.producer.name,
@@ -68,6 +84,7 @@ def compare(golden: Dump, run: Dump, policy: Policy, globs: Sequence[str] = (), 
         strict=strict,
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
+        own_experts=own,
     )
 
 
@@ -80,27 +97,37 @@ def _structure(golden: Dump, run: Dump, names: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _stage(golden: Dump, run: Dump, named: Named, row: Row, flips: Flips) -> tuple[StageResult, list[Finding]]:
-    """One stage over all prompts; inconclusive where no tensor could be compared."""
-    rows = stage_rows(golden, run, named)
+def _stage(golden: Dump, run: Dump, named: Named, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
+    """One stage over all prompts; inconclusive where no tensor could be compared, or rows lack evidence."""
+    rows = stage_rows(on.golden, run, named)
     if rows is None or not len(rows.golden):
         empty = StageResult(named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, rows=0)
         return empty, []
+    result, found = _judged(golden, run, rows, row, on)
+    if result.rows_apart and result.verdict in (PASS, WARN):
+        note = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own, and nothing says what these make of them"
+        result = replace(result, verdict=INCONCLUSIVE, note=note)
+    return result, found
+
+
+def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
+    """The rows of one stage by its policy row."""
+    named, choice = rows.named, scores_of(rows.named.name) is not None
     if row.judge == "exact":
-        return judge_exact(rows, row), []
+        return judge_exact(rows, row, contradicting(golden, run, rows) if choice else None), []
     if not named.stage.exact:
         if row.judge not in ("noise", "relative", "none"):
             raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for choices")
-        return judge_numbers(rows, flips.apart(rows), row)
+        return judge_numbers(rows, on.apart(rows), row)
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
-    return judge_choices(rows, _scores(golden, run, named), flips.apart(rows), row), []
+    scores = _scores(on.golden, run, named)
+    return judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), []
 
 
 def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
     """The scores behind a stage of choices: the golden's, and the run's where it recorded them."""
-    prefix, last = named.name.rsplit(".", 1)
-    scores = SCORES.get(named.name) or f"{prefix}.{SCORES[last]}"
+    scores = scores_of(named.name)
     if scores not in golden.manifest.stages:
         return None
     if scores in run.manifest.stages:

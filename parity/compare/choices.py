@@ -9,34 +9,43 @@ from parity.compare.floor import NOISY, row_floors
 from parity.compare.places import labels, place_of
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
+from parity.compare.scores import scores_of
 from parity.metrics import measure
 from parity.policy import Row
 
 
-def judge_exact(rows: StageRows, row: Row) -> StageResult:
+def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
     """Judge a stage in which no difference is allowed."""
     same = (rows.golden == rows.device).reshape(len(rows.golden), -1).all(axis=1)
-    return _choices(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row)
+    return _choices(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
 
 
-def judge_choices(rows: StageRows, scores: StageRows | None, apart: np.ndarray, row: Row) -> StageResult:
-    """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids."""
+def judge_choices(
+    rows: StageRows, scores: StageRows | None, row: Row, against: np.ndarray, apart: np.ndarray
+) -> StageResult:
+    """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids.
+
+    Args:
+        against: rows [R] that contradict the scores they were made from: bugs, whatever the golden's scores are.
+        apart: rows [R] of which the golden's scores say nothing.
+    """
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
-        return judge_exact(rows, row)
-    noise = row_noise(scores, apart)
-    if row.judge == "experts":
-        return _choices(rows, judge_experts(scores.golden, rows.golden, rows.device, noise), row)
-    return _choices(rows, _tokens(rows, scores, noise), row)
+        return judge_exact(rows, row, against)
+    noise = row_noise(scores)
+    judged = judge_experts(scores.golden, rows.golden, rows.device, noise) if row.judge == "experts" else _tokens(rows, scores, noise)
+    return _choices(rows, judged, row, against, apart)
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
-    """Tokens against the logits that they were chosen from."""
+    """Tokens against the logits that they were chosen from; a draft whose column nobody knows stands for the best left."""
     if rows.named.stage.side == "drafter":
         mine = scores.golden.argmax(axis=1)
         theirs = draft_columns(scores.golden, rows.golden, rows.device)
         unknown = theirs < 0
-        theirs = np.where(unknown, scores.device.astype(np.float32).argmax(axis=1), theirs)
-        legal = ~unknown | (theirs != mine)
+        left = np.isin(np.arange(scores.golden.shape[1]), mine, invert=True)
+        guessed = np.where(left, scores.device.astype(np.float32), -np.inf).argmax(axis=1)
+        theirs = np.where(unknown, guessed, theirs)
+        legal = ~unknown | left.any()
     else:
         mine, legal = rows.golden, (rows.device >= 0) & (rows.device < scores.golden.shape[1])
         theirs = np.where(legal, rows.device, 0)
@@ -45,25 +54,39 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
     return Choices(np.where(same, SAME, np.where(legal, judged.verdict, BUG)), np.where(same, 0.0, judged.regret))
 
 
-def _choices(rows: StageRows, choices: Choices, row: Row) -> StageResult:
-    counts = {name: choices.count(name) for name in (SAME, TIE, NOISE, BUG)}
-    bugs = np.flatnonzero(choices.verdict == BUG)
-    first = min(bugs, key=lambda i: (rows.round[i], rows.prompt[i], rows.position[i]), default=None)
+def _choices(
+    rows: StageRows, choices: Choices, row: Row, against: np.ndarray | None = None, apart: np.ndarray | None = None
+) -> StageResult:
+    none = np.zeros(len(rows.golden), dtype=bool)
+    against, apart = (none if one is None else one for one in (against, apart))
+    wrong = against | (choices.verdict == BUG) & ~apart
+    counts = {name: int(((choices.verdict == name) & ~apart & ~against).sum()) for name in (SAME, TIE, NOISE)}
+    first = min(np.flatnonzero(wrong), key=lambda i: (rows.round[i], rows.prompt[i], rows.position[i]), default=None)
     return StageResult(
         **labels(rows, row),
-        verdict=FAIL if len(bugs) else PASS,
-        choices=counts,
-        largest_regret=float(choices.regret.max(initial=0.0)),
+        verdict=FAIL if wrong.any() else PASS,
+        rows_apart=int(apart.sum()),
+        choices=counts | {BUG: int(wrong.sum())},
+        largest_regret=float(choices.regret[~apart].max(initial=0.0)),
+        against_scores=int(against.sum()),
         first=None if first is None else place_of(rows, int(first)),
+        note=_contradiction(rows, int(against.sum())),
     )
 
 
-def row_noise(scores: StageRows, apart: np.ndarray) -> np.ndarray:
-    """RMS noise of each row's scores [R]; behind an explained router tie the row's own error.
+def _contradiction(rows: StageRows, count: int) -> str:
+    """What a choice against its own scores is, in words."""
+    if not count:
+        return ""
+    what = f"the {rows.golden.shape[1]} best" if rows.golden.ndim > 1 else "the best"
+    return f"{count} of {len(rows.golden)} rows are not {what} of the {scores_of(rows.named.name)} that they were made from"
+
+
+def row_noise(scores: StageRows) -> np.ndarray:
+    """RMS noise of each row's scores [R].
 
     One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
     """
-    columns = scores.golden.shape[1]
-    device, floor = measure(scores.golden, scores.device, ulps=False), measure(scores.golden, scores.floor, ulps=False)
-    expected = row_floors(floor.rows.rel_l2, apart, NOISY) * np.sqrt(floor.rows.golden_sq / columns)
-    return np.where(apart, np.maximum(expected, np.sqrt(device.rows.error_sq / columns)), expected)
+    floor = measure(scores.golden, scores.floor, ulps=False)
+    everywhere = np.zeros(len(scores.golden), dtype=bool)
+    return row_floors(floor.rows.rel_l2, everywhere, NOISY) * np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])

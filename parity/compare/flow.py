@@ -26,7 +26,8 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
 
     A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
     its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
-    choice made from scores beyond their bounds is theirs. In a local comparison nothing is inherited.
+    choice made from scores beyond their bounds is theirs, unless it contradicts them. In a local comparison nothing is
+    inherited.
     """
     by_name = {result.stage: result for result in results}
     consumers: dict[str, list[str]] = {}
@@ -41,14 +42,21 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
         return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
         return ("own",)
+    if result.against_scores:
+        return ("own", _lasting(result, by_name, consumers))
     sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
     if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in behind(result.stage, names) if name in by_name):
         return ("inherited", "grown")
+    return ("own", _lasting(result, by_name, consumers))
+
+
+def _lasting(result, by_name, consumers) -> str:
+    """Whether an error shows in a stage that is computed from this one."""
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
-    return ("own", "step" if persists else "spike")
+    return "step" if persists else "spike"
 
 
 def behind(stage: str, names: Mapping[str, Named]) -> set[str]:

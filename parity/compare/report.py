@@ -48,8 +48,9 @@ class StageResult:
     """One stage over all prompts and rounds.
 
     Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
-    the unit of its bound (x noise, or plain relative error). Choices count rows by verdict. `marks` say
-    whose error it is (see `flow`); `note` why a stage is inconclusive.
+    the unit of its bound (x noise, or plain relative error). Choices count rows by verdict; `against_scores` of the
+    bugs contradict the scores that they were made from. `marks` say whose error it is (see `flow`); `note` why a stage
+    is inconclusive, or a choice is wrong by itself.
     """
 
     stage: str
@@ -70,6 +71,7 @@ class StageResult:
     topk: dict[int, float] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=dict)
     largest_regret: float | None = None
+    against_scores: int = 0
     first: Place | None = None
     marks: tuple[str, ...] = ()
     note: str = ""
@@ -98,8 +100,44 @@ class Acceptance:
 
 
 @dataclass(frozen=True)
+class OwnExperts:
+    """What became of rows behind experts that a run chose itself and went on with.
+
+    Args:
+        positions: of prompts, at which the experts of any layer are not the golden's.
+        of: positions in all.
+        differing: choices (one a row and layer) that are not the reference's when it is run again with the run's experts.
+        choices: choices in all.
+        explained: how many of them rounding explains.
+        lack: why the reference was not run again, so that nothing is known of these rows; '' where it was.
+    """
+
+    positions: int
+    of: int
+    differing: int = 0
+    choices: int = 0
+    explained: float = 0.0
+    lack: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Inconclusive beyond what rounding explains. Without evidence the stages that the rows are in say so."""
+        return INCONCLUSIVE if self.differing > self.explained else PASS
+
+    def __str__(self) -> str:
+        rows = f"{self.positions} of {self.of} positions ({self.positions / max(self.of, 1):.1%}) ran through experts of the run's own"
+        if self.lack:
+            return f"{rows}, and nothing says what these make of them: {self.lack}"
+        found = f"{self.differing} of {self.choices} choices are not the reference's, rounding explains {self.explained:.0f}"
+        return f"{rows}; they are judged against the reference run again with these experts: {found}"
+
+
+@dataclass(frozen=True)
 class Report:
-    """A whole comparison; `blind` is what its policy cannot see, `witnesses` what other references said of the golden."""
+    """A whole comparison; `blind` is what its policy cannot see, `witnesses` what other references said of the golden.
+
+    `own_experts` is there where a run went on with experts of its own, and rows of these stages lie behind them.
+    """
 
     device: str
     precision: str
@@ -116,6 +154,7 @@ class Report:
     strict: bool = False
     blind: str = ""
     witnesses: tuple[str, ...] = ()
+    own_experts: OwnExperts | None = None
 
     @property
     def exit_code(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parity.compare import compare
+from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.report import Report
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
@@ -37,6 +38,7 @@ class Bench:
         rotate: the device's rotary embedding by itself, where its module offers one.
         configs: folder of the published configs, where it is installed.
         bounds: policy file or name of the stage comparisons; the default policy of the precision where None.
+        rerun: runs the reference again with the experts of a given run that went on with its own.
     """
 
     golden: Dump
@@ -51,6 +53,7 @@ class Bench:
     rotate: Rotary | None = None
     configs: Path | None = None
     bounds: str | None = None
+    rerun: Rerun | None = None
     _devices: dict[tuple, Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
@@ -85,8 +88,13 @@ class Bench:
     def compared(self, mode: Mode) -> Report:
         """Every stage of the run of this mode, judged once."""
         if mode not in self._reports:
-            self._reports[mode] = compare(self.golden, self.run(mode), read_policy(self.bounds, self.precision))
+            policy = read_policy(self.bounds, self.precision)
+            self._reports[mode] = compare(self.golden, self.run(mode), policy, rerun=self.rerun)
         return self._reports[mode]
+
+    def basis(self, mode: Mode) -> Basis:
+        """What the run of this mode is judged against."""
+        return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
     def give(self, run: Dump) -> None:
         """Judge this run instead of making one of its mode."""

@@ -27,7 +27,7 @@ def checks(bench: Bench) -> Iterator[Check]:
     vocabulary = draft_vocabulary(golden)
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
     for name, stage in GROUPS.items():
-        yield _group(name, judged(golden, run, stage, vocabulary), run.manifest.case.precision, free)
+        yield _group(name, judged(bench.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free)
     yield consistent(golden, run, vocabulary)
     yield planted(bench, vocabulary)
 

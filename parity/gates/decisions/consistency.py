@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.compare import SCORES
+from parity.compare.scores import SCORES
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import stage_rows
 from parity.gates.evidence import Check

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import SCORES
-from parity.compare.apart import Flips
+from parity.compare.scores import SCORES
+from parity.compare.basis import Basis
 from parity.compare.choices import row_noise
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, regrets
 from parity.compare.floor import WIDEST
@@ -19,6 +19,8 @@ from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
 
 KS = (1, 5, 50)
+UNKNOWN = "unknown"
+"""The verdict of another choice in a row that ran through experts of the run's own, of which nothing is known."""
 BLOCK = 2**22
 """Logits taken to float64 at a time: 32 MiB of them."""
 
@@ -73,9 +75,9 @@ class Judged:
         }
 
 
-def judged(golden: Dump, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
+def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
-    names = golden.declared
+    golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
     due = sum(row.shape[0] for place, row in golden.rows.items() if place[0] == "float32" and place[3] == stage)
     if tokens is None or scores is None or len(tokens.golden) != len(scores.golden):
@@ -86,13 +88,13 @@ def judged(golden: Dump, run: Dump, stage: str, vocabulary: Vocabulary) -> Judge
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])
     theirs = np.where(legal, theirs, mine)
-    choices = judge(scores.golden, mine, theirs, row_noise(scores, Flips(golden, run).apart(scores)))
+    choices, apart = judge(scores.golden, mine, theirs, row_noise(scores)), on.apart(scores)
     _, step = regrets(scores.golden, mine, theirs)
     kl, relative, finite = _moved(scores.golden, scores.device)
     device = np.where(finite[:, None], scores.device.astype(np.float32), -np.inf)
     return Judged(
         stage=stage,
-        verdict=np.where(legal, choices.verdict, BUG),
+        verdict=np.where(legal, np.where(apart & (choices.verdict == BUG), UNKNOWN, choices.verdict), BUG),
         regret=np.where(legal, choices.regret, np.inf),
         near=legal & (mine != theirs) & (choices.regret <= 2 * step),
         kl=kl,
@@ -103,7 +105,8 @@ def judged(golden: Dump, run: Dump, stage: str, vocabulary: Vocabulary) -> Judge
         round=tokens.round,
         position=tokens.position,
         slot=_slots(tokens.prompt, tokens.round),
-        lack=_lack(len(tokens.golden), due, measure(scores.golden, scores.floor).rel_l2, choices.count(NOISE)),
+        lack=_lack(len(tokens.golden), due, measure(scores.golden, scores.floor).rel_l2, choices.count(NOISE))
+        or (str(on.own) if apart.any() else ""),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.compare import SCORES
+from parity.compare.scores import SCORES
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.drive import untapped
 from parity.gates.bench import Bench

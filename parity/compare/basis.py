@@ -1,0 +1,96 @@
+"""What a run is judged against: the golden, or the golden as it would be under the run's own experts.
+
+A run that went on with other experts than the golden's is judged against the reference run once more with the run's
+experts, the golden's tokens forced as before. Nothing of it is judged by its own error, and no row is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from parity.compare.apart import EXPERTS, Flips, differing
+from parity.compare.report import OwnExperts
+from parity.compare.rows import FLOOR, StageRows, stage_rows
+from parity.errors import Inconclusive, ParityError
+from parity.golden.manifest import Variant
+from parity.golden.store import Dump
+
+Rerun = Callable[[Dump, Dump, Sequence[int]], Dump]
+"""`rerun(golden, run, prompts)`: the reference over these prompts of a golden once more, with the run's experts and
+otherwise with what the golden forced: a dump with the float32 truth and the floor of the run's mode, under the golden's
+prompt numbers. Raises `ParityError` where it cannot be had."""
+
+NOISE = 1.5
+"""Multiple of the floor's error up to which a device passes; flips of the experts grow with the error likewise."""
+
+DEVIATIONS = 4.0
+"""Standard deviations of a count that chance is granted: flips are rare and independent, so counts are Poisson's. Clean
+devices make as many as the floor (docs/calibration.md), half a floor below the bound before chance is granted anything."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a run is judged against, the rows that even this says nothing of, and what the report tells of it."""
+
+    golden: Dump
+    flips: Flips | None = None
+    own: OwnExperts | None = None
+
+    def apart(self, rows: StageRows) -> np.ndarray:
+        """Which of these rows [R] lack evidence."""
+        return np.zeros(len(rows.golden), dtype=bool) if self.flips is None else self.flips.apart(rows)
+
+
+def basis(golden: Dump, run: Dump, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
+    """What these stages of a run are judged against; the golden itself unless the run went on with experts of its own."""
+    flips = Flips(golden, run)
+    if not flips.reach(golden.declared[name] for name in names):
+        return Basis(golden)
+    counts = len(flips.layers), len(flips.positions)
+    try:
+        again = Again(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
+    except ParityError as error:
+        return Basis(golden, flips, OwnExperts(*counts, lack=str(error)))
+    return Basis(again, None, OwnExperts(*counts, *_counted(again, run)))
+
+
+def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | None) -> Dump:
+    if len(run.sides) > 1:
+        raise Inconclusive("two runs are compared, of which each would need a reference of its own: compare each with the golden")
+    if rerun is None:
+        raise Inconclusive("the reference was not run again with them, as `parity diff RUN` does")
+    return rerun(golden, run, prompts)
+
+
+def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
+    """Choices of the run that differ from the reference's under the same experts below, all, and how many may."""
+    names = [named for named in again.declared.values() if named.stage.template == EXPERTS]
+    mine = [rows for named in names if (rows := stage_rows(again, run, named)) is not None]
+    floor = FLOOR[run.manifest.case.mode]
+    noise = [rows for named in names if (rows := stage_rows(again, again, named, device=floor)) is not None]
+    differ, flipped = (sum(int(differing(rows).sum()) for rows in side) for side in (mine, noise))
+    explained = NOISE * flipped + DEVIATIONS * sqrt(NOISE * (NOISE + 1) * max(flipped, 1))
+    return differ, sum(len(rows.golden) for rows in mine), explained
+
+
+class Again(Dump):
+    """A golden in which some prompts are a re-run's; a view, nothing is written."""
+
+    def __init__(self, golden: Dump, rerun: Dump, prompts: Iterable[int]):
+        self.golden, self.rerun, self.prompts = golden, rerun, frozenset(prompts)
+        self.folder, self.declared = golden.folder, golden.declared
+        self.rows, self.parts = (self._taken(golden.rows, rerun.rows), self._taken(golden.parts, rerun.parts))
+        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
+
+    def _taken(self, old: dict, new: dict) -> dict:
+        kept = {place: value for place, value in old.items() if place[1] not in self.prompts}
+        return kept | {place: value for place, value in new.items() if place[1] in self.prompts}
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The re-run's rows of a tensor, or the golden's."""
+        side = self.rerun if prompt in self.prompts else self.golden
+        return side.stored(variant, prompt, round_, stage)

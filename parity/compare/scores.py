@@ -1,0 +1,111 @@
+"""The scores that a choice is made from: experts are the top k of the router logits, tokens the argmax of logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.compare.rows import StageRows, stage_rows
+from parity.golden.ranks import SUM
+from parity.golden.store import Dump
+from parity.stages import Named
+
+SCORES = {
+    "target.tokens": "target.logits",
+    "verify.tokens": "verify.logits",
+    "drafter.draft_tokens": "drafter.logits",
+    "experts": "router_logits",
+}
+"""The stage that a choice is made from."""
+
+ROUNDINGS = 2
+"""Scores recorded as the ranks' partial sums: parity adds them and so does the device, each rounds once, and a
+difference of two scores may part by this many roundings of the largest for each rank."""
+
+
+def scores_of(stage: str) -> str | None:
+    """The full name of the scores behind a stage; None where it is no choice."""
+    prefix, last = stage.rsplit(".", 1)
+    if stage in SCORES:
+        return SCORES[stage]
+    return f"{prefix}.{SCORES[last]}" if last in SCORES else None
+
+
+def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+    """Which rows [R] of a stage of choices are not the best of the scores that they were made from.
+
+    The scores are those that the run recorded, or the golden's in the run's dtype where these were forced: a choice is
+    made from what the tap returned. Equal scores may be chosen in any order, so that a device which records in bfloat16
+    what it chose from in float32 contradicts nothing. Of two devices either one's choices count. Rows whose scores
+    nobody recorded, or are not finite, contradict nothing here.
+    """
+    found = np.zeros(len(rows.golden), dtype=bool)
+    for side in run.sides:
+        named = golden.declared[scores_of(rows.named.name)]
+        if named.name not in side.manifest.stages or named.name not in golden.manifest.stages:
+            continue
+        scores, chosen = stage_rows(golden, side, named), stage_rows(golden, side, rows.named)
+        if scores is None or chosen is None or chosen.device.dtype.kind not in "iu":
+            continue
+        mine, theirs = _shared(chosen, scores)
+        wrong = np.zeros(len(chosen.golden), dtype=bool)
+        wrong[mine] = _beaten(golden, side, named, chosen, scores, mine, theirs)
+        ours, others = _shared(rows, chosen)
+        found[ours] |= wrong[others]
+    return found
+
+
+def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: StageRows, mine, theirs) -> np.ndarray:
+    """Rows in which a score that was left is above one that was taken."""
+    seen = scores.device[theirs]
+    forced = named.stage.template in side.manifest.case.forced
+    used = (scores.golden[theirs].astype(seen.dtype) if forced else seen).astype(np.float32)
+    ids = chosen.device[mine].astype(np.int64).reshape(len(mine), -1)
+    slack = 0.0 if forced else _slack(side, named, scores, used)
+    if chosen.named.stage.side == "drafter":
+        taken = _drafted(ids, used, chosen, scores)
+        least = np.where(taken, used, -np.inf).max(axis=1)
+    else:
+        taken = _member(ids, used.shape[1])
+        least = np.where(taken, used, np.inf).min(axis=1)
+    left = np.where(taken, -np.inf, used).max(axis=1)
+    return np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack)
+
+
+def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray | float:
+    """How far recorded scores [R, X] may be from those that the device chose from: 0 but for partial sums."""
+    parts = next(parts for place, parts in side.parts.items() if place[3] == named.name)
+    if len(parts) == 1 or parts[0].sharding != SUM:
+        return 0.0
+    step = 2.0 ** -(8 if scores.device.dtype.itemsize == 2 else 24)
+    return ROUNDINGS * len(parts) * step * np.abs(used).max(axis=1)
+
+
+def _member(ids: np.ndarray, count: int) -> np.ndarray:
+    """Ids [R, X] as a membership table [R, count]; a row with an id that is none is empty."""
+    legal = ((ids >= 0) & (ids < count)).all(axis=1)
+    table = np.zeros((len(ids), count), dtype=bool)
+    np.put_along_axis(table, np.where(legal[:, None], ids, 0), True, axis=1)
+    return table & legal[:, None]
+
+
+def _drafted(ids: np.ndarray, used: np.ndarray, chosen: StageRows, scores: StageRows) -> np.ndarray:
+    """The columns [R, VD] that a draft token may stand for: its own, or every one that is not known as another's.
+
+    The golden's own rows tell which column stands for which token (`d2t` is the checkpoint's, not ours to read).
+    """
+    mine, theirs = _shared(chosen, scores)
+    tokens = np.full(used.shape[1], -1, dtype=np.int64)
+    tokens[scores.golden[theirs].argmax(axis=1)] = chosen.golden[mine]
+    own = tokens[None] == ids
+    return np.where(own.any(axis=1, keepdims=True), own, (tokens == -1)[None])
+
+
+def _shared(one: StageRows, other: StageRows) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the rows that both stages have, by prompt, round and position."""
+    labels = [np.stack([rows.prompt, rows.round, rows.position], axis=1) for rows in (one, other)]
+    if np.array_equal(*labels):
+        return (np.arange(len(labels[0])),) * 2
+    places = [[tuple(place) for place in side.tolist()] for side in labels]
+    at = {place: number for number, place in enumerate(places[1])}
+    pairs = [(number, at[place]) for number, place in enumerate(places[0]) if place in at]
+    return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
