@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers.utils import logging
 
@@ -27,6 +29,8 @@ from references.request import Dumped, GoldenRequest, finish
 from references.roundings import Roundings, pooled
 
 FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
+OWN = "references: hf_target"
+"""How the name of a golden begins whose target is this one's."""
 LOOPS = ("drafter.taps", "kv.drafter.length")
 """What the loop hands to the drafter, and counts for it, whoever drafts."""
 
@@ -51,6 +55,25 @@ class Computed:
     drafting: Collection[str] = ()
 
 
+@dataclass
+class Rounded:
+    """The loop in bfloat16, as often as its golden asks for, each time with its sums in another order."""
+
+    loop: SpeculativeLoop
+    count: int
+
+    def __post_init__(self):
+        self.roundings = Roundings(self.loop.target.model, self.loop.drafter)
+
+    def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
+        """What each pass over a prompt records, with what a fresh trace forces."""
+        for rounding in range(self.count):
+            self.roundings.choose(rounding)
+            floor = trace()
+            self.loop.run(ids, budget, floor)
+            yield floor.tensors
+
+
 def dump_golden(request: Request) -> Path:
     """Run the references over every prompt and write a golden folder.
 
@@ -58,7 +81,7 @@ def dump_golden(request: Request) -> Path:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
     drafter = "eagle3" if is_chain(request.drafter) else "peagle"
-    return dump(request, Computed(f"references: hf_target + {drafter}", load_loop, own_modules(__name__)))
+    return dump(request, Computed(f"{OWN} + {drafter}", load_loop, own_modules(__name__)))
 
 
 def dump(request: Request, by: Computed) -> Path:
@@ -66,7 +89,7 @@ def dump(request: Request, by: Computed) -> Path:
     logging.disable_progress_bar()
     checkpoints = request.checkpoints()
     truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
-    roundings = Roundings(rounded.target.model, rounded.drafter)
+    rounded = Rounded(rounded, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
@@ -74,13 +97,6 @@ def dump(request: Request, by: Computed) -> Path:
     names = declared(*layers)
     stages = request.wanted(names)
     wanted = {named.name for named in stages}
-
-    def passes(ids: Sequence[int], record: Trace, mode: str) -> Iterator[Tensors]:
-        for rounding in range(request.roundings):
-            roundings.choose(rounding)
-            floor = ForcingTrace(names, lambda r, s: record.tensors.get((r, s)), mode, keep=wanted.__contains__)
-            rounded.run(ids, request.max_new_tokens, floor)
-            yield floor.tensors
 
     with DumpWriter(request.out) as writer:
         cases = []
@@ -90,12 +106,24 @@ def dump(request: Request, by: Computed) -> Path:
             result = truth.run(ids, request.max_new_tokens, record)
             writer.add(number, "float32", stages, _kept(record.tensors, wanted))
             for variant, mode in FLOORS.items():
-                writer.add(number, variant, stages, pooled(record.tensors, passes(ids, record, mode)))
+                forcing = partial(ForcingTrace, names, true(record), mode, keep=wanted.__contains__)
+                passes = rounded.passes(ids, request.max_new_tokens, forcing)
+                writer.add(number, variant, stages, pooled(record.tensors, passes))
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, type(truth.target.model).__module__, names)
         finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings))
     return request.out
+
+
+def own_producer(producer: Producer) -> bool:
+    """Whether a golden is all these references' own, another one's drafter apart."""
+    return __name__ in producer.modules and producer.name.startswith(OWN) and not producer.parts
+
+
+def true(record: Trace) -> Callable[[int, str], np.ndarray | None]:
+    """What a record holds of a round's stage, to be forced."""
+    return lambda round_, stage: record.tensors.get((round_, stage))
 
 
 def own_modules(*starts: str) -> set[str]:

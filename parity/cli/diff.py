@@ -39,7 +39,7 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
 
     With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
     """
-    from parity.cli.wiring import judging
+    from parity.cli.wiring import Rerun, judging
     from parity.golden.store import Dump
     from reports.terminal import print_report
 
@@ -49,7 +49,7 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     if against:
         made = difference(golden, made, against, stages)
-    report = compare_dumps(golden, made, stages, policy, strict)
+    report = compare_dumps(golden, made, stages, policy, strict, Rerun())
     slices = break_down(golden, made, report, per, worst) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
@@ -81,11 +81,13 @@ def break_down(golden, run, report, per, worst):
     return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)
 
 
-def compare_dumps(golden, run, stages=(), policy=None, strict=False):
-    """Judge an opened run against an opened golden."""
+def compare_dumps(golden, run, stages=(), policy=None, strict=False, rerun=None):
+    """Judge an opened run against an opened golden; `rerun` as for `parity.compare.compare`."""
     from parity.compare import compare
     from parity.compare.between import Difference, compare_devices
     from parity.policy import read_policy
 
-    judge = compare_devices if isinstance(run, Difference) else compare
-    return judge(golden, run, read_policy(policy, run.manifest.case.precision), stages, strict)
+    bounds = read_policy(policy, run.manifest.case.precision)
+    if isinstance(run, Difference):
+        return compare_devices(golden, run, bounds, stages, strict)
+    return compare(golden, run, bounds, stages, strict, rerun)

@@ -38,7 +38,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     """
     from tempfile import TemporaryDirectory
 
-    from parity.cli.wiring import builder, rotary
+    from parity.cli.wiring import Rerun, builder, rotary
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.gates.bench import Bench
@@ -55,7 +55,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
         folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="parity-gate-")))
         bar = stack.enter_context(progress("gate"))
         bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
-        bench.rotate, bench.configs = rotary(device_name), published_configs()
+        bench.rotate, bench.configs, bench.rerun = rotary(device_name), published_configs(), Rerun()
         if run:
             bench.give(Dump(run))
         found = run_gates(bench, only, done=print_result)

@@ -9,6 +9,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -183,6 +184,30 @@ def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], S
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
     known = import_module("references.hypotheses").HYPOTHESES
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
+
+
+class Rerun:
+    """`parity.compare.basis.Rerun` by the PyTorch references, each run's once; what it writes goes with it."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="parity-rerun-")
+        self._made: dict[tuple[Path, Path, str], Dump] = {}
+
+    def __call__(self, golden: Dump, run: Dump, prompts: Sequence[int]) -> Dump:
+        """The reference with the run's experts, on as many threads as the golden was made with.
+
+        Raises:
+            ParityError: torch is not installed, the golden is not the references' own, or its checkpoints are not here.
+        """
+        from parity.cli.common import progress
+
+        key = golden.folder, run.folder, run.manifest.case.mode
+        if key not in self._made:
+            reference("own", max(golden.manifest.producer.threads, 1))
+            out = Path(self._folder.name) / str(len(self._made))
+            with progress("the reference with the run's experts") as bar:
+                self._made[key] = Dump(import_module("references.rerun").rerun(golden, run, prompts, out, bar))
+        return self._made[key]
 
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:

@@ -50,7 +50,7 @@ def basis(golden: Dump, run: Dump, names: Iterable[str], rerun: Rerun | None = N
     flips = Flips(golden, run)
     if not flips.reach(golden.declared[name] for name in names):
         return Basis(golden)
-    counts = len(flips.layers), len(flips.positions)
+    counts = len(flips.places), len(flips.positions)
     try:
         again = Again(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
     except ParityError as error:

@@ -33,8 +33,8 @@ def scores_of(stage: str) -> str | None:
 def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices are not the best of the scores that they were made from.
 
-    The scores are those that the run recorded, or the golden's in the run's dtype where these were forced: a choice is
-    made from what the tap returned. Equal scores may be chosen in any order, so that a device which records in bfloat16
+    The scores are those that the run recorded, or the golden's in the run's dtype where a local run forced them: a
+    choice is made from what the tap returned. Equal scores may be chosen in any order, so that a device which records in bfloat16
     what it chose from in float32 contradicts nothing. Of two devices either one's choices count. Rows whose scores
     nobody recorded, or are not finite, contradict nothing here.
     """
@@ -57,7 +57,8 @@ def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
 def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: StageRows, mine, theirs) -> np.ndarray:
     """Rows in which a score that was left is above one that was taken."""
     seen = scores.device[theirs]
-    forced = named.stage.template in side.manifest.case.forced
+    case = side.manifest.case
+    forced = case.mode == "local" and named.stage.template in case.forced
     used = (scores.golden[theirs].astype(seen.dtype) if forced else seen).astype(np.float32)
     ids = chosen.device[mine].astype(np.int64).reshape(len(mine), -1)
     slack = 0.0 if forced else _slack(side, named, scores, used)

@@ -85,7 +85,7 @@ def test_of_equal_scores_either_may_be_chosen(stage, judged):
     pair = clean(FEW)
     other(pair, stage, close(pair, stage, gap=0))
     report, stages = judged(pair)
-    assert report.verdict == "pass" and stages[stage].choices["tie"] == ROWS
+    assert report.verdict == "pass" and stages[stage].choices["tie"] >= ROWS
 
 
 @pytest.mark.parametrize("stage", SCORES)

@@ -1,0 +1,93 @@
+"""A golden's prompts once more, with the experts that a run went on with: the float32 truth and the run's floor.
+
+What a run chose within rounding takes its rows through other weights. What is true of them is what the reference makes
+of the same experts. Tokens, drafts and accepted counts are the golden's, as in its own floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from parity.errors import Inconclusive
+from parity.golden.manifest import Model, Producer
+from parity.golden.provenance import now
+from parity.golden.store import Dump, DumpWriter
+from parity.trace import ForcingTrace
+from references.drafting import load_loop
+from references.dump import FLOORS, Rounded, own_producer
+from references.roundings import pooled
+
+VARIANTS = {mode: variant for variant, mode in FLOORS.items()}
+
+Progress = Callable[[int, int, str], None]
+
+
+def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None) -> Path:
+    """Write a folder like the golden's that holds these prompts only, under their numbers, with the run's experts.
+
+    Raises:
+        Inconclusive: the golden is another producer's, or its checkpoints are not here.
+    """
+    manifest, mode = golden.manifest, run.manifest.case.mode
+    _refuse_others(manifest.producer, manifest.model)
+    logging.disable_progress_bar()
+    pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
+    truth, rounded = (load_loop(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
+    floors = Rounded(rounded, manifest.case.roundings)
+    stages = [golden.declared[name] for name in manifest.stages]
+    forcing = partial(ForcingTrace, golden.declared, mode=mode, keep=set(manifest.stages).__contains__)
+    with DumpWriter(out) as writer:
+        for done, number in enumerate(prompts):
+            prompt = manifest.case.prompts[number]
+            progress(done, len(prompts), prompt.id)
+            with_own = OwnExperts(golden, run, number, truth.target.config.num_local_experts)
+            record = forcing(golden=with_own)
+            truth.run(prompt.ids, manifest.case.max_new_tokens, record)
+            writer.add(number, "float32", stages, record.tensors)
+            with_own.chosen = record.tensors.get
+            passes = floors.passes(prompt.ids, manifest.case.max_new_tokens, partial(forcing, golden=with_own))
+            writer.add(number, VARIANTS[mode], stages, pooled(record.tensors, passes))
+        progress(len(prompts), len(prompts), "")
+        writer.finish(
+            kind="golden", stages=manifest.stages, created=now(), producer=manifest.producer, model=manifest.model, case=manifest.case
+        )
+    return out
+
+
+class OwnExperts:
+    """What is forced in a prompt: the run's experts, and the golden's value of everything else.
+
+    Of a layer whose experts the run does not show, the reference chooses; its floor then follows that (`chosen`). A row
+    of ids that are no set of experts is the golden's: it is a bug whatever comes of it.
+    """
+
+    def __init__(self, golden: Dump, run: Dump, prompt: int, experts: int):
+        self.golden, self.run, self.prompt, self.experts = golden, run, prompt, experts
+        self.chosen: Callable[[tuple[int, str]], np.ndarray | None] = lambda place: None
+
+    def __call__(self, round_: int, stage: str) -> np.ndarray | None:
+        """The value of a stage, or None where its own is gone on with."""
+        true = self.golden.contents("float32", self.prompt, round_, stage)
+        if not stage.endswith(".experts"):
+            return true
+        own = self.run.contents(self.run.manifest.case.precision, self.prompt, round_, stage)
+        if own is None or true is None or own.shape != true.shape or own.dtype.kind not in "iu":
+            return self.chosen((round_, stage))
+        ordered = np.sort(own.astype(np.int64), axis=1)
+        legal = (ordered[:, 0] >= 0) & (ordered[:, -1] < self.experts) & (np.diff(ordered, axis=1) > 0).all(axis=1)
+        return np.where(legal[:, None], own, true)
+
+
+def _refuse_others(producer: Producer, model: Model) -> None:
+    """Only what these references made can be made again here."""
+    if not own_producer(producer):
+        raise Inconclusive(f"the golden is {producer.name}'s, which cannot run with given experts: dump one with `parity dump-golden`")
+    for part in (model.target, model.drafter):
+        if not (Path(part.path) / "config.json").is_file():
+            raise Inconclusive(f"the golden's checkpoint {part.path} is not here: the reference cannot run again")
