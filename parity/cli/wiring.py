@@ -9,9 +9,11 @@ from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from pickle import UnpicklingError
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any, BinaryIO
+from weakref import finalize
 
 import click
 
@@ -190,7 +192,6 @@ class Rerun:
     """`parity.compare.basis.Rerun` by the PyTorch references, each run's once; what it writes goes with it."""
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="parity-rerun-")
         self._made: dict[tuple[Path, Path, str], Dump] = {}
 
     def __call__(self, golden: Dump, run: Dump, prompts: Sequence[int]) -> Dump:
@@ -204,9 +205,10 @@ class Rerun:
         key = golden.folder, run.folder, run.manifest.case.mode
         if key not in self._made:
             reference("own", max(golden.manifest.producer.threads, 1))
-            out = Path(self._folder.name) / str(len(self._made))
+            folder = Path(mkdtemp(prefix="parity-rerun-"))
+            finalize(self, rmtree, folder, ignore_errors=True)
             with progress("the reference with the run's experts") as bar:
-                self._made[key] = Dump(import_module("references.rerun").rerun(golden, run, prompts, out, bar))
+                self._made[key] = Dump(import_module("references.rerun").rerun(golden, run, prompts, folder / "golden", bar))
         return self._made[key]
 
 
