@@ -57,10 +57,11 @@ def lift(pair: Pair, stage: str, columns: np.ndarray) -> None:
 
 @pytest.fixture
 def judged(tmp_path):
-    def judge(pair: Pair, *forced: str):
+    def judge(pair: Pair, *forced: str, mode: str = "chained"):
+        pair.golden["bfloat16.local"] = pair.golden["bfloat16"]
         golden, run = write(pair, tmp_path / "pair")
         case = run.manifest.case
-        case = case.model_copy(update={"forced": (*case.forced, *forced)})
+        case = case.model_copy(update={"forced": (*case.forced, *forced), "mode": mode})
         run.manifest = run.manifest.model_copy(update={"case": case})
         report = compare(golden, run, read_policy(None, "bfloat16"))
         return report, {one.stage: one for one in report.stages}
@@ -89,25 +90,24 @@ def test_of_equal_scores_either_may_be_chosen(stage, judged):
 
 
 @pytest.mark.parametrize("stage", SCORES)
-def test_where_the_scores_were_forced_the_choice_is_made_from_the_goldens(stage, judged):
-    """The device's own scores have the other order: what it chose is right by them, and wrong by what it was given."""
-    forced = SCORES[stage].replace("layers.0", "layers.{l}")
+@pytest.mark.parametrize("obeys", [True, False])
+def test_where_a_local_run_forced_the_scores_the_choice_is_made_from_the_goldens(obeys, stage, judged):
+    """The device's own scores have the other order; what it was given is the golden's."""
     pair = clean(FEW)
     columns = close(pair, stage, gap=1)
     lift(pair, stage, columns)
-    _, kept = judged(pair, forced)
-    assert kept[stage].against_scores == 0
-
-
-@pytest.mark.parametrize("stage", SCORES)
-def test_a_choice_from_its_own_scores_where_others_were_forced_is_wrong(stage, judged):
+    if not obeys:
+        other(pair, stage, columns)
     forced = SCORES[stage].replace("layers.0", "layers.{l}")
+    _, local = judged(pair, forced, mode="local")
+    assert local[stage].against_scores == (0 if obeys else ROWS)
+
+
+def test_a_chained_run_forces_no_scores_whatever_it_says(judged):
     pair = clean(FEW)
-    columns = close(pair, stage, gap=1)
-    lift(pair, stage, columns)
-    other(pair, stage, columns)
-    _, stages = judged(pair, forced)
-    assert stages[stage].against_scores == ROWS and stages[stage].verdict == "fail"
+    lift(pair, EXPERTS, close(pair, EXPERTS, gap=1))
+    _, stages = judged(pair, "target.layers.{l}.router_logits")
+    assert stages[EXPERTS].against_scores == ROWS
 
 
 def test_a_draft_whose_column_nobody_knows_is_wrong_only_where_a_known_one_is_better(judged):
