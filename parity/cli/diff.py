@@ -49,8 +49,9 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
     made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
     if against:
         made = difference(golden, made, against, stages)
-    report = compare_dumps(golden, made, stages, policy, strict, Rerun())
-    slices = break_down(golden, made, report, per, worst) if per else {}
+    rerun = Rerun()
+    report = compare_dumps(golden, made, stages, policy, strict, rerun)
+    slices = break_down(golden, made, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
@@ -72,10 +73,12 @@ def _plain(slices):
     return {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
 
 
-def break_down(golden, run, report, per, worst):
+def break_down(golden, run, report, per, worst, rerun=None):
     """The worst slices of the stages that are no pass, or of all selected ones where all pass."""
+    from parity.compare.basis import basis
     from parity.compare.breakdown import breakdown
 
+    golden = basis(golden, run, golden.manifest.stages, rerun).golden
     numbers = [stage for stage in report.stages if stage.x]
     wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
     return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)

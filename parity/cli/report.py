@@ -50,7 +50,7 @@ def night_view(path: Path, url: str | None):
 
 
 def _run_view(path: Path, golden: Path | None, policy: str | None):
-    from parity.cli.wiring import judging
+    from parity.cli.wiring import Rerun, judging
     from parity.errors import UsageError
     from parity.golden.store import Dump
     from parity.nightly.single import night_of
@@ -62,7 +62,7 @@ def _run_view(path: Path, golden: Path | None, policy: str | None):
     if run.manifest.kind != "run":
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
     judging(opened)
-    night, result = night_of(opened, run, policy)
+    night, result = night_of(opened, run, policy, Rerun())
     return tell(night, [result])
 
 

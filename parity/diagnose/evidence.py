@@ -9,6 +9,7 @@ from pathlib import Path
 from parity.compare.report import FAIL, Place
 from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
 from parity.drive import Progress, RunRequest, run_device
+from parity.errors import Inconclusive
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
@@ -52,8 +53,14 @@ class Redrive:
 
 
 def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | Parted | None:
-    """The first failing place of a run that was made already."""
+    """The first failing place of a run that was made already.
+
+    Raises:
+        Inconclusive: nothing fails, and rows that ran through experts of the run's own cannot be judged.
+    """
     one, report = told_apart(golden, run, policy)
+    if report.first is None and report.own_experts is not None:
+        raise Inconclusive(f"nothing is red that can be judged here: {report.own_experts}")
     if report.first is None:
         return None
     return parted(one, report) or Red(golden, one, report.first.prompt, report.first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.compare.report import DISPUTED, NOT_JUDGED, PASS, Report
+from parity.compare.report import DISPUTED, INCONCLUSIVE, NOT_JUDGED, PASS, Report
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
@@ -30,6 +30,8 @@ def _line(report: Report) -> str:
     disputed = sum(stage.verdict == DISPUTED for stage in report.stages)
     if report.verdict == DISPUTED:
         return f"the references themselves disagree on {disputed} stages: parity corroborate tells which"
+    if report.verdict == INCONCLUSIVE and report.own_experts is not None:
+        return str(report.own_experts)
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
     if wrong or report.findings:
         found = f"; {len(report.findings)} structural findings" if report.findings else ""

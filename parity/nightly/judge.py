@@ -111,7 +111,7 @@ def _again(gates: Gates, report: Report) -> str:
 def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
     """Every approximate stage of the run of this mode, by layer and position."""
     unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
-    for family, layers, positions in heat(bench.golden, bench.run(mode)):
+    for family, layers, positions in heat(bench.basis(mode).golden, bench.run(mode)):
         x = tuple(tuple(None if math.isnan(one) else float(f"{one:.3g}") for one in row) for row in layers.values())
         yield HeatMap(family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x)
 

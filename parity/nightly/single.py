@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 
+from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN
 from parity.compare.witnesses import CORROBORATED
 from parity.gates.bench import Bench
@@ -16,19 +17,20 @@ from parity.nightly.judge import acceptance, heat_maps
 from parity.nightly.records import Axes, Cell, CellResult, Night
 
 
-def night_of(golden: Dump, run: Dump, bounds: str | None) -> tuple[Night, CellResult]:
+def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = None) -> tuple[Night, CellResult]:
     """A run held against its golden, in its own mode.
 
     Args:
         bounds: policy file or name; the default policy of the run's precision where None.
+        rerun: as for `parity.compare.compare`.
     """
     began, case = monotonic(), run.manifest.case
-    bench = Bench(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds)
+    bench = Bench(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
     bench.give(run)
     report = bench.compared(case.mode)
     cell = _cell(golden, run, bounds or "")
     red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
-    place = report.first or next((one.message for one in report.findings), "")
+    place = report.first or next((one.message for one in report.findings), report.own_experts or "")
     result = CellResult(
         night=str(run.folder),
         cell=cell,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parity.cli.wiring import builder
+from parity.compare.basis import Basis
 from parity.errors import Inconclusive
 from parity.gates import run_gate
 from parity.gates.bench import Bench
@@ -102,7 +103,7 @@ def spoilt(run: Dump, stage: str, change) -> Dump:
 
 
 def group(run: Dump, golden: Dump, stage: str = "verify.tokens"):
-    return judged(golden, run, stage, draft_vocabulary(golden))
+    return judged(Basis(golden), run, stage, draft_vocabulary(golden))
 
 
 def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, small_golden, tmp_path):

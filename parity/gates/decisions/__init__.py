@@ -44,7 +44,7 @@ def _group(name: str, found: Judged, precision: str, free: list[str]) -> Check:
         place = Place(found.stage, None, *(int(x[first]) for x in (found.prompt, found.round, found.position)))
     verdict = FAIL if bad.any() else PASS
     unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
-    if lack := found.lack or unforced:
+    if lack := "; ".join(one for one in (found.lack, unforced) if one):
         verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
     return Check(_title(name, figures), verdict, said, figures, place)
 
