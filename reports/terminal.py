@@ -129,7 +129,8 @@ def _print_failures(out: Console, report: Report) -> None:
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in found]
     own = [stage for stage in wrong if "inherited" not in stage.marks]
     if report.own_experts is not None:
-        out.print(Text(str(report.own_experts), style=STYLE[report.own_experts.verdict] if not report.own_experts.lack else STYLE[INCONCLUSIVE]), soft_wrap=True)
+        verdict = INCONCLUSIVE if report.own_experts.lack else report.own_experts.verdict
+        out.print(Text(str(report.own_experts), style=STYLE[verdict]), soft_wrap=True)
         own = [stage for stage in own if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]
     for stage in own[:12]:
         marks = f" ({', '.join(stage.marks)})" if stage.marks else ""

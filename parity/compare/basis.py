@@ -27,9 +27,9 @@ prompt numbers. Raises `ParityError` where it cannot be had."""
 NOISE = 1.5
 """Multiple of the floor's error up to which a device passes; flips of the experts grow with the error likewise."""
 
-DEVIATIONS = 4.0
-"""Standard deviations of a count that chance is granted: flips are rare and independent, so counts are Poisson's. Clean
-devices make as many as the floor (docs/calibration.md), half a floor below the bound before chance is granted anything."""
+DEVIATIONS = 3.0
+"""Standard deviations of the two counts that chance is granted, taken as Poisson's: both flip at the same close scores, so
+they part by less. Clean devices make no more flips than the floor (docs/calibration.md), half of it below the bound."""
 
 
 @dataclass(frozen=True)
