@@ -127,11 +127,11 @@ def _print_failures(out: Console, report: Report) -> None:
         out.print(f"... and {len(report.findings) - 12} more findings (--json lists all)")
     found = {finding.stage for finding in report.findings}
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in found]
+    wrong = [stage for stage in wrong if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]  # said once, below
     own = [stage for stage in wrong if "inherited" not in stage.marks]
     if report.own_experts is not None:
         verdict = INCONCLUSIVE if report.own_experts.lack else report.own_experts.verdict
         out.print(Text(str(report.own_experts), style=STYLE[verdict]), soft_wrap=True)
-        own = [stage for stage in own if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]
     for stage in own[:12]:
         marks = f" ({', '.join(stage.marks)})" if stage.marks else ""
         out.print(Text(f"{stage.verdict}{marks}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)

@@ -127,7 +127,8 @@ class OwnExperts:
     def __str__(self) -> str:
         rows = f"{self.positions} of {self.of} positions ({self.positions / max(self.of, 1):.1%}) ran through experts of the run's own"
         if self.lack:
-            return f"{rows}, and nothing says what these make of them: {self.lack}"
+            known = "force the golden's experts in the run, or compare where the reference can run again"
+            return f"{rows}, and nothing says what these make of them ({self.lack}): {known}"
         found = f"{self.differing} of {self.choices} choices are not the reference's, rounding explains {self.explained:.0f}"
         return f"{rows}; they are judged against the reference run again with these experts: {found}"
 
