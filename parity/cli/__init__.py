@@ -26,6 +26,7 @@ from parity.cli.reduce import reduce
 from parity.cli.report import report
 from parity.cli.run import run
 from parity.cli.scan_log import scan_log
+from parity.cli.seal import seal
 from parity.cli.shapes import shapes
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
@@ -55,7 +56,7 @@ def cli(debug: bool) -> None:
 
 for command in (
     dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, nightly, report, history, ratchet, reduce,
-    demo, inspect, import_dump, export_dump, policy, taps, calibrate, shapes, scan_log,
+    demo, inspect, import_dump, export_dump, seal, policy, taps, calibrate, shapes, scan_log,
 ):
     cli.add_command(command)
 

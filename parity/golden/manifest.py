@@ -6,15 +6,29 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, ValidationError, model_validator
 
+from parity import files, limits
 from parity.errors import UsageError
+from parity.golden.sealing import UNSEALED, digest, sealed
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE = "manifest.json"
+
+Line = Annotated[str, StringConstraints(max_length=4096, pattern="^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$")]
+"""A name on a line of its own: no control character, nothing that writes backwards."""
+Key = Annotated[str, StringConstraints(max_length=512, pattern="^p[0-9]{3,6}/r[0-9]{4,7}/[^/\u0000-\u001f\u007f-\u009f]+$")]
+Letter = Annotated[str, StringConstraints(min_length=1, max_length=8, pattern="^[A-Za-z0-9]+$")]
+Axes = Annotated[tuple[Letter, ...], Field(min_length=1, max_length=limits.AXES)]
+Size = Annotated[int, Field(ge=0, lt=2**48)]
+Shape = Annotated[tuple[Size, ...], FailFast(), Field(min_length=1, max_length=limits.AXES)]
+Tokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)]
+Counts = Annotated[tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)]
+Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
 
 Variant = Literal["float32", "bfloat16", "bfloat16.local"]
 Mode = Literal["golden", "chained", "local"]
@@ -29,8 +43,8 @@ class Record(BaseModel):
 class Part(Record):
     """Stages that only some of a producer's modules computed."""
 
-    stages: tuple[str, ...]
-    modules: tuple[str, ...]
+    stages: tuple[Line, ...]
+    modules: tuple[Line, ...]
 
 
 class Producer(Record):
@@ -40,13 +54,13 @@ class Producer(Record):
     `parts` are the stages that some of the modules computed alone, out of what the others handed them.
     """
 
-    name: str
-    versions: dict[str, str]
-    modules: tuple[str, ...]
+    name: Line
+    versions: dict[Line, Line]
+    modules: tuple[Line, ...]
     source_digest: str
     threads: int
-    platform: str
-    sources: dict[str, str] = {}
+    platform: Line
+    sources: dict[Line, str] = {}
     notes: dict[str, str] = {}
     parts: tuple[Part, ...] = ()
 
@@ -69,7 +83,7 @@ class Producer(Record):
 class Checkpoint(Record):
     """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none)."""
 
-    path: str
+    path: Line
     config_digest: str
     weights_digest: str
     tokenizer_digest: str = ""
@@ -81,16 +95,16 @@ class Model(Record):
 
     target: Checkpoint
     drafter: Checkpoint
-    num_layers: int
-    num_drafter_layers: int
+    num_layers: Layers
+    num_drafter_layers: Layers
 
 
 class Generation(Record):
     """What one prompt emitted: per verify round the tokens that really came out, and how many were drafts."""
 
-    emitted: tuple[int, ...]
-    acceptance_length: tuple[int, ...]
-    accepted_drafts: tuple[int, ...]
+    emitted: Tokens
+    acceptance_length: Counts
+    accepted_drafts: Counts
     finish: Literal["eos", "length"]
 
 
@@ -100,8 +114,8 @@ class PromptCase(Record):
     A local run generates nothing: its every stage starts from the golden's input.
     """
 
-    id: str
-    ids: tuple[int, ...]
+    id: Line
+    ids: Tokens
     generation: Generation | None
 
 
@@ -112,14 +126,14 @@ class Case(Record):
     is the number of bfloat16 runs behind each floor of a golden.
     """
 
-    k: int
-    max_new_tokens: int
+    k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=limits.TOKENS)]
     precision: Literal["float32", "bfloat16"]
     mode: Mode
-    forced: tuple[str, ...]
-    roundings: int = 1
+    forced: tuple[Line, ...]
+    roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
-    prompts: tuple[PromptCase, ...]
+    prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 
 
 class TensorRow(Record):
@@ -131,25 +145,25 @@ class TensorRow(Record):
     sums), or `replicated` (all alike).
     """
 
-    key: str
+    key: Key
     variant: Variant
-    axes: tuple[str, ...]
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    shard: str
+    axes: Axes
+    dtype: Line
+    shape: Shape
+    start: Size
+    shard: Line
     sha256: str
-    rank: int = 0
-    sharding: str = "replicated"
+    rank: Annotated[int, Field(ge=0, lt=limits.RANKS)] = 0
+    sharding: Line = "replicated"
 
     @property
     def full_shape(self) -> tuple[int, ...]:
         """The shape of the whole tensor, the rows of earlier rounds included."""
         return (self.start + self.shape[0], *self.shape[1:])
 
-    @property
+    @cached_property
     def place(self) -> tuple[int, int, str]:
-        """Prompt number, round number and stage name, out of the key."""
+        """Prompt number, round number and stage name, out of the key, which no copy of a row changes."""
         prompt, round_, stage = self.key.split("/")
         return int(prompt[1:]), int(round_[1:]), stage
 
@@ -157,52 +171,96 @@ class TensorRow(Record):
 class Corroboration(Record):
     """What a second reference said of this golden's stages, on so many of its prompts: agreed or disputed."""
 
-    witness: str
-    versions: dict[str, str]
+    witness: Line
+    versions: dict[Line, Line]
     source_digest: str
     prompts: int
-    policy: str
-    stages: tuple[str, ...]
-    disputed: tuple[str, ...]
+    policy: Line
+    stages: tuple[Line, ...]
+    disputed: tuple[Line, ...]
 
 
 class Manifest(Record):
-    """The whole of manifest.json; `corroborations` are added by `parity corroborate`."""
+    """The whole of manifest.json; `corroborations` are added by `parity corroborate`.
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    `digest` is the sha256 of the file's bytes with 64 zeros in its own place.
+    """
+
+    schema_version: Literal[2] = SCHEMA_VERSION
     kind: Literal["golden", "run"]
-    created: str
+    created: Line
     producer: Producer
     model: Model
     case: Case
-    stages: tuple[str, ...]
-    tensors: tuple[TensorRow, ...]
+    stages: Annotated[tuple[Line, ...], FailFast()]
+    tensors: Annotated[tuple[TensorRow, ...], FailFast()]
     corroborations: tuple[Corroboration, ...] = ()
+    digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = UNSEALED
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read `folder`/manifest.json.
 
         Raises:
-            UsageError: it is missing or does not follow the schema.
+            UsageError: it is missing, does not follow the schema, contradicts itself, or is not what was written.
         """
         path = folder / FILE
+        if not path.exists():
+            raise UsageError(f"{folder} is no golden or run folder: {path} cannot be read")
+        data = files.content(files.inside(folder, FILE, str(folder)), limits.MANIFEST_BYTES)
+        return cls.checked(data, path)
+
+    @classmethod
+    def checked(cls, data: bytes, path: Path) -> Manifest:
+        """The manifest in these bytes; `path` is for sentences.
+
+        Raises:
+            UsageError: see `read`.
+        """
+        from parity.golden.consistent import refuse_contradictions
+
+        if files.values(data) > limits.VALUES:
+            raise UsageError(f"{path} holds more than {limits.VALUES} values")
         try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError:
-            raise UsageError(f"{folder} is no golden or run folder: {path} cannot be read") from None
+            found = cls.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"{path} does not follow the golden format: {field}: {first['msg']}") from None
+            raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
+        if digest(data) != found.digest:
+            raise UsageError(
+                f"{path} is not what was written: its digest does not match it; make the dump anew (a program of your own "
+                "that writes dumps seals them: `parity seal DIR`)"
+            )
+        refuse_contradictions(found, path)
+        return found
+
+    def written(self) -> bytes:
+        """The bytes of manifest.json, with their digest."""
+        return sealed(self.model_dump(mode="json"))
 
     def replace(self, folder: Path) -> None:
         """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
-        partial = folder / f".{FILE}.{os.getpid()}.partial"
-        partial.write_text(self.model_dump_json())
-        partial.replace(folder / FILE)
+        put(folder, self.written())
 
 
 def key(prompt: int, round_: int, stage: str) -> str:
     """The name of a tensor in its shard."""
     return f"p{prompt:03d}/r{round_:04d}/{stage}"
+
+
+
+def put(folder: Path, data: bytes) -> None:
+    """Write a manifest's bytes over `folder`/manifest.json, whole."""
+    partial = folder / f".{FILE}.{os.getpid()}.partial"
+    try:
+        partial.write_bytes(data)
+        partial.replace(folder / FILE)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _mistake(error: ValidationError) -> str:
+    """The first mistake, and what to do about an older version."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    older = "; `parity seal DIR` brings a dump of an older parity up to date" if field == "schema_version" else ""
+    return f"{field}: {first['msg']}{older}"

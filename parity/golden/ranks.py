@@ -19,6 +19,8 @@ def merged_row(rows: Sequence[TensorRow]) -> TensorRow:
         UsageError: ranks are missing or twice there, or disagree on axes, dtype, sharding or shape.
     """
     first = rows[0]
+    if len(rows) == 1 and first.rank == 0 and first.sharding == REPLICATED:
+        return first
     if [row.rank for row in rows] != list(range(len(rows))):
         raise UsageError(f"{first.key}: ranks {[row.rank for row in rows]} are not 0 … {len(rows) - 1}, each once")
     axis, copies = _cut(first.key, first.sharding, first.axes)

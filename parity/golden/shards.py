@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
+from parity import files, limits
 from parity.errors import UsageError
 
 DTYPES = {
@@ -43,29 +44,16 @@ def read(path: Path) -> dict[str, np.ndarray]:
     Raises:
         UsageError: the file is missing, truncated or not a safetensors file.
     """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length), object_pairs_hook=once) if 0 < length <= size - 8 else None
-    except (OSError, ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise UsageError(f"{path} is truncated or not a safetensors file")
-    body = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
+    with files.opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= min(size - 8, limits.HEADER_BYTES):
+            raise UsageError(f"{path} is truncated or not a safetensors file")
+        header = files.parsed(file.read(length), f"the header of {path}")
+        if not isinstance(header, dict):
+            raise UsageError(f"{path} is not a safetensors file: its header is no JSON object")
+        body = np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
     return {name: _tensor(path, body, name, entry) for name, entry in header.items() if name != "__metadata__"}
-
-
-def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; for `object_pairs_hook`.
-
-    Raises:
-        ValueError: it has a key twice, of which JSON would keep the last.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"one of {', '.join(list(found)[:3])} … is there twice")
-    return found
 
 
 def _tensor(path: Path, body: np.ndarray, name: str, entry: Any) -> np.ndarray:
@@ -73,6 +61,8 @@ def _tensor(path: Path, body: np.ndarray, name: str, entry: Any) -> np.ndarray:
         kind, shape, (begin, end) = str(entry["dtype"]), list(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
         kind, shape, begin, end = "", [], -1, -1
+    if len(shape) > limits.AXES:
+        raise UsageError(f"{path}: tensor {name} has {len(shape)} axes, {limits.AXES} at most are read")
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise UsageError(f"{path} is damaged: its header does not say what tensor {name} is")
     dtype = DTYPES.get(kind)

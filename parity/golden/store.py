@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import FILE, Case, Manifest, Model, Producer, TensorRow, Variant, key
+from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key, put
 from parity.golden.ranks import REPLICATED, merge, merged_row
+from parity.golden.sealing import sealed
+from parity.golden.told import refuse_untold
 from parity.stages import Named, declared
 from parity.trace import Tensors
 
@@ -99,7 +102,7 @@ class DumpWriter:
             stages=tuple(stages),
             tensors=tuple(self.rows),
         )
-        (self.partial / FILE).write_text(manifest.model_dump_json())
+        (self.partial / FILE).write_bytes(manifest.written())
         self.partial.rename(self.out)
         return manifest
 
@@ -126,13 +129,15 @@ def unchanged_rows(before: np.ndarray | None, now: np.ndarray) -> int:
 class Dump:
     """A dump folder, opened for reading."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, manifest: Manifest | None = None):
         self.folder = folder
-        self.manifest = Manifest.read(folder)
+        self.manifest = manifest or Manifest.read(folder)
         self.index()
         self.declared = declared(self.manifest.model.num_layers, self.manifest.model.num_drafter_layers)
-        self._shard = lru_cache(maxsize=None)(lambda name: shards.read(folder / name))
+        self._shard = lru_cache(maxsize=None)(lambda name: shards.read(files.inside(folder, name, str(folder / FILE))))
         self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
+        if self.manifest.kind == "golden":
+            refuse_untold(self)
 
     @property
     def sides(self) -> tuple[Dump, ...]:
@@ -192,6 +197,22 @@ class Dump:
     def variants(self) -> set[str]:
         """The variants this dump holds."""
         return {row.variant for row in self.manifest.tensors}
+
+
+def seal(folder: Path) -> Dump:
+    """Give the manifest of an older parity, or of a program of one's own, its version and digest.
+
+    Raises:
+        UsageError: it is none, or contradicts itself or its tensors; nothing is changed.
+    """
+    path = files.inside(folder, FILE, str(folder))
+    raw = files.parsed(files.content(path, limits.MANIFEST_BYTES), str(path))
+    if not isinstance(raw, dict):
+        raise UsageError(f"{path} holds no JSON object")
+    data = sealed(raw | {"schema_version": SCHEMA_VERSION})
+    dump = Dump(folder, Manifest.checked(data, path))
+    put(folder, data)
+    return dump
 
 
 def newest(folder: Path) -> Path | None:

@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or is none.
     """
     try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=shards.once)
+        found = json.loads(path.read_bytes(), object_pairs_hook=files.once)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:

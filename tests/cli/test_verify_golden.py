@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from parity.golden import shards
-from parity.golden.manifest import FILE
 from parity.golden.store import Dump
+from tests.golden.edits import rewrite
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,6 @@ def short(tiny, tmp_path_factory, remake_small_golden) -> Dump:
 def golden(short, tmp_path) -> Path:
     """A copy of it to spoil."""
     return Path(shutil.copytree(short.folder, tmp_path / "golden"))
-
-
-def rewrite(golden: Path, change) -> None:
-    """Change the manifest as plain data."""
-    raw = json.loads((golden / FILE).read_text())
-    change(raw)
-    (golden / FILE).write_text(json.dumps(raw))
 
 
 def nudge(golden: Path, key: str) -> None:

@@ -40,6 +40,7 @@ def witness(small_golden, tmp_path):
         stages: Sequence[str] = STAGES,
         second_rank: Change | None = None,
         rounds: int = 1000,
+        first: int = 0,
     ) -> Path:
         true = small_golden.manifest
         with DumpWriter(tmp_path / name) as writer:
@@ -68,21 +69,23 @@ def witness(small_golden, tmp_path):
                     }
                 ),
                 model=true.model,
-                case=true.case.model_copy(update={"prompts": tuple(ended(true.case.prompts[prompt], rounds) for prompt in prompts)}),
+                case=true.case.model_copy(update={"prompts": tuple(ended(true.case.prompts[prompt], rounds, first) for prompt in prompts)}),
             )
         return Dump(tmp_path / name).folder
 
     return make
 
 
-def ended(prompt: PromptCase, rounds: int) -> PromptCase:
-    """A prompt whose generation came to its end after so many rounds, prefill included."""
+def ended(prompt: PromptCase, rounds: int, first: int) -> PromptCase:
+    """A prompt whose generation came to its end after so many rounds, prefill included; its first token is so much more."""
+    emitted = prompt.generation.emitted
     kept = prompt.generation.acceptance_length[: rounds - 1]
     generation = prompt.generation.model_copy(
         update={
             "acceptance_length": kept,
             "accepted_drafts": prompt.generation.accepted_drafts[: rounds - 1],
-            "emitted": prompt.generation.emitted[: 1 + sum(kept)],
+            "emitted": (emitted[0] + first, *emitted[1 : 1 + sum(kept)]),
+            "finish": prompt.generation.finish if kept == prompt.generation.acceptance_length else "eos",
         }
     )
     return prompt.model_copy(update={"generation": generation})

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import references.dump
-from parity.golden.manifest import FILE, Manifest
+from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from references.mutations import taps
+from tests.golden.edits import rewrite
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / "fixtures" / "vllm" / "p-eagle-k3-b2"
@@ -60,9 +61,8 @@ def copied(tmp_path):
     def copy(golden: Dump, name: str, producer: str = "") -> Path:
         folder = Path(shutil.copytree(golden.folder, tmp_path / name))
         if producer:
-            raw = json.loads((folder / FILE).read_text())
-            raw["producer"].update(name=producer, modules=[f"{producer}.model"], sources={}, source_digest="0" * 64)
-            (folder / FILE).write_text(json.dumps(raw))
+            made = {"name": producer, "modules": [f"{producer}.model"], "sources": {}, "source_digest": "0" * 64}
+            rewrite(folder, lambda raw: raw["producer"].update(made))
         return folder
 
     return copy
@@ -148,20 +148,30 @@ def test_a_copy_under_another_name_confirms_nothing(parity, clean, copied):
     assert marks(ours)[0].stages == ()
 
 
+def longer(raw):
+    """A budget that nothing contradicts: every prompt ended before it."""
+    raw["case"]["max_new_tokens"] += 1
+    for prompt in raw["case"]["prompts"]:
+        prompt["generation"]["finish"] = "eos"
+
+
+def run(raw):
+    raw.update(kind="run", tensors=[row for row in raw["tensors"] if row["variant"] == "float32"])
+    raw["case"].update(mode="chained")
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda raw: raw["case"].update(k=4), "another K or token budget"),
-        (lambda raw: raw.update(kind="run"), "a golden comes from a reference only"),
-        (lambda raw: [one.update(ids=[1, 2, 3]) for one in raw["case"]["prompts"]], "no prompt in common"),
+        (longer, "another K or token budget"),
+        (run, "a golden comes from a reference only"),
+        (lambda raw: [one["ids"].__setitem__(0, 3) for one in raw["case"]["prompts"]], "no prompt in common"),
         (lambda raw: raw["model"]["drafter"].update(weights_digest="0" * 64), "is stale"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(change, sentence, parity, clean, copied):
     other = copied(clean, "other", producer="other")
-    raw = json.loads((other / FILE).read_text())
-    change(raw)
-    (other / FILE).write_text(json.dumps(raw))
+    rewrite(other, change)
     found = parity("corroborate", copied(clean, "ours"), other)
     assert found.code == 2 and sentence in found.err, found.err
 

@@ -219,11 +219,12 @@ def test_a_reference_that_ends_before_the_other_disagrees(held, witness):
 
 def test_behind_another_first_token_nothing_means_the_same(held, witness):
     """The prefill's own token is emitted before the first round drafts."""
-    other = witness("other", lambda prompt, round_, name, array: array + 1 if name == "drafter.input_ids" and round_ else array)
-    raw = json.loads((other / "manifest.json").read_text())
-    for prompt in raw["case"]["prompts"]:
-        prompt["generation"]["emitted"][0] += 1
-    (other / "manifest.json").write_text(json.dumps(raw))
+
+    def another(prompt, round_, name, array):
+        first = {("target.tokens", 0): -1, ("drafter.input_ids", 1): 0}.get((name, round_))
+        return array if first is None else array + np.eye(len(array), dtype=array.dtype)[first]
+
+    other = witness("other", another, first=1)
     found, verdicts, _ = held(witness("one"), other)
     assert verdicts["drafter.input_ids"] == "corroborated" and verdicts[LOGITS] == "uncorroborated"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from parity.errors import UsageError
 from parity.gates import run_gate
 from parity.gates.bench import Bench
 from parity.gates.provenance import independent, unchanged
-from parity.golden.manifest import FILE
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
+from tests.golden.edits import rewrite
 
 ORACLE = "tests.gates.oracle_devices:wrapped"
 
@@ -24,10 +23,8 @@ ORACLE = "tests.gates.oracle_devices:wrapped"
 def golden(small_golden, tiny, tmp_path) -> Dump:
     """The small golden, dumped from a pair of checkpoints that may be spoiled."""
     folder = Path(shutil.copytree(small_golden.folder, tmp_path / "golden"))
-    raw = json.loads((folder / FILE).read_text())
-    for part in ("target", "drafter"):
-        raw["model"][part]["path"] = shutil.copytree(tiny / part, tmp_path / part)
-    (folder / FILE).write_text(json.dumps(raw, default=str))
+    moved = {part: str(shutil.copytree(tiny / part, tmp_path / part)) for part in ("target", "drafter")}
+    rewrite(folder, lambda raw: [raw["model"][part].update(path=path) for part, path in moved.items()])
     return Dump(folder)
 
 
@@ -37,9 +34,7 @@ def part(golden: Dump, side: str) -> Path:
 
 def edit(golden: Dump, **producer) -> Dump:
     """The golden with another record of who made it."""
-    raw = json.loads((golden.folder / FILE).read_text())
-    raw["producer"] |= producer
-    (golden.folder / FILE).write_text(json.dumps(raw))
+    rewrite(golden.folder, lambda raw: raw["producer"].update(producer))
     return Dump(golden.folder)
 
 

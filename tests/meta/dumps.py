@@ -72,15 +72,25 @@ def _model() -> Model:
     return Model(target=target, drafter=drafter, num_layers=2, num_drafter_layers=1)
 
 
-def _case(kind: str, size: Size) -> Case:
+def _generation(truth: Tensors, size: Size) -> Generation:
+    """What the truth emits."""
     accepted = ACCEPTED[: size.rounds]
-    generation = Generation(
-        emitted=tuple(range(1 + sum(accepted))),
+    first = truth.get((0, "target.tokens"), [0])[-1]
+    rest = (token for round_ in range(1, size.rounds + 1) for token in truth[round_, "accept.emitted"])
+    return Generation(
+        emitted=(int(first), *map(int, rest)),
         acceptance_length=accepted,
         accepted_drafts=tuple(count - 1 for count in accepted),
-        finish="length",
+        finish="length" if size.rounds else "eos",
     )
-    prompts = tuple(PromptCase(id=str(count), ids=tuple(range(count)), generation=generation) for count in size.prompts)
+
+
+def _case(kind: str, size: Size) -> Case:
+    truth, _ = made(size)
+    prompts = tuple(
+        PromptCase(id=str(count), ids=tuple(range(count)), generation=_generation(tensors, size))
+        for count, tensors in zip(size.prompts, truth["float32"], strict=True)
+    )
     precision, mode = ("float32", "golden") if kind == "golden" else ("bfloat16", "chained")
     shared = dict(k=K, max_new_tokens=7, prompts_digest="", forced=("target.layers.{l}.experts",))
     return Case(precision=precision, mode=mode, prompts=prompts, **shared)

@@ -68,7 +68,7 @@ class Size:
 
 
 SHORT, LONG = Size(), Size(prompts=(1800, 200), rounds=0, stages=("target.embed", *STAGES[:3]))
-WIDE = Size(prompts=(24,), vocab=200_000, rounds=0, stages=("target.pre_head_hidden", "target.logits", "target.tokens"))
+WIDE = Size(prompts=(1,), vocab=200_000, rounds=0, stages=("target.pre_head_hidden", "target.logits", "target.tokens"))
 
 
 def weights(size: Size) -> dict[str, np.ndarray]:
@@ -109,7 +109,7 @@ def prompt(ids: np.ndarray, w, how: Arithmetic, size: Size) -> Tensors:
     length = len(ids)
     for round_ in range(size.rounds + 1):
         tokens = ids if round_ == 0 else (ids[: K + 1] * 31 + 17 * round_) % 5000
-        seen = target(tokens, w, how, head=1 if size is WIDE else K + 1)
+        seen = target(tokens, w, how, head=len(tokens))
         logits = seen.pop("logits")
         emitted = length if round_ == 0 else ACCEPTED[round_ - 1]
         cache_rows = np.concatenate([cache_rows, seen["target.layers.0.k"][:emitted]])
@@ -124,15 +124,20 @@ def prompt(ids: np.ndarray, w, how: Arithmetic, size: Size) -> Tensors:
 def drafter(seen, w, how: Arithmetic, round_: int, length: int) -> dict[str, np.ndarray]:
     """The drafter's and the acceptance's stages of a round."""
     rows = np.concatenate([seen["target.embed"], seen["target.layers.0.out"]], axis=1)
-    fc_out = how.matmul(rows, w["fc"])
+    committed = (1, *ACCEPTED)[round_ - 1] if round_ else len(rows) - 1
+    due = committed + K - 1 if round_ else committed
+    fc_out = how.matmul(np.concatenate([rows, rows[::-1]])[:due], w["fc"])
     places = np.arange(len(fc_out)) + length
     made = {"drafter.fc_out": fc_out, "drafter.positions": places, "drafter.slots": places}
     if round_ == 0:
         return made
     logits = how.matmul(norm(fc_out[:K], how), w["draft"])
     count = ACCEPTED[round_ - 1]
-    made |= {"drafter.logits": logits, "drafter.draft_tokens": logits.argmax(axis=1) + 300}
-    return made | {"accept.length": np.array([count]), "accept.emitted": np.arange(count) + 40}
+    tokens, drafts = seen["verify.tokens"], logits.argmax(axis=1) + 300
+    drafts[: count - 1] = tokens[: count - 1]
+    drafts[count - 1] += drafts[count - 1] == tokens[count - 1]
+    made |= {"drafter.logits": logits, "drafter.draft_tokens": drafts}
+    return made | {"accept.length": np.array([count]), "accept.emitted": tokens[:count]}
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -17,6 +16,7 @@ from parity.nightly.goldens import local, provide
 from parity.nightly.jobs import CellJob, GoldenJob, Job
 from parity.nightly.process import environment, run_job
 from parity.nightly.stores import Unreachable, fetch, publish
+from tests.golden.edits import rewrite
 from tests.nightly.conftest import ROOT
 
 
@@ -68,9 +68,7 @@ def spoil(folder: Path) -> None:
 
 def edit(folder: Path, change) -> None:
     """Change the manifest."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    change(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    rewrite(folder, change)
 
 
 def test_a_golden_is_made_once_and_kept(job, make, home):
@@ -121,7 +119,11 @@ def test_a_given_golden_of_another_case_is_refused(change, words, job, tiny, tin
 
 
 def test_a_given_run_is_no_golden(job, copied):
-    edit(copied, lambda manifest: manifest.update(kind="run"))
+    def run(manifest):
+        manifest.update(kind="run", tensors=[row for row in manifest["tensors"] if row["variant"] == "float32"])
+        manifest["case"].update(mode="chained")
+
+    edit(copied, run)
     with pytest.raises(UsageError, match="is no golden"):
         provide(job.model_copy(update={"given": str(copied)}), None)
 

@@ -1,0 +1,177 @@
+"""A manifest is consistent in itself and with its tensors, or unreadable: also where its digest was taken anew."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parity.errors import UsageError
+from parity.golden.manifest import FILE
+from parity.golden.store import Dump, seal
+from tests.golden.edits import edited, rewrite
+
+
+def generation(raw, prompt=0):
+    return raw["case"]["prompts"][prompt]["generation"]
+
+
+def row(raw, key="p000/r0001/verify.tokens", variant="float32"):
+    return next(one for one in raw["tensors"] if (one["key"], one["variant"]) == (key, variant))
+
+
+def shorter_round(raw):
+    """A round fewer, in every part of the generation."""
+    told = generation(raw)
+    cut = told["acceptance_length"].pop()
+    told["accepted_drafts"].pop()
+    del told["emitted"][-cut:]
+    told["finish"] = "eos"
+
+
+def moved_token(raw):
+    """A token from one round to the next, all sums kept."""
+    told = generation(raw, 1)
+    told["acceptance_length"][:2] = [told["acceptance_length"][0] - 1, told["acceptance_length"][1] + 1]
+    told["accepted_drafts"][:2] = [told["accepted_drafts"][0] - 1, told["accepted_drafts"][1] + 1]
+
+
+def without_prompt(raw):
+    """A prompt that only the tensors remember."""
+    raw["case"]["prompts"].pop()
+
+
+def exchanged_prompts(raw):
+    raw["case"]["prompts"].reverse()
+
+
+def more_rounds(raw):
+    told = generation(raw)
+    told["acceptance_length"] += [1] * 200_000
+    told["accepted_drafts"] += [0] * 200_000
+    told["emitted"] += [7] * 200_000
+    raw["case"]["max_new_tokens"] += 200_000
+
+
+def every_budget(raw):
+    raw["case"]["max_new_tokens"] += 1
+
+
+def continued_rows(raw):
+    row(raw, "p000/r0001/kv.target.0.k")["start"] = 400
+
+
+EDITS = {
+    "an acceptance length": lambda raw: generation(raw)["acceptance_length"].__setitem__(0, 4),
+    "a round left out": shorter_round,
+    "a token in another round": moved_token,
+    "an emitted token": lambda raw: generation(raw)["emitted"].__setitem__(3, 9),
+    "the first emitted token": lambda raw: generation(raw)["emitted"].__setitem__(0, 9),
+    "an accepted draft in the last round": lambda raw: generation(raw)["accepted_drafts"].__setitem__(-1, 1),
+    "accepted drafts beyond K": lambda raw: generation(raw)["accepted_drafts"].__setitem__(0, 5),
+    "how a prompt ended": lambda raw: generation(raw)["emitted"].pop(),
+    "a prompt left out": without_prompt,
+    "prompts exchanged": exchanged_prompts,
+    "no prompt": lambda raw: raw["case"].update(prompts=[]),
+    "a prompt's token": lambda raw: raw["case"]["prompts"][0]["ids"].__setitem__(5, 3),
+    "a prompt's length": lambda raw: raw["case"]["prompts"][0]["ids"].pop(),
+    "200,000 rounds": more_rounds,
+    "the budget": every_budget,
+    "K": lambda raw: raw["case"].update(k=6),
+    "mode": lambda raw: raw["case"].update(mode="chained"),
+    "precision": lambda raw: raw["case"].update(precision="bfloat16"),
+    "kind": lambda raw: raw.update(kind="run"),
+    "a stage twice": lambda raw: raw["stages"].append(raw["stages"][0]),
+    "a row twice": lambda raw: raw["tensors"].append(raw["tensors"][0]),
+    "a row of another prompt": lambda raw: row(raw).update(key="p002/r0001/verify.tokens"),
+    "a row of another round": lambda raw: row(raw).update(key="p000/r0004/verify.tokens"),
+    "a key of two parts": lambda raw: row(raw).update(key="p000/verify.tokens"),
+    "a key with a sign": lambda raw: row(raw).update(key="p-01/r0001/verify.tokens"),
+    "an empty shape": lambda raw: row(raw).update(shape=[]),
+    "a shape of other axes": lambda raw: row(raw).update(shape=[5, 1]),
+    "70 axes": lambda raw: row(raw).update(shape=[1] * 70, axes=["S"] * 70),
+    "a negative size": lambda raw: row(raw).update(shape=[-5]),
+    "fewer rows": lambda raw: row(raw).update(shape=[4]),
+    "rows that no round before has": continued_rows,
+    "rows before the first round": lambda raw: row(raw, "p000/r0000/kv.target.0.k").update(start=3),
+    "a million layers": lambda raw: raw["model"].update(num_layers=1_000_000),
+    "no layer": lambda raw: raw["model"].update(num_layers=0),
+    "another unit of K": lambda raw: raw["case"].update(k=10**30),
+    "a rank that is far": lambda raw: row(raw).update(rank=10**9),
+    "an escape in a name": lambda raw: raw["producer"].update(name="\x1b[2Jclean"),
+    "a verdict in a name": lambda raw: raw["case"]["prompts"][0].update(id="a\nchained verdict: pass"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_manifest_that_contradicts_itself_is_unreadable(edit, small_golden, tmp_path):
+    folder = edited(small_golden.folder, tmp_path / "g", edit)
+    with pytest.raises(UsageError) as refused:
+        Dump(folder)
+    assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("edit", [lambda raw: raw.update(created="later"), lambda raw: raw["case"].update(roundings=3)])
+def test_an_edit_by_hand_is_seen_whatever_it_says(edit, small_golden, tmp_path):
+    with pytest.raises(UsageError, match="digest does not match"):
+        Dump(edited(small_golden.folder, tmp_path / "g", edit, seal=False))
+
+
+def test_a_dump_of_an_older_parity_says_what_to_do_and_is_sealed(small_golden, tmp_path):
+    def older(raw):
+        raw.update(schema_version=1)
+        del raw["digest"]
+
+    folder = edited(small_golden.folder, tmp_path / "g", older, seal=False)
+    with pytest.raises(UsageError, match="parity seal"):
+        Dump(folder)
+    assert seal(folder).manifest.tensors == Dump(folder).manifest.tensors == small_golden.manifest.tensors
+
+
+def test_what_contradicts_itself_is_not_sealed(small_golden, tmp_path):
+    folder = edited(small_golden.folder, tmp_path / "g", shorter_round, seal=False)
+    before = (folder / FILE).read_bytes()
+    with pytest.raises(UsageError, match="contradicts itself"):
+        seal(folder)
+    assert (folder / FILE).read_bytes() == before
+
+
+def test_a_key_twice_is_one_value_in_every_reader(small_golden, tmp_path):
+    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
+    data = (folder / FILE).read_bytes()
+    (folder / FILE).write_bytes(data.replace(b'"kind"', b'"kind": "run", "kind"', 1))
+    with pytest.raises(UsageError, match="digest does not match"):
+        Dump(folder)
+    assert json.loads(data)["kind"] == "golden"
+
+
+def test_a_manifest_that_is_no_file(tmp_path, small_golden):
+    import os
+
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(UsageError, match="no regular file"):
+        Dump(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "..", "", "a\\b", "linked.safetensors"])
+def test_a_shard_outside_the_folder_is_not_read(name, small_golden, tmp_path):
+    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
+    source = folder / "p000.float32.safetensors"
+    source.rename(tmp_path / "outside.safetensors")
+    (folder / "linked.safetensors").symlink_to(tmp_path / "outside.safetensors")
+    shard = lambda raw: [one.update(shard=name) for one in raw["tensors"] if one["shard"] == source.name]  # noqa: E731
+    rewrite(folder, shard)
+    with pytest.raises(UsageError, match="outside"):
+        Dump(folder)
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder"])
+def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
+    import os
+
+    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
+    shard = folder / "p000.float32.safetensors"
+    shard.unlink()
+    {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir, "/dev/zero": lambda: shard.symlink_to(name)}[name]()
+    with pytest.raises(UsageError, match="no regular file|leads out"):
+        Dump(folder)
