@@ -10,6 +10,9 @@ MANIFEST_BYTES = 256 * MIB
 RECORD_BYTES = 64 * MIB
 """Results of a cell, indices of other tools' dumps, configs: the largest met are a few MB."""
 
+RESULT_BYTES = 512 * MIB
+"""Of a JSON file that holds whole tensors as text."""
+
 TEXT_BYTES = 4 * MIB
 """A policy, map or matrix that a person writes: the largest met has 45 kB."""
 
@@ -63,6 +66,9 @@ PATTERN_BYTES = MIB
 
 LINE_BYTES = MIB
 """Of a log: a line that says what ran instead is a sentence."""
+
+HISTORY_ROWS = 4_000_000
+"""Of one file of history: a thousand figures a cell. A repeated row costs a file nothing, and memory 200 bytes."""
 
 HISTORY_BYTES = 512 * MIB
 """Of one file of history: a night of 4,096 cells takes 40 MB."""

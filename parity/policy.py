@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from parity import limits
 from parity.errors import UsageError
+from parity.files import toml
 from parity.stages import matches
 
 Judge = Literal["noise", "relative", "exact", "experts", "decision", "none"]
@@ -119,7 +120,7 @@ class Policy(Part):
 
     name: str
     blind: str = ""
-    rows: tuple[Row, ...] = Field(alias="row")
+    rows: tuple[Row, ...] = Field(alias="row", max_length=limits.ROWS)
 
     def row(self, stage: str, mode: str) -> Row:
         """The first row that speaks of this stage in this mode.
@@ -156,7 +157,7 @@ def source_of(named: str | Path | None, precision: str) -> Path:
     presets = shipped()
     if str(named or precision) in presets:
         return presets[str(named or precision)]
-    if not Path(str(named)).is_file():
+    if not Path(str(named)).exists():
         raise UsageError(f"policy {named} cannot be read: it is neither a file nor one of {', '.join(presets)}")
     return Path(str(named))
 
@@ -169,11 +170,7 @@ def read_policy(named: str | Path | None, precision: str) -> Policy:
     """
     source = source_of(named, precision)
     try:
-        return Policy.model_validate(tomllib.loads(source.read_text()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"policy {source} cannot be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"policy {source} is not TOML: {error}") from None
+        return Policy.model_validate(toml(source, "policy")[0])
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"policy {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -9,6 +9,7 @@ from math import sqrt
 import numpy as np
 
 from parity.compare.rows import StageRows
+from parity.errors import UsageError
 from parity.metrics import PairMetrics, topk_overlap
 from parity.metrics.formulas import Moments
 from parity.policy import Row
@@ -45,7 +46,10 @@ def pearson_distance(seen: Evidence) -> float:
 def beyond_tolerance(seen: Evidence) -> float:
     """Largest |device - golden| / (atol + rtol |golden|), by the device's dtype; close up to 1."""
     golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
-    allowed = seen.row.tolerances[seen.rows.device.dtype.name]
+    dtype = seen.rows.device.dtype.name
+    if dtype not in seen.row.tolerances:
+        raise UsageError(f"policy row {seen.row.stages!r} has tolerances for {', '.join(seen.row.tolerances)}, none for {dtype}")
+    allowed = seen.row.tolerances[dtype]
     return _largest(np.abs(device - golden) / (allowed.atol + allowed.rtol * np.abs(golden)))
 
 

@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from parity import limits
 from parity.errors import UsageError
 from parity.history.schema import migrated
 
@@ -81,7 +82,13 @@ class Store:
         import pyarrow.parquet as pq
 
         try:
-            found = pq.read_table(BytesIO(self.files.cat_file(part.path)), partitioning=None, page_checksum_verification=True)
+            if self.files.info(part.path)["type"] != "file" or self.files.size(part.path) > limits.HISTORY_BYTES:
+                raise OSError(f"no regular file of at most {limits.HISTORY_BYTES} bytes")
+            content = BytesIO(self.files.cat_file(part.path))
+            if pq.read_metadata(content).num_rows > limits.HISTORY_ROWS:
+                raise OSError(f"more than {limits.HISTORY_ROWS} rows")
+            content.seek(0)
+            found = pq.read_table(content, partitioning=None, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             why = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
+from parity import limits
 from parity.errors import UsageError
 
 BESIDE = (".json", ".jsonl", ".toml", ".txt", ".md", ".log", ".csv", ".yaml", ".yml")
@@ -19,11 +21,15 @@ def below(root: Path) -> list[Path]:
     Raises:
         UsageError: one is a link, which could lead anywhere, or executes what it holds when it is read.
     """
-    found = sorted(root.rglob("*")) if root.is_dir() else [root]
+    found = sorted(islice(root.rglob("*"), limits.ARCHIVE_MEMBERS + 1)) if root.is_dir() else [root]
+    if len(found) > limits.ARCHIVE_MEMBERS:
+        raise UsageError(f"{root} holds more than {limits.ARCHIVE_MEMBERS} files")
     for path in found:
         if path != root and path.is_symlink():
             raise UsageError(f"{path} is a link, and a dump is read without following any: put there what it points to")
         refuse_executed(path)
+        if not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{path} is no regular file")
     return [path for path in found if path.is_file()]
 
 

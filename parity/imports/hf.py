@@ -36,7 +36,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
         if not trees:
             raise UsageError(f"{folder} holds no {TREE}: it is no output of the model debugger")
         for name in (name for tree in trees for name in _values(read_json(tree), tree)):
-            if not (folder / name).is_file():
+            if not (folder / Path(name).name).is_file():
                 raise UsageError(f"{folder / name} is missing: the debug tree names it")
         for path in of_kind(folder, [".safetensors"]):
             yield Captured(path.stem, str(path), partial(_load, path), step=step)

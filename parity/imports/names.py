@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
+from parity import limits
 from parity.errors import UsageError
+from parity.files import toml
 from parity.golden.ranks import REPLICATED, SUM
 from parity.imports.sides import residual
 
@@ -24,6 +26,24 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+@lru_cache(maxsize=None)
+def pattern(text: str) -> Any:
+    """A regular expression by an engine that takes time in proportion to the name: no lookaround, no back reference.
+
+    Raises:
+        ValueError: it is none of RE2's.
+    """
+    import re2
+
+    options = re2.Options()
+    options.max_mem, options.log_errors = limits.PATTERN_BYTES, False
+    try:
+        return re2.compile(text, options=options)
+    except (re2.error, UnicodeEncodeError) as error:
+        said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
+        raise ValueError(f"{text!r} is no regular expression (RE2): {said}") from None
+
+
 class Row(Part):
     """One row of a map: `name`, and either where such a tensor belongs or why it belongs nowhere.
 
@@ -31,7 +51,7 @@ class Row(Part):
     number of target layers; a whole number may be added: `{step-1}`.
 
     Args:
-        name: a regular expression over the tool's whole name.
+        name: a regular expression (RE2) over the tool's whole name.
         stage: the stage's full name; `in_of[{k}]`, `out_of[{k}]`, `hf[{k}]`, `vllm[{k}]`, … are the residual stream in
             a numbering of `parity.taps`.
         ignore: why the tensor is no stage, instead of `stage`.
@@ -64,10 +84,7 @@ class Row(Part):
 
     @model_validator(mode="after")
     def _whole(self) -> Row:
-        try:
-            groups = re.compile(self.name).groupindex
-        except re.error as error:
-            raise ValueError(f"{self.name!r} is no regular expression: {error}") from None
+        groups = pattern(self.name).groupindex
         if bool(self.stage) == bool(self.ignore):
             raise ValueError(f"row {self.name!r} needs one of stage and ignore")
         for text in (self.stage, self.round, self.prompt):
@@ -111,7 +128,12 @@ class NameMap(Part):
     """A whole map file."""
 
     run: Made = Made()
-    rows: tuple[Row, ...] = Field(alias="row", min_length=1)
+    rows: tuple[Row, ...] = Field(alias="row", min_length=1, max_length=limits.ROWS)
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a whole number of a place: nine digits are more than there are rounds, prompts and ranks."""
+    return str(value).isdecimal() and len(str(value)) < 10
 
 
 def fill(text: str, values: Mapping[str, Any], name: str) -> str:
@@ -123,9 +145,9 @@ def fill(text: str, values: Mapping[str, Any], name: str) -> str:
 
     def value(found: re.Match) -> str:
         held, added = values.get(found[1]), found[2]
-        if held is None or (added and not str(held).isdecimal()):
+        if held is None or (added and not is_number(held)):
             raise UsageError(f"{name}: {found[0]} has no value; take it out of the name with a group")
-        plain = str(int(held)) if str(held).isdecimal() else str(held)
+        plain = str(int(held)) if is_number(held) else str(held)
         return str(int(plain) + int(added)) if added else plain
 
     return residual(FIELD.sub(value, text), name, values["L"])
@@ -144,13 +166,10 @@ def read_map(named: str | None) -> NameMap:
     """
     named = named or "stages"
     source = shipped().get(named, Path(named))
+    if not source.exists():
+        raise UsageError(f"--map {named} cannot be read: it is neither a file nor one of {', '.join(shipped())}")
     try:
-        return NameMap.model_validate(tomllib.loads(source.read_text()))
-    except (OSError, UnicodeDecodeError):
-        known = ", ".join(shipped())
-        raise UsageError(f"--map {named} cannot be read: it is neither a file nor one of {known}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--map {source} is not TOML: {error}") from None
+        return NameMap.model_validate(toml(source, "--map")[0])
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"--map {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from parity import limits
 from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.imports.captured import Captured
-from parity.imports.names import NameMap, Row, fill
+from parity.imports.names import NameMap, Row, fill, is_number, pattern
 from parity.stages import Named
 
 Place = tuple[int, int, str, int]
@@ -72,7 +72,7 @@ def _matching(captured: Captured, names: NameMap, num_layers: int) -> list[tuple
     """The rows that take a tensor: the first that matches, and more where it lets more."""
     rows = []
     for row in names.rows:
-        match = re.fullmatch(row.name, captured.name)
+        match = pattern(row.name).fullmatch(captured.name)
         values = {"step": captured.step, "L": num_layers, **match.groupdict()} if match else {}
         if match and row.when in (None, "round" if row.when and _round(row, values, captured) else "prefill"):
             rows.append((row, values))
@@ -109,7 +109,7 @@ def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: 
 
 def _number(text: str, groups: dict, name: str) -> int:
     filled = fill(text, groups, name)
-    if not filled.isdecimal():
+    if not is_number(filled) or int(filled) > limits.ROUNDS:
         raise UsageError(f"{name}: {text} is {filled}, no number of a round, prompt or rank")
     return int(filled)
 

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from parity import limits
 from parity.errors import UsageError
-from parity.imports.arrays import numpy_arrays, read_json, tensor
+from parity.imports.arrays import read_json, tensor
+from parity.imports.archives import members
 from parity.imports.captured import Captured, TorchLoad
 from parity.imports.folders import of_kind
 
@@ -42,7 +44,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
 def _iterations(path: Path) -> list[dict[str, Any]]:
     """The outputs of one runner, by iteration."""
     try:
-        runners = read_json(path)["lst"]
+        runners = read_json(path, limits.RESULT_BYTES)["lst"]
         if len(runners) > 1:
             names = ", ".join(str(name) for name, _ in runners)
             raise UsageError(f"{path} holds {len(runners)} runners ({names}); save the results of one runner by itself")
@@ -73,7 +75,7 @@ def _array(value: Any, name: str, torch_load: TorchLoad) -> np.ndarray:
         raise UsageError(f"{name} is no base64") from None
     if "tensor" in value:
         return tensor(torch_load(held, name), name)
-    found = list(numpy_arrays(held, name).values())
+    found = list(members(held, name).values())
     if len(found) != 1:
         raise UsageError(f"{name} holds {len(found)} arrays, an output is one")
-    return found[0]
+    return found[0]()

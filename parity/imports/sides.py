@@ -22,7 +22,7 @@ def residual(stage: str, name: str, layers: int) -> str:
     numbered = NUMBERED.fullmatch(stage)
     if not numbered:
         return stage
-    if not numbered[2].isdecimal():
+    if not numbered[2].isdecimal() or len(numbered[2]) > 9:
         raise UsageError(f"{name}: {stage} names no layer")
     (entered,) = in_of(numbered[1], [int(numbered[2])], layers)
     return f"target.layers.{entered - 1}.out" if entered else "target.embed"

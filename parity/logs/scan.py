@@ -7,10 +7,11 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib.resources import files as packaged
 from pathlib import Path
 from typing import BinaryIO
 
+from parity import files, limits
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import UsageError
 
@@ -71,7 +72,7 @@ class Scan:
 @cache
 def fallbacks() -> tuple[Fallback, ...]:
     """The table, in order: the first pattern that matches a line names it."""
-    rows = tomllib.loads(files("parity.logs").joinpath("fallbacks.toml").read_text(encoding="utf-8"))["fallback"]
+    rows = tomllib.loads(packaged("parity.logs").joinpath("fallbacks.toml").read_text(encoding="utf-8"))["fallback"]
     return tuple(
         Fallback(**row | {"pattern": re.compile(row["pattern"], re.IGNORECASE), "sources": tuple(row["sources"])})
         for row in rows
@@ -89,7 +90,7 @@ def scan(logs: Sequence[tuple[str, BinaryIO | Path]]) -> Scan:
     hits: list[Hit] = []
     for name, log in logs:
         if isinstance(log, Path):
-            with log.open("rb") as opened:
+            with files.opened(log, "log") as opened:
                 lines[name] = sum(1 for _ in _read(name, opened, hits))
         else:
             lines[name] = sum(1 for _ in _read(name, log, hits))
@@ -98,7 +99,9 @@ def scan(logs: Sequence[tuple[str, BinaryIO | Path]]) -> Scan:
 
 def _read(name: str, log: BinaryIO, hits: list[Hit]) -> Iterator[None]:
     """Once for each line that is not blank; its hit goes to `hits`."""
-    for number, raw in enumerate(log, 1):
+    for number, raw in enumerate(iter(lambda: log.readline(limits.LINE_BYTES), b""), 1):
+        if len(raw) == limits.LINE_BYTES:
+            raise UsageError(f"{name}: line {number} is longer than {limits.LINE_BYTES} bytes; a log is text, line by line")
         if b"\0" in raw:
             raise UsageError(f"{name}: line {number} holds a zero byte; a log is text in UTF-8, unpacked")
         text = _CONTROL.sub("", raw.decode("utf-8", errors="replace")).strip()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any
 
+from parity import limits
 from parity.errors import UsageError
 from parity.nightly.matrix import Axes as Patterns
 from parity.nightly.matrix import Include, Matrix
@@ -21,18 +24,26 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
     Raises:
         UsageError: a row matches nothing, a cell is there twice, or none is left.
     """
+    sizes = (len(matrix.families_of(case)) for case in matrix.cases)
+    _few(matrix, sum(sizes) * math.prod(map(len, (matrix.devices, matrix.k, matrix.tp, matrix.policies))))
     found = [axes for case in matrix.cases for axes in _product(matrix, case)]
     found = _thinned(matrix, found)
     said: dict[Axes, dict[str, Any]] = {axes: {} for axes in found}
     for number, row in enumerate(matrix.include):
         _include(matrix, row, f"include.{number}", said)
+        _few(matrix, len(said))
     if not said:
         raise UsageError(f"{matrix.path}: no cell is left")
     made = [_cell(matrix, axes, settings) for axes, settings in said.items()]
-    lower = [cell.name.lower() for cell in made]
-    if twice := [cell.name for cell in made if lower.count(cell.name.lower()) > 1]:
+    lower = Counter(cell.name.lower() for cell in made)
+    if twice := [cell.name for cell in made if lower[cell.name.lower()] > 1]:
         raise UsageError(f"{matrix.path}: {twice[0]} and {twice[1]} are one name where files know no case")
     return tuple(made)
+
+
+def _few(matrix: Matrix, count: int) -> None:
+    if count > limits.CELLS:
+        raise UsageError(f"{matrix.path}: {count} cells are more than {limits.CELLS} in one night")
 
 
 def chosen(planned: Iterable[Cell], globs: Iterable[str]) -> tuple[Cell, ...]:
@@ -56,7 +67,7 @@ def _product(matrix: Matrix, case: str) -> Iterator[Axes]:
 
 def _once(matrix: Matrix, axis: str) -> tuple[int, ...]:
     values = getattr(matrix, axis)
-    if twice := [value for value in values if values.count(value) > 1]:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
         raise UsageError(f"{matrix.path}: {axis} names {twice[0]} twice: two cells with one name")
     return values
 
@@ -105,7 +116,9 @@ def _named(matrix: Matrix, row: Include, where: str) -> Iterator[Axes]:
     for case in _labels(matrix, row, where, "case", matrix.cases):
         families = matrix.families_of(case)
         known = {"device": matrix.devices, "family": families, "k": matrix.k, "tp": matrix.tp, "policy": matrix.policies}
-        for values in product(*(_labels(matrix, row, where, axis, known[axis]) for axis in ORDER[1:])):
+        wanted = [_labels(matrix, row, where, axis, known[axis]) for axis in ORDER[1:]]
+        _few(matrix, math.prod(map(len, wanted)))
+        for values in product(*wanted):
             yield Axes(**dict(zip(ORDER, (case, *values), strict=True)))
 
 

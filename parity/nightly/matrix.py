@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from parity import limits
 from parity.errors import UsageError
+from parity.files import toml
 from parity.gates import GATES
+from parity.nightly.records import Label
 from parity.policy import source_of
 
 FAMILY = "peagle"
@@ -29,8 +31,6 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
-"""Part of a cell's name, which is a file's name: no dot, which parts the labels."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 Gates = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -137,9 +137,9 @@ class Matrix(Part):
     policies: Annotated[dict[Label, Bounds], Field(min_length=1)] = {"bfloat16": Bounds()}
     k: Annotated[tuple[Count, ...], Field(min_length=1)]
     tp: Annotated[tuple[Count, ...], Field(min_length=1)] = (1,)
-    exclude: tuple[Axes, ...] = ()
-    include: tuple[Include, ...] = ()
-    only: tuple[Axes, ...] = ()
+    exclude: Annotated[tuple[Axes, ...], Field(max_length=limits.ROWS)] = ()
+    include: Annotated[tuple[Include, ...], Field(max_length=limits.ROWS)] = ()
+    only: Annotated[tuple[Axes, ...], Field(max_length=limits.ROWS)] = ()
     run: Run = Run()
     path: Path = Path()
     digest: str = ""
@@ -182,13 +182,7 @@ def read_matrix(path: Path) -> Matrix:
     Raises:
         UsageError: it cannot be read, is not TOML, or a key is wrong.
     """
-    try:
-        data = path.read_bytes()
-        found = tomllib.loads(data.decode())
-    except OSError as error:
-        raise UsageError(f"matrix {path} cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"matrix {path} is not TOML: {error}") from None
+    found, data = toml(path, "matrix")
     if mine := found.keys() & {"path", "digest"}:
         raise UsageError(f"{path}: {min(mine)}: unknown key")
     try:

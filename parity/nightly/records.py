@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from parity import files, limits
 from parity.errors import UsageError
 
 SCHEMA_VERSION = 1
 
 Better = Literal["lower", "higher", "none"]
-Label = str
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
+"""Part of a cell's name, which is a file's name: no dot, which parts the labels, and no way out of a folder."""
 
 
 class Record(BaseModel):
@@ -217,9 +219,7 @@ def read(kind: type[Kind], path: Path) -> Kind:
         UsageError: the file is missing or does not follow the schema.
     """
     try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror})") from None
+        return kind.model_validate_json(files.content(path, limits.RECORD_BYTES))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
