@@ -39,7 +39,7 @@ def prompt_ids() -> list[int]:
     from transformers import AutoTokenizer
 
     line = (TINY / "prompts/chat.jsonl").read_text().splitlines()[0]
-    tokenizer = AutoTokenizer.from_pretrained(TINY / "target")
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "target", trust_remote_code=False)
     return tokenizer.apply_chat_template(json.loads(line)["messages"], add_generation_prompt=True, return_dict=False)
 
 
@@ -49,7 +49,7 @@ def hugging_face(ids: list[int], tokens: int, precision: str) -> Run:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    model = AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=getattr(torch, precision)).eval()
+    model = AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=getattr(torch, precision), trust_remote_code=False).eval()
     inputs = torch.tensor([ids])
     options = dict(do_sample=False, max_new_tokens=tokens, min_new_tokens=tokens, use_cache=True)
 

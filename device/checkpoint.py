@@ -14,16 +14,22 @@ from safetensors import SafetensorError, safe_open
 from parity.errors import UsageError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+JSON_BYTES = 2**26
+"""A shard index names each tensor once: 10 MB for the largest models."""
 FLOATS = ("float32", "bfloat16", "float16")
 INTEGERS = ("int64", "int32")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object; UsageError where the file is missing, unreadable or something else."""
+    if path.exists() and not (path.is_file() and path.stat().st_size <= JSON_BYTES):
+        raise UsageError(f"{path}: not readable as JSON (no regular file of at most {JSON_BYTES} bytes).")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: the file is missing.") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not readable as JSON (nested too deep).") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not readable as JSON ({error}).") from None
     if not isinstance(data, dict):

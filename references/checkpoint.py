@@ -14,6 +14,28 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from parity.errors import UsageError
 
 
+BYTES = 2**26
+"""Of a config or an index: the index of a model of 1,024 layers has 10 MB."""
+
+LARGEST = {
+    "num_hidden_layers": 2**10,
+    "hidden_size": 2**18,
+    "target_hidden_size": 2**18,
+    "intermediate_size": 2**20,
+    "vocab_size": 2**24,
+    "draft_vocab_size": 2**24,
+    "num_attention_heads": 2**12,
+    "num_key_value_heads": 2**12,
+    "head_dim": 2**14,
+    "num_local_experts": 2**12,
+    "num_experts_per_tok": 2**12,
+    "max_position_embeddings": 2**27,
+    "sliding_window": 2**27,
+    "num_parallel_positions": 2**10,
+}
+"""Eight times the largest published, at the least. Tensors of these sizes are compared with the files before any is made."""
+
+
 def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:
     """Read config.json and check that it is of one of these architectures.
 
@@ -21,15 +43,31 @@ def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:
         UsageError: no readable config.json, or another architecture.
     """
     path = checkpoint / "config.json"
-    try:
-        raw = json.loads(path.read_text())
-    except OSError:
-        raise UsageError(f"{checkpoint} is no checkpoint: {path} cannot be read") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
+    raw = _object(path, f"{checkpoint} is no checkpoint: {path} cannot be read")
     found = raw.get("architectures") or ["none"]
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise UsageError(f"{path}: architectures is no list of names")
     if not set(architectures) & set(found):
         raise UsageError(f"{path}: architectures is {', '.join(found)}, {' or '.join(architectures)} is needed")
+    for name, most in LARGEST.items():
+        value = raw.get(name)
+        if value is not None and not (type(value) is int and 0 < value <= most):
+            raise UsageError(f"{path}: {name} is {str(value)[:40]}, it should be a whole number of 1 to {most}")
+    return raw
+
+
+def _object(path: Path, absent: str) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint."""
+    try:
+        if not path.is_file() or path.stat().st_size > BYTES:
+            raise UsageError(absent)
+        raw = json.loads(path.read_text())
+    except OSError:
+        raise UsageError(absent) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {str(error)[:200]}") from None
+    if not isinstance(raw, dict):
+        raise UsageError(f"{path} holds no JSON object")
     return raw
 
 
@@ -45,8 +83,11 @@ def shards(checkpoint: Path) -> dict[str, Path]:
     held = {name: path for path in files for name in _names(path)}
     index = checkpoint / "model.safetensors.index.json"
     if index.exists():
-        for name, shard in json.loads(index.read_text())["weight_map"].items():
-            if held.get(name) != checkpoint / shard:
+        placed = _object(index, f"{index} cannot be read").get("weight_map")
+        if not isinstance(placed, dict):
+            raise UsageError(f"{index} has no weight_map")
+        for name, shard in placed.items():
+            if not isinstance(shard, str) or held.get(name) != checkpoint / shard:
                 raise UsageError(f"{index} places tensor {name} in {shard}, which does not hold it")
     return held
 
@@ -89,7 +130,7 @@ def check_target(checkpoint: Path) -> None:
         UsageError: a tensor is missing, surplus or of the wrong shape.
     """
     with torch.device("meta"):
-        model = GptOssForCausalLM(GptOssConfig.from_pretrained(checkpoint, local_files_only=True))
+        model = GptOssForCausalLM(GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False))
     wanted = dict(model.state_dict())
     if "quantization_config" in read_config(checkpoint, "GptOssForCausalLM"):
         wanted = _mxfp4_names(wanted)

@@ -64,12 +64,15 @@ class Eagle3(nn.Module):
         Raises:
             UsageError: a tensor is missing, surplus or of the wrong shape, or a map leaves its vocabulary.
         """
-        model = cls(Eagle3Config.read(checkpoint))
+        config = Eagle3Config.read(checkpoint)
+        with torch.device("meta"):  # its sizes are compared with the files before they take memory
+            model = cls(config)
         same = model.config.draft_vocab_size == model.config.vocab_size
         optional = ("t2d", *(["d2t"] if same else []), *([] if embeddings is None else ["embed_tokens.weight"]))
         state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
         if "embed_tokens.weight" not in state:
             state["embed_tokens.weight"] = model._shared(checkpoint, embeddings)
+        model = cls(config)
         model.load_state_dict(state, strict=False)
         model._check_maps(checkpoint, "t2d" in state)
         for parameter in model.parameters():

@@ -15,7 +15,9 @@ def greedy(target: Path, precision: str) -> Callable[[Sequence[int], int], float
 
     The first token's time is taken by itself: HF's loop has no mark between prefill and decoding.
     """
-    model = GptOssForCausalLM.from_pretrained(target, dtype=getattr(torch, precision), attn_implementation="eager").eval()
+    model = GptOssForCausalLM.from_pretrained(
+        target, dtype=getattr(torch, precision), attn_implementation="eager", local_files_only=True, trust_remote_code=False
+    ).eval()
 
     def run(ids: Sequence[int], budget: int) -> float:
         prefill, _ = timed(ids, 1)

@@ -172,7 +172,7 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
     """
     try:
         model = GptOssForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True
+            checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{checkpoint} cannot be loaded as GptOssForCausalLM: {str(error).splitlines()[0]}") from None

@@ -190,9 +190,12 @@ class PEagle(nn.Module):
         Raises:
             UsageError: a tensor is missing, surplus or of the wrong shape.
         """
-        model = cls(PEagleConfig.read(checkpoint))
+        config = PEagleConfig.read(checkpoint)
+        with torch.device("meta"):  # its sizes are compared with the files before they take memory
+            model = cls(config)
         optional = ("d2t", "t2d") if model.config.draft_vocab_size == model.config.vocab_size else ("t2d",)
         state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
+        model = cls(config)
         model.load_state_dict(state, strict=False)
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)

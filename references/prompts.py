@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer
 
 from parity.errors import UsageError
+from references.template import rendered
+
+BYTES = 2**26
+"""Of a prompts file: 30 times the longest context met, as text."""
+FORMS = ("messages", "text", "ids")
 
 
 def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[str, list[int]]]:
@@ -18,37 +24,61 @@ def read_prompts(path: Path, checkpoint: Path, vocab_size: int) -> list[tuple[st
     Raises:
         UsageError: the file or a line cannot be read, or an id lies outside the vocabulary.
     """
-    try:
-        lines = [line for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as prompts ({error})") from None
+    lines = [line for line in _text(path).splitlines() if line.strip()]
     if not lines:
         raise UsageError(f"{path} holds no prompt")
-    tokenizer = None
-    found = []
+    tokenizer, found = None, {}
     for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            form = next(key for key in ("messages", "text", "ids") if key in entry)
-        except (ValueError, TypeError, StopIteration):
-            raise UsageError(f"{path}:{number}: a prompt is a JSON object with messages, text or ids") from None
+        name, form, value = _entry(line, f"{path}:{number}", number)
         if form != "ids" and tokenizer is None:
             tokenizer = _tokenizer(checkpoint)
-        ids = _ids(form, entry[form], tokenizer)
-        if not all(isinstance(token, int) and 0 <= token < vocab_size for token in ids):
+        ids = _ids(form, value, tokenizer, checkpoint)
+        if not all(type(token) is int and 0 <= token < vocab_size for token in ids):
             raise UsageError(f"{path}:{number}: a token id lies outside 0 … {vocab_size - 1} (vocab_size)")
-        found.append((str(entry.get("id", number)), ids))
-    return found
+        if name in found:
+            raise UsageError(f"{path}:{number}: there are two prompts of the id {name}")
+        found[name] = ids
+    return list(found.items())
 
 
-def _ids(form: str, value, tokenizer) -> list[int]:
-    if form == "messages":
-        return list(tokenizer.apply_chat_template(value, add_generation_prompt=True)["input_ids"])
-    return list(tokenizer(value)["input_ids"]) if form == "text" else list(value)
-
-
-def _tokenizer(checkpoint: Path):
+def _text(path: Path) -> str:
     try:
-        return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{checkpoint} has no usable tokenizer: {str(error).splitlines()[0]}") from None
+        if not path.is_file():
+            raise OSError("no regular file")
+        if path.stat().st_size > BYTES:
+            raise OSError(f"more than {BYTES // 2**20} MiB")
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as prompts ({error})") from None
+
+
+def _entry(line: str, where: str, number: int) -> tuple[str, str, Any]:
+    """A prompt's id, form and content."""
+    try:
+        entry = json.loads(line)
+        form = next(key for key in FORMS if key in entry)
+        name, value = str(entry.get("id", number)), entry[form]
+    except (ValueError, TypeError, AttributeError, StopIteration, RecursionError):
+        raise UsageError(f"{where}: a prompt is a JSON object with messages, text or ids") from None
+    if not isinstance(value, str if form == "text" else list):
+        raise UsageError(f"{where}: {form} of a prompt is {'text' if form == 'text' else 'a list'}")
+    if not name.isprintable() or len(name) > 200:
+        raise UsageError(f"{where}: the id of a prompt is a name on one line, of at most 200 characters")
+    return name, form, value
+
+
+def _ids(form: str, value: Any, tokenizer: Any, checkpoint: Path) -> list[int]:
+    if form == "ids":
+        return list(value)
+    if form == "messages":
+        text = rendered(lambda: tokenizer.apply_chat_template(value, add_generation_prompt=True, tokenize=False), checkpoint)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(value)["input_ids"])
+
+
+def _tokenizer(checkpoint: Path) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # tokenizer.json is parsed by a library of its own, which raises bare exceptions
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{checkpoint} has no usable tokenizer: {said}") from None

@@ -28,7 +28,7 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.
 
 def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     rope.read_rope(read_config(folder, "GptOssForCausalLM"))
-    config = GptOssConfig.from_pretrained(folder, local_files_only=True)
+    config = GptOssConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     _refuse_outside(positions, config.max_position_embeddings)
     cos, sin = GptOssRotaryEmbedding(config)(x, positions)
     return apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]

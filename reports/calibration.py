@@ -15,7 +15,7 @@ SHORT = {"l2": "L2", "worst_row": "row"}
 def print_calibration(found: Calibration, strict: bool) -> None:
     """The table of families, every alarm, and the last word."""
     out = console()
-    out.print(f"[dim]golden {found.golden}[/]", soft_wrap=True)
+    out.print(f"golden {found.golden}", style="dim", soft_wrap=True)
     out.print(margin_table(found))
     for one in found.alarms + (found.warned if strict else []):
         out.print(Text(f"{one.verdict}: {one.device}, {one.mode}, {one.prompt}: {one.first}"), soft_wrap=True)

@@ -20,7 +20,7 @@ def print_triangulation(found: Triangulation) -> None:
     """Stage families, where references part, and the last word."""
     out = console()
     for number, (name, folder) in enumerate(zip(found.names, found.folders, strict=True)):
-        out.print(f"[dim]{number}[/]  {name}: {folder}", soft_wrap=True)
+        out.print(Text.assemble((str(number), "dim"), f"  {name}: {folder}"), soft_wrap=True)
     for pair in found.pairs:
         for reason in dict.fromkeys(pair.shared.values()):
             at = [name for name in pair.shared if pair.shared[name] == reason]

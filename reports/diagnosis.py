@@ -24,7 +24,7 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     """Causes in the order in which they show, then what stays unexplained."""
     out = console()
     name = golden.manifest.case.prompts[found.prompt].id
-    out.print(f"[dim]{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried[/]")
+    out.print(f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried", style="dim")
     out.print(f"first divergent: {found.first}")
     for number, cause in enumerate(found.causes, 1):
         _print_cause(out, number, cause)
@@ -41,11 +41,11 @@ def print_gates(found: Sequence[Found], golden: Dump) -> None:
     whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"
     out.print(f"every stage passes, local and chained; {whose}")
     for number, one in enumerate(found, 1):
-        out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True, markup=False)
-        out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True, markup=False)
+        out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True)
+        out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True)
         if one.seen:
-            out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True, markup=False)
-    out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True, markup=False)
+            out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True)
+    out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True)
     named = "; ".join(dict.fromkeys(f"{one.says} ({one.id})" for one in found if one.id))
     out.print(Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True)
 
@@ -55,27 +55,26 @@ def _print_cause(out, number: int, cause: Cause) -> None:
         f"{number}. {cause.says} explains {cause.explained:.2%} of {cause.stage}'s error; "
         f"residual {_amount(cause.after)} (before: {_amount(cause.before)})",
         soft_wrap=True,
-        markup=False,
     )
     rest = f"{cause.remaining} stages still red with it" if cause.remaining else "every stage green with it"
     if not cause.whole:
         out.print("   not down to the floor: the device may do it otherwise at an edge, or this is a near relative")
-    out.print(f"   shows at {cause.place}; {rest}", soft_wrap=True, markup=False)
+    out.print(f"   shows at {cause.place}; {rest}", soft_wrap=True)
     if cause.fix:
-        out.print(f"   usual fix: {cause.fix}", soft_wrap=True, markup=False)
+        out.print(f"   usual fix: {cause.fix}", soft_wrap=True)
     if cause.seen:
-        out.print(f"   met in: {', '.join(cause.seen)}", soft_wrap=True, markup=False)
+        out.print(f"   met in: {', '.join(cause.seen)}", soft_wrap=True)
     if cause.others:
-        out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True, markup=False)
+        out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True)
 
 
 def _print_unexplained(out, found: Diagnosis) -> None:
     rest = found.unexplained
-    out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True, markup=False)
+    out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True)
     if found.signature:
-        out.print(f"   its error: {'; '.join(found.signature)}", soft_wrap=True, markup=False)
+        out.print(f"   its error: {'; '.join(found.signature)}", soft_wrap=True)
     for says, share in found.nearest:
-        out.print(f"   nearest hypothesis: {says} explains {share:.1%}", soft_wrap=True, markup=False)
+        out.print(f"   nearest hypothesis: {says} explains {share:.1%}", soft_wrap=True)
 
 
 def _amount(residual: Residual) -> str:

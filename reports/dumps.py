@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from parity.golden.store import Dump
+from parity.plain import printable
+
+
+class Plain(Console):
+    """Prints foreign text as it is: nothing in it is markup, and no character of it reaches the terminal as a control."""
+
+    def __init__(self, **options: Any):
+        super().__init__(highlight=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As rich's, where a table cannot ask for markup again."""
+        return super().render_str(text, **options | {"markup": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments without control characters, but for those that rich itself marks as such."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def console() -> Console:
     """Standard output; wide enough for a table where it is no terminal."""
-    out = Console(highlight=False, emoji=False)
-    return out if out.is_terminal else Console(highlight=False, emoji=False, width=140)
+    out = Plain()
+    return out if out.is_terminal else Plain(width=140)
 
 
 def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
@@ -42,7 +61,7 @@ def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
         "variants": sorted(dump.variants()),
         "stages": list(manifest.stages),
     }
-    out.print(f"[bold]{manifest.kind}[/] {dump.folder}", soft_wrap=True)
+    out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     out.print(f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True)
     emitted = (

@@ -39,7 +39,7 @@ golden's columns say whether either is right.
 def print_matrix(found: Matrix) -> None:
     """Two tables, the absent engines, the last word."""
     out = console()
-    out.print(f"[dim]golden {found.golden}[/]", soft_wrap=True)
+    out.print(f"golden {found.golden}", style="dim", soft_wrap=True)
     for mode in MODES:
         title = f"{found.precision}, {mode}: largest L2 by stage family, {UNITS[found.precision]}"
         table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)

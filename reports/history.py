@@ -57,7 +57,7 @@ def print_figures(figures: Sequence[Figure], most: int, narrowed: bool) -> None:
     if len(figures) > most:
         out.print(f"{len(figures) - most} more figures; narrow with --cell, --stage, --metric, or raise --rows")
     elif not narrowed:
-        out.print("[dim]--stage, --metric and --cell show other figures: --stage 'drafter.*' --metric l2[/]")
+        out.print("--stage, --metric and --cell show other figures: --stage 'drafter.*' --metric l2", style="dim")
 
 
 def print_nights(nights: Sequence[Mapping[str, Any]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.text import Text
+
 from parity.logs.scan import Fallback, Hit, Scan
 from reports.dumps import console
 from reports.terminal import STYLE
@@ -19,21 +21,22 @@ def print_scan(found: Scan) -> None:
     for (file, _id), hits in _grouped(found.hits).items():
         fallback = hits[0].fallback
         for hit in hits[:SHOWN]:
-            out.print(f"{file}:{hit.line}: {hit.text}", soft_wrap=True, markup=False)
+            out.print(f"{file}:{hit.line}: {hit.text}", soft_wrap=True)
         more = f" ({len(hits)} lines)" if len(hits) > SHOWN else ""
-        out.print(f"    {fallback.id}{more}: {fallback.reason}", soft_wrap=True, markup=False)
+        out.print(f"    {fallback.id}{more}: {fallback.reason}", soft_wrap=True)
     empty = [file for file, lines in found.lines.items() if not lines]
     said = f"; nothing in {', '.join(empty)}: an empty log shows nothing" if empty else ""
     read = f"{sum(found.lines.values())} lines of {', '.join(found.lines)}"
     counts = f"{len(found.hits)} of {read} say that something else ran"
-    out.print(f"[{STYLE[found.verdict]}]log verdict: {found.verdict}[/]; {counts}{said}", soft_wrap=True)
+    verdict = (f"log verdict: {found.verdict}", STYLE[found.verdict])
+    out.print(Text.assemble(verdict, f"; {counts}{said}"), soft_wrap=True)
 
 
 def print_table(fallbacks: Iterable[Fallback]) -> None:
     """Everything that is looked for."""
     for one in fallbacks:
         text = f"{one.id} ({one.tool}): /{one.pattern.pattern}/\n    {one.reason}\n    e.g. {one.example}"
-        console().print("\n    ".join([text, *one.sources]), soft_wrap=True, markup=False)
+        console().print("\n    ".join([text, *one.sources]), soft_wrap=True)
 
 
 def plain(found: Scan) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def print_plan(cells: Sequence[Cell]) -> None:
         golden = f", golden {cell.golden}" if cell.golden else ""
         bounds = f", bounds {cell.bounds}" if cell.bounds else ""
         out.print(Text(cell.name, style="bold"), soft_wrap=True)
-        out.print(f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}", soft_wrap=True, markup=False)
+        out.print(f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}", soft_wrap=True)
     out.print(f"{len(cells)} cells")
 
 
@@ -48,10 +48,10 @@ def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Seq
     out = console()
     out.print(_table(results))
     for change in changes:
-        out.print(f"{change.kind}: {change.sentence}", soft_wrap=True, markup=False)
-    out.print(f"[dim]night  {folder.path}[/]", soft_wrap=True)
+        out.print(f"{change.kind}: {change.sentence}", soft_wrap=True)
+    out.print(f"night  {folder.path}", style="dim", soft_wrap=True)
     if page:
-        out.print(f"[dim]report {folder.path / page}[/]", soft_wrap=True)
+        out.print(f"report {folder.path / page}", style="dim", soft_wrap=True)
     out.print(last_line(folder, results, verdict), soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.gemm.harness import Finding, Findings
@@ -38,9 +39,9 @@ def print_finding(finding: Finding, heading: bool) -> None:
     pieces = f", in {finding.pieces} pieces" if finding.pieces > 1 else ""
     text = f" {str(gemm):<24} {_dtypes(gemm.dtype, gemm.values):<22} {figures}  {finding.judged}{pieces}"
     out = console()
-    out.print(f"[{STYLE[finding.verdict]}]{finding.verdict:<8}[/]{text}", soft_wrap=True, highlight=False)
+    out.print(Text.assemble((f"{finding.verdict:<8}", STYLE[finding.verdict]), text), soft_wrap=True, highlight=False)
     if finding.why:
-        out.print(f"         {finding.why}", soft_wrap=True, markup=False)
+        out.print(f"         {finding.why}", soft_wrap=True)
 
 
 def print_findings(found: Findings) -> None:
@@ -49,7 +50,7 @@ def print_findings(found: Findings) -> None:
     if failed:
         last = f"; {len(failed)} of {len(found.results)} shapes, first {failed[0].gemm}: {failed[0].why}"
         last += f"; reproduce: the same command with --gemm {failed[0].gemm}"
-    console().print(f"[{STYLE[found.verdict]}]shapes verdict: {found.verdict}[/]{last}", soft_wrap=True)
+    console().print(Text.assemble((f"shapes verdict: {found.verdict}", STYLE[found.verdict]), last), soft_wrap=True)
 
 
 def _gemms(rows: Iterable[dict[str, Any]]) -> Table:

@@ -23,7 +23,7 @@ DIRECTED = ("scale", "bias")
 def print_report(report: Report, per: str | None = None, slices: Mapping[str, Sequence[Slice]] | None = None) -> None:
     """One comparison: stage families, what fails, its breakdown, acceptance, and the last word."""
     out = console()
-    out.print(f"[dim]golden {report.golden}\nrun    {report.run}[/]", soft_wrap=True)
+    out.print(f"golden {report.golden}\nrun    {report.run}", style="dim", soft_wrap=True)
     out.print(family_table(report, out.width))
     _print_failures(out, report)
     if slices:

@@ -31,6 +31,7 @@ from parity.cli.shapes import shapes
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import ParityError
+from parity.plain import echo
 
 
 class CommandGroup(click.Group):
@@ -84,5 +85,5 @@ def _end(sentence: str, code: int, error: Exception | None = None) -> None:
     """Say it and leave; with --debug the error itself comes up instead."""
     if error is not None and "--debug" in sys.argv[1:]:
         raise error
-    click.echo(f"parity: {sentence}", err=True)
+    echo(f"parity: {' '.join(sentence.split())}", err=True)
     sys.exit(code)

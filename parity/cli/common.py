@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from parity.errors import UsageError
+from parity.plain import printable
 
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
@@ -115,7 +116,7 @@ def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=f"{what} {name}")
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))

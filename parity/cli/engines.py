@@ -7,6 +7,7 @@ import sys
 import click
 
 from parity.cli.common import golden_option, json_option, open_golden, precision_option, write_json
+from parity.plain import echo
 
 
 @click.command()
@@ -41,7 +42,7 @@ def engines(golden, devices, precision, policy, markdown, json_file) -> None:
         found = matrix(golden, devices, precision, run, policy, absent)
     write_json(json_file, found.to_dict)
     if markdown:
-        click.echo(page(found), nl=False)
+        echo(page(found), nl=False)
     else:
         print_matrix(found)
     sys.exit(found.exit_code)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import device_option, json_option, open_golden, progress, tiny, write_json
+from parity.plain import echo
 
 PROMPTS = ("types-127-131", "strings-11-13")
 TOKENS = 12
@@ -34,7 +35,7 @@ def list_faults(markdown, json_file) -> None:
     catalogue, left_out = planted_faults()
     write_json(json_file, [plain(fault) for fault in catalogue.values()])
     if markdown:
-        click.echo(page(catalogue.values(), left_out), nl=False)
+        echo(page(catalogue.values(), left_out), nl=False)
     else:
         print_list(catalogue.values(), left_out)
 
@@ -63,7 +64,7 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     chosen = choose(catalogue, names)
     outcomes = []
     with _golden(golden) as golden, progress("faults") as bar:
-        click.echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
+        echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
         request = Request(golden, device_name, builder(device_name, golden))
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import golden_option, json_option, open_golden, write_json
+from parity.plain import echo
 
 FORMATS = ("sglang", "polygraphy", "msprobe", "nxdi", "aws", "hf", "files")
 MOST = 20
@@ -42,9 +43,9 @@ def import_dump(paths, source, golden, names, reference, out, json_file) -> None
 def _list(what: str, names) -> None:
     """Say which tensors did not go in."""
     for name, count in list(Counter(names).items())[:MOST]:
-        click.echo(f"  {name} {what}" + (f" ({count} times)" if count > 1 else ""))
+        echo(f"  {name} {what}" + (f" ({count} times)" if count > 1 else ""))
     if (more := len(set(names)) - MOST) > 0:
-        click.echo(f"  … and {more} more (--json lists them all)")
+        echo(f"  … and {more} more (--json lists them all)")
 
 
 @click.command("export")
@@ -56,4 +57,4 @@ def export_dump(directory, out, target) -> None:
     from parity.golden.store import Dump
     from parity.imports.export import export_npz
 
-    click.echo(f"{export_npz(Dump(directory), out)} tensors in {out}")
+    echo(f"{export_npz(Dump(directory), out)} tensors in {out}")

@@ -13,6 +13,7 @@ import click
 
 from parity.cli.common import write_json
 from parity.errors import ParityError
+from parity.plain import echo
 
 
 REPORT = "report.html"
@@ -35,7 +36,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(folder, results):
-            click.echo(line)
+            echo(line)
     code = code or (0 if kept and told else 3)
     write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     print_night(folder, results, changes, verdict, REPORT if told else "")
@@ -47,7 +48,7 @@ def _tried(otherwise: str, make: Callable[[], None]) -> bool:
     try:
         make()
     except (ParityError, OSError) as error:
-        click.echo(f"parity: {otherwise}: {error}", err=True)
+        echo(f"parity: {otherwise}: {error}", err=True)
         return False
     return True
 
@@ -114,7 +115,7 @@ def interruptible(folder, again: str):
         yield
     except Interrupted as error:
         planned = len(folder.night.cells)
-        click.echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
+        echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
         sys.exit(128 + error.args[0])
     finally:
         for number, handler in before.items():

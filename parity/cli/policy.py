@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from parity.cli.common import json_option, write_json
+from parity.plain import echo
 
 
 @click.command()
@@ -22,7 +23,7 @@ def policy(name, names, json_file) -> None:
         found = {name: read_policy(name, name).blind for name in shipped()}
         write_json(json_file, found)
         for preset, blind in found.items():
-            click.echo(f"{preset:<15}cannot see {blind}")
+            echo(f"{preset:<15}cannot see {blind}")
         return
     write_json(json_file, read_policy(name, "bfloat16").model_dump(mode="json"))
-    click.echo(source_of(name, "bfloat16").read_text(), nl=False)
+    echo(source_of(name, "bfloat16").read_text(), nl=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import device_option, fresh, golden_option, json_option, open_golden, precision_option, write_json
+from parity.plain import echo
 
 
 @click.command()
@@ -32,14 +33,14 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
     with TemporaryDirectory(prefix="parity-reduce-") as folder:
         found = reduced(golden, device_name, precision, policy, threads, out, Path(folder))
     if found is None:
-        click.echo("nothing to reduce: the device passes every stage, local and chained")
+        echo("nothing to reduce: the device passes every stage, local and chained")
         write_json(json_file, {})
         return
     case, made, mode = found
     command = f"parity diff --golden {made.folder} --device {device_name} --precision {precision} --mode {mode}"
     write_json(json_file, asdict(case) | {"golden": str(made.folder), "mode": mode, "reproduce": command})
-    click.echo(f"{len(case.ids)} prompt tokens, K = {case.k}, {case.round} rounds: fails at {case.first}")
-    click.echo(f"reproduce: {command}")
+    echo(f"{len(case.ids)} prompt tokens, K = {case.k}, {case.round} rounds: fails at {case.first}")
+    echo(f"reproduce: {command}")
     sys.exit(1)
 
 
@@ -68,6 +69,6 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
         return builder(device_name, case)(precision=precision)
 
     mode = red.run.manifest.case.mode
-    reducer = Reducer(golden, build, dump, mode, bounds, folder, lambda line: click.echo(line, err=True))
+    reducer = Reducer(golden, build, dump, mode, bounds, folder, lambda line: echo(line, err=True))
     case = reducer.reduce(red.first_in(golden))
     return case, reducer.write(case), mode

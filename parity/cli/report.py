@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import golden_option, home, json_option, open_golden, write_json
+from parity.plain import echo
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -32,7 +33,7 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
     if out or not markdown:
         write(view, out or run / "report.html")
     if markdown:
-        click.echo(short(view), nl=False)
+        echo(short(view), nl=False)
     else:
         print_told(view, out or run / "report.html")
 

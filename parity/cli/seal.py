@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from parity.plain import echo
+
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
@@ -17,4 +19,4 @@ def seal(directory: Path) -> None:
     """
     from parity.golden.store import seal as sealed
 
-    click.echo(f"{directory} is sealed: {len(sealed(directory).manifest.tensors)} tensors")
+    echo(f"{directory} is sealed: {len(sealed(directory).manifest.tensors)} tensors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from parity.cli.common import json_option, write_json
+from parity.plain import echo
 
 
 @click.command()
@@ -26,4 +27,4 @@ def taps(ids, convention, layers, json_file) -> None:
             said[name] = str(error)
     write_json(json_file, said)
     for name, numbers in said.items():
-        click.echo(f"{name:<10} {numbers if isinstance(numbers, str) else ', '.join(map(str, numbers))}")
+        echo(f"{name:<10} {numbers if isinstance(numbers, str) else ', '.join(map(str, numbers))}")

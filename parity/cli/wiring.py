@@ -20,6 +20,7 @@ import click
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
+from parity.plain import echo
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -261,4 +262,4 @@ def current(golden: Dump) -> None:
     from parity.golden.trust import refuse_stale
 
     for note in refuse_stale(golden):
-        click.echo(f"parity: {note}", err=True)
+        echo(f"parity: {note}", err=True)

@@ -152,7 +152,7 @@ def _template(loop: Any) -> tuple[list[int], list[int]]:
     """What the checkpoint's chat template puts before and behind the user's text."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(loop.target.model.name_or_path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(loop.target.model.name_or_path, local_files_only=True, trust_remote_code=False)
         render = lambda text: tokenizer.apply_chat_template(  # noqa: E731
             [{"role": "user", "content": text}], add_generation_prompt=True
         )["input_ids"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from parity.plain import printable
 from reports.page.cells import CellView
 from reports.page.figures import figure
 from reports.page.night import NightView
@@ -86,7 +87,7 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 def _text(text: str) -> str:
     """One line of plain text: nothing in it is markup, a mention or a link."""
-    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = " ".join(printable(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", line)
     return line.replace("@", "@\u200b").replace("://", ":\u200b//")
 
@@ -95,7 +96,7 @@ def _code(text: str) -> str:
     """Code in a table's cell: a fence longer than any of its own."""
     if not text:
         return ""
-    line = " ".join(text.split()).replace("|", "\\|")
+    line = " ".join(printable(text).split()).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
     space = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{fence}{space}{line}{space}{fence}"

@@ -20,7 +20,7 @@ def print_told(view: NightView, page: Path) -> None:
         out.print(Text.assemble((cell.word, STYLE[cell.verdict]), f" {cell.name}: {why}"), soft_wrap=True)
     for one in view.past.worse:
         out.print(Text(one.told.sentence), soft_wrap=True)
-    out.print(f"report {page}", soft_wrap=True, markup=False)
+    out.print(f"report {page}", soft_wrap=True)
     word = Text(f"night verdict: {view.verdict}", style=STYLE[view.verdict])
     word.append(f"; {view.tally}", style="default")
     first = next((cell for cell in view.red if cell.reproduce), None)

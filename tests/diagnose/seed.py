@@ -19,7 +19,7 @@ class RawPrompt:
 
     def __init__(self, pipeline: Pipeline, target: Path):
         self.pipeline = pipeline
-        tokenizer = AutoTokenizer.from_pretrained(target, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
         one, other = (
             tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True)["input_ids"]
             for text in ("xyz", "7 8")

@@ -54,10 +54,12 @@ def write(pair: Pair, folder: Path) -> tuple[Dump, Dump]:
 
 
 def _named(pair: Pair, kind: str, tensors: Tensors) -> list[Named]:
-    """Stages by name, with the axes a defect declares; a name that no table has gets `target.embed`'s."""
+    """Stages by name, with the axes a defect declares; a name that no table has gets those of a stage with as many."""
     found = []
     for name in {name for _, name in tensors}:
-        stage = NAMES[name].stage if name in NAMES else NAMES["target.embed"].stage
+        axes = next(value.ndim for (_, one), value in tensors.items() if one == name)
+        like = {1: "target.tokens", 2: "target.embed"}.get(axes, "target.layers.0.q")
+        stage = NAMES[name].stage if name in NAMES else NAMES[like].stage
         axes = pair.axes.get(name, stage.axes) if kind == "run" else stage.axes
         found.append(Named(name, replace(stage, axes=axes)))
     return found

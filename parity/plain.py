@@ -1,0 +1,18 @@
+"""The one place where foreign text becomes terminal text: names of devices, folders, prompts and stages draw nothing."""
+
+from __future__ import annotations
+
+import click
+
+_CONTROL = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_TABLE = {**dict.fromkeys((*_CONTROL, *range(0xD800, 0xE000)), "\ufffd")}
+
+
+def printable(text: str) -> str:
+    """Text that neither moves a cursor, colours nor writes backwards: such characters become U+FFFD; lines and tabs stay."""
+    return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
+
+
+def echo(text: str, err: bool = False, nl: bool = True) -> None:
+    """Print text that may hold what somebody else named."""
+    click.echo(printable(text), err=err, nl=nl)
