@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test catalogue browser vllm clean
+.PHONY: demo test catalogue fuzz browser vllm clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,13 @@ test: $(VENV)/ready
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready
 	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references/test_hypotheses.py
+
+# Every reader of foreign bytes for two minutes each; what is found lies in build/fuzz, and belongs into tests/fuzz/found.
+FUZZ ?= manifest safetensors policy name_map matrix arrays results log arguments
+fuzz: $(VENV)/ready
+	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	PARITY_FUZZ=deep $(VENV)/bin/pytest -q tests/fuzz
+	for target in $(FUZZ); do $(VENV)/bin/python -m tests.fuzz $$target 120 || exit 1; done
 
 # What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
 # skip; with PARITY_BROWSER_REQUIRED set they fail.

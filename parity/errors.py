@@ -8,6 +8,10 @@ class ParityError(Exception):
 
     exit_code = 2
 
+    def __init__(self, sentence: str = ""):
+        """A name in the sentence may hold line breaks: it stays one line."""
+        super().__init__(" ".join(str(sentence).splitlines()))
+
 
 class UsageError(ParityError):
     """Wrong option, unreadable file, checkpoint or configuration that does not fit."""

@@ -131,3 +131,27 @@ def _depth(value: Any) -> int:
 
 def _parts(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def put(path: Path, data: bytes, named: str = "") -> None:
+    """Write a file whole or not at all: beside its place, then renamed; a pipe or device is written to as it is.
+
+    Args:
+        named: what it is, for the sentence; its path by default.
+
+    Raises:
+        UsageError: it cannot be written; what was there before is there still.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = path.resolve() if path.is_symlink() else path
+        try:
+            partial.write_bytes(data)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{named or path} cannot be written ({error.strerror or error})") from None

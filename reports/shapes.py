@@ -32,13 +32,13 @@ def print_inventory(found: dict[str, Any]) -> None:
 
 def print_finding(finding: Finding, heading: bool) -> None:
     """One line as soon as a shape is done; figures in x the floor and in ULP of bfloat16."""
+    out = console()
     if heading:
-        print(f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} {'rms ULP':>9} {'max ULP':>9}  judged")
+        out.print(f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} {'rms ULP':>9} {'max ULP':>9}  judged", soft_wrap=True)
     gemm = finding.gemm
     figures = f"{finding.noise:7.3g} {finding.worst:7.3g} {finding.sums:7.3g} {finding.rms_ulp:9.2e} {finding.max_ulp:9.2e}"
     pieces = f", in {finding.pieces} pieces" if finding.pieces > 1 else ""
     text = f" {str(gemm):<24} {_dtypes(gemm.dtype, gemm.values):<22} {figures}  {finding.judged}{pieces}"
-    out = console()
     out.print(Text.assemble((f"{finding.verdict:<8}", STYLE[finding.verdict]), text), soft_wrap=True, highlight=False)
     if finding.why:
         out.print(f"         {finding.why}", soft_wrap=True)

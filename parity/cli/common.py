@@ -103,10 +103,10 @@ def open_golden(folder: Path | None):
 def write_json(path: Path | None, value: Any) -> None:
     """Write a result beside what is printed; `value` may be a function, called only where a file is asked for."""
     if path is not None:
-        try:
-            path.write_text(json.dumps(value() if callable(value) else value, indent=1, default=str) + "\n")
-        except OSError as error:
-            raise UsageError(f"--json {path} cannot be written ({error.strerror})") from None
+        from parity.files import put
+
+        text = json.dumps(value() if callable(value) else value, indent=1, default=str)
+        put(path, f"{text}\n".encode(errors="backslashreplace"), f"--json {path}")
 
 
 @contextmanager

@@ -54,9 +54,6 @@ def ratchet(policy, url, nights, label, cell, calibration, out, check, against, 
 
 
 def _write(path: Path, text: str) -> None:
-    from parity.errors import UsageError
+    from parity.files import put
 
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be written ({error.strerror})") from None
+    put(path, text.encode(), f"--out {path}")

@@ -70,6 +70,9 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
             f"{name} is a torch file and torch is not installed: pip install 'parity-harness[references]' "
             "-c constraints.txt, or save .safetensors or .npy"
         ) from None
+    from parity.imports.archives import refuse_packed
+
+    refuse_packed(source, name)
     try:
         return load(source, map_location="cpu", weights_only=True)
     except UnpicklingError:
@@ -160,7 +163,7 @@ def _module(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
     name = name.partition(",")[0]
     module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
-    return module, factory
+    return module, factory if all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def _options(name: str) -> dict[str, int | str]:

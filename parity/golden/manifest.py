@@ -5,7 +5,6 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -239,23 +238,13 @@ class Manifest(Record):
 
     def replace(self, folder: Path) -> None:
         """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
-        put(folder, self.written())
+        files.put(folder / FILE, self.written())
 
 
 def key(prompt: int, round_: int, stage: str) -> str:
     """The name of a tensor in its shard."""
     return f"p{prompt:03d}/r{round_:04d}/{stage}"
 
-
-
-def put(folder: Path, data: bytes) -> None:
-    """Write a manifest's bytes over `folder`/manifest.json, whole."""
-    partial = folder / f".{FILE}.{os.getpid()}.partial"
-    try:
-        partial.write_bytes(data)
-        partial.replace(folder / FILE)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _mistake(error: ValidationError) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from parity import files, limits
@@ -34,8 +35,15 @@ def digest(array: np.ndarray) -> str:
 
 
 def write(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write contiguous arrays as one shard."""
-    save_file(dict(tensors), path)
+    """Write contiguous arrays as one shard.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        save_file(dict(tensors), path)
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path} cannot be written ({error})") from None
 
 
 def read(path: Path) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key, put
+from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
 from parity.golden.ranks import REPLICATED, merge, merged_row
 from parity.golden.sealing import sealed
 from parity.golden.told import refuse_untold
@@ -66,6 +66,8 @@ class DumpWriter:
                 start = unchanged_rows(previous.get(stage), merged)
                 previous[stage] = merged
             name = key(prompt, round_, stage)
+            if value.dtype not in shards.DTYPES.values():
+                raise UsageError(f"{stage} came as {value.dtype}, which the format does not hold (prompt {prompt}, round {round_})")
             held[name] = np.ascontiguousarray(value[start:])
             self.rows.append(
                 TensorRow(
@@ -93,16 +95,9 @@ class DumpWriter:
         """
         for parts in by_place(self.rows).values():
             merged_row(parts)
-        manifest = Manifest(
-            kind=kind,
-            created=created,
-            producer=producer,
-            model=model,
-            case=case,
-            stages=tuple(stages),
-            tensors=tuple(self.rows),
-        )
-        (self.partial / FILE).write_bytes(manifest.written())
+        parts = {"producer": producer, "model": model, "case": case, "stages": tuple(stages), "tensors": tuple(self.rows)}
+        manifest = Manifest(kind=kind, created=created, **parts)
+        files.put(self.partial / FILE, manifest.written())
         self.partial.rename(self.out)
         return manifest
 
@@ -211,7 +206,7 @@ def seal(folder: Path) -> Dump:
         raise UsageError(f"{path} holds no JSON object")
     data = sealed(raw | {"schema_version": SCHEMA_VERSION})
     dump = Dump(folder, Manifest.checked(data, path))
-    put(folder, data)
+    files.put(path, data)
     return dump
 
 

@@ -112,8 +112,13 @@ def _protocol(files: Any) -> str:
 def _write_local(folder: str, path: str, content: bytes) -> None:
     os.makedirs(folder, exist_ok=True)
     partial = f"{folder}/.{os.path.basename(path)}.partial"
-    with open(partial, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        if os.path.lexists(partial):
+            os.unlink(partial)
+        raise

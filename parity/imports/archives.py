@@ -56,6 +56,18 @@ def refuse_unfolding(archive: zipfile.ZipFile, name: str) -> None:
         raise UsageError(f"{name} unfolds from {packed} bytes to {whole}: save large tensors uncompressed")
 
 
+def refuse_packed(source: Path | BinaryIO, name: str) -> None:
+    """As `refuse_unfolding`, of a torch file, whose archive torch itself would unfold.
+
+    Raises:
+        UsageError: it unfolds to too much, or is no regular file.
+    """
+    with files.opened(source) if isinstance(source, Path) else nullcontext(source) as file:
+        if zipfile.is_zipfile(file):
+            refuse_unfolding(_guarded(name, lambda: zipfile.ZipFile(file)), name)
+        file.seek(0)
+
+
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
     def read() -> np.ndarray:
         with archive.open(member) as file:

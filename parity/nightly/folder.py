@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from parity.errors import UsageError
+from parity.files import put
 from parity.nightly.records import CellResult, Night, Record, read
 
 NIGHT = "night.json"
@@ -60,7 +60,9 @@ class NightFolder:
     def log_tail(self, cell: str, lines: int = 40) -> str:
         """The last lines a cell printed; '' where it printed nothing."""
         try:
-            data = self.log_file(cell).read_bytes()[-200_000:]
+            with self.log_file(cell).open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - 200_000))
+                data = file.read()
         except OSError:
             return ""
         return "\n".join(data.decode(errors="replace").splitlines()[-lines:])
@@ -80,6 +82,4 @@ class NightFolder:
 
 
 def _write(path: Path, record: Record) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(record.model_dump_json() + "\n", encoding="utf-8")
-    partial.replace(path)
+    put(path, f"{record.model_dump_json()}\n".encode())

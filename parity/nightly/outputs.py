@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from xml.dom.minidom import parseString
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from parity.compare.report import FAIL, NOT_JUDGED, PASS, WARN, conclude
+from parity.files import put
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
 
@@ -22,8 +24,8 @@ def write_outputs(folder: NightFolder) -> None:
     """results.jsonl and junit.xml, over what is there of the night."""
     results = folder.results()
     lines = "".join(result.model_dump_json() + "\n" for result in results)
-    (folder.path / RESULTS).write_text(lines, encoding="utf-8")
-    junit(folder, results).write(str(folder.path / JUNIT), pretty=True)
+    put(folder.path / RESULTS, lines.encode())
+    put(folder.path / JUNIT, parseString(junit(folder, results).tostring()).toprettyxml(encoding="utf-8"))
 
 
 def verdict_of(folder: NightFolder, results: Sequence[CellResult]) -> str:

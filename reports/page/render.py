@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 
 from parity.errors import UsageError
+from parity.files import put
 from reports.page import figures
 from reports.page.cells import WORDS
 from reports.page.night import NightView
@@ -36,13 +36,11 @@ def write(view: NightView, path: Path) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(render(view), encoding="utf-8")
-        partial.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror})") from None
+    put(path, render(view).encode())
 
 
 def _inline(name: str) -> str:
