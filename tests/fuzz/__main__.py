@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,8 +13,24 @@ with atheris.instrument_imports(include=["parity", "tomllib"]):
     from tests.fuzz.seeds import seeds
     from tests.fuzz.targets import TARGETS, refused_or_read
 
+EDITED = ("manifest", "results")
 MEMORY = 2048
 """MiB: what no foreign file may take."""
+
+
+def one_value(whole: bytes, fuzzed: atheris.FuzzedDataProvider) -> bytes:
+    """JSON with one value anywhere replaced by another one, its own or made up."""
+    node = raw = json.loads(whole)
+    while True:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        key = keys[fuzzed.ConsumeIntInRange(0, len(keys) - 1)]
+        if not (isinstance(node[key], dict | list) and node[key] and fuzzed.ConsumeIntInRange(0, 4)):
+            break
+        node = node[key]
+    made = (None, fuzzed.ConsumeInt(8), fuzzed.ConsumeFloat(), [], [fuzzed.ConsumeInt(2)], {}, [node[key]] * 2)
+    choice = fuzzed.ConsumeIntInRange(0, len(made))
+    node[key] = made[choice] if choice < len(made) else fuzzed.ConsumeUnicode(40)
+    return json.dumps(raw).encode()
 
 
 def main() -> None:
@@ -25,7 +42,12 @@ def main() -> None:
     for number, seed in enumerate(seeds()[name]):
         (corpus / str(number)).write_bytes(seed)
     limits = [f"-max_total_time={seconds}", "-timeout=20", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={found}/", "-max_len=65536"]
-    atheris.Setup([name, *limits, "-print_final_stats=1", str(corpus)], lambda data: refused_or_read(name, data))
+    def once(data: bytes) -> None:
+        """Bytes as they are; of a JSON format every second time as an edit of one value of the seed."""
+        edit = name in EDITED and len(data) > 2 and data[0] % 2
+        refused_or_read(name, one_value(seeds()[name][0], atheris.FuzzedDataProvider(data[1:])) if edit else data)
+
+    atheris.Setup([name, *limits, "-print_final_stats=1", str(corpus)], once)
     atheris.Fuzz()
 
 
