@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from parity.errors import UsageError
+from parity.files import opened
 from parity.golden.manifest import Checkpoint, Producer
 from parity.golden.sources import digests
 
@@ -27,8 +28,8 @@ def digest_files(paths: Iterable[Path]) -> str:
     total, found = hashlib.sha256(), False
     for path in paths:
         try:
-            with path.open("rb") as file:
-                total.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+            with opened(path) as file:
+                total.update(os.fsencode(path.name) + hashlib.file_digest(file, "sha256").digest())
         except OSError as error:
             raise UsageError(f"{path} cannot be read ({error.strerror})") from None
         found = True

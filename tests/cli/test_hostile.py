@@ -173,6 +173,17 @@ def test_a_prompt_that_is_none(line, tiny, tmp_path):
     refused(read_prompts, tmp_path / "p.jsonl", tiny / "target", 2000)
 
 
+@pytest.mark.parametrize("read", ["prompts", "weights"])
+def test_a_pipe_where_a_file_is_due(read, tiny, tmp_path):
+    from parity.golden.provenance import checkpoint
+    from references.prompts import read_prompts
+
+    os.mkfifo(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    pipe = tmp_path / "model.safetensors"
+    refused(lambda: read_prompts(pipe, tiny / "target", 9) if read == "prompts" else checkpoint(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["../x:y", "/x:y", "..:y", "a..b:y", ":y", "a b:y"])
 def test_a_device_that_is_no_module(name, parity, small_golden):
     found = parity("run", "--golden", small_golden.folder, "--device", name)
