@@ -16,6 +16,7 @@ import numpy as np
 from parity.cli import cli
 from parity.errors import ParityError
 from parity.golden import shards
+from parity.golden.consistent import refuse_contradictions  # noqa: F401  loaded here, so that it is instrumented
 from parity.golden.manifest import Manifest
 from parity.golden.sealing import sealed
 from parity.imports import archives, polygraphy
