@@ -11,13 +11,15 @@ from parity.compare.decisions import ulp
 from parity.policy import read_policy
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.plants import DRAFTS, EXPERTS, LOGITS, TOKENS, each
-from tests.meta.worlds import Size
+from tests.meta.worlds import STAGES, Size
 
 SCORES = {"target.tokens": LOGITS, TOKENS: "verify.logits", DRAFTS: "drafter.logits", EXPERTS: "target.layers.0.router_logits"}
 CHOSEN = {EXPERTS: 2}
 """How many of a row's scores are chosen."""
 ROWS = 3
 FEW = Size(prompts=(40,), rounds=3)
+UNVERIFIED = Size(prompts=(40,), rounds=3, stages=tuple(name for name in STAGES if name != TOKENS))
+"""Without the tokens that say which drafts are accepted: drafts may be any."""
 SHIFT = {DRAFTS: 300}
 """The token of a column, less its number."""
 
@@ -71,7 +73,7 @@ def judged(tmp_path):
 
 @pytest.mark.parametrize("stage", SCORES)
 def test_the_next_best_within_noise_is_a_failure_of_the_choice(stage, judged):
-    pair = clean(FEW)
+    pair = clean(UNVERIFIED if stage == DRAFTS else FEW)
     other(pair, stage, close(pair, stage, gap=1))
     report, stages = judged(pair)
     assert [one.stage for one in report.stages if one.verdict != "pass"] == [stage]
@@ -83,7 +85,7 @@ def test_the_next_best_within_noise_is_a_failure_of_the_choice(stage, judged):
 
 @pytest.mark.parametrize("stage", SCORES)
 def test_of_equal_scores_either_may_be_chosen(stage, judged):
-    pair = clean(FEW)
+    pair = clean(UNVERIFIED if stage == DRAFTS else FEW)
     other(pair, stage, close(pair, stage, gap=0))
     report, stages = judged(pair)
     assert report.verdict == "pass" and stages[stage].choices["tie"] >= ROWS
@@ -93,7 +95,7 @@ def test_of_equal_scores_either_may_be_chosen(stage, judged):
 @pytest.mark.parametrize("obeys", [True, False])
 def test_where_a_local_run_forced_the_scores_the_choice_is_made_from_the_goldens(obeys, stage, judged):
     """The device's own scores have the other order; what it was given is the golden's."""
-    pair = clean(FEW)
+    pair = clean(UNVERIFIED if stage == DRAFTS else FEW)
     columns = close(pair, stage, gap=1)
     lift(pair, stage, columns)
     if not obeys:
@@ -111,7 +113,7 @@ def test_a_chained_run_forces_no_scores_whatever_it_says(judged):
 
 
 def test_a_draft_whose_column_nobody_knows_is_wrong_only_where_a_known_one_is_better(judged):
-    pair = clean(FEW)
+    pair = clean(UNVERIFIED)
     columns = close(pair, DRAFTS, gap=1)
     tensors, place = next(each(pair.run, DRAFTS))
     tensors[place][0] = 300 + 599 - int(columns[0, 0] == 599)  # a token that the golden never drafts
