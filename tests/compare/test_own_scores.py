@@ -11,7 +11,7 @@ from parity.compare.decisions import ulp
 from parity.policy import read_policy
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.plants import DRAFTS, EXPERTS, LOGITS, TOKENS, each
-from tests.meta.worlds import STAGES, Size
+from tests.meta.worlds import OFFSET, STAGES, Size
 
 SCORES = {"target.tokens": LOGITS, TOKENS: "verify.logits", DRAFTS: "drafter.logits", EXPERTS: "target.layers.0.router_logits"}
 CHOSEN = {EXPERTS: 2}
@@ -20,7 +20,7 @@ ROWS = 3
 FEW = Size(prompts=(40,), rounds=3)
 UNVERIFIED = Size(prompts=(40,), rounds=3, stages=tuple(name for name in STAGES if name != TOKENS))
 """Without the tokens that say which drafts are accepted: drafts may be any."""
-SHIFT = {DRAFTS: 300}
+SHIFT = {DRAFTS: OFFSET}
 """The token of a column, less its number."""
 
 
@@ -116,7 +116,7 @@ def test_a_draft_whose_column_nobody_knows_is_wrong_only_where_a_known_one_is_be
     pair = clean(UNVERIFIED)
     columns = close(pair, DRAFTS, gap=1)
     tensors, place = next(each(pair.run, DRAFTS))
-    tensors[place][0] = 300 + 599 - int(columns[0, 0] == 599)  # a token that the golden never drafts
+    tensors[place][0] = OFFSET + 599 - int(columns[0, 0] == 599)  # a token that the golden never drafts
     _, stages = judged(pair)
     assert stages[DRAFTS].against_scores == 1
 

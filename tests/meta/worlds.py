@@ -20,6 +20,8 @@ from parity.trace import Tensors
 
 H, N, G, D, E, X, I, K, V, VD = 64, 4, 2, 16, 8, 2, 96, 4, 1000, 600
 ACCEPTED = (2, 3, 1)
+OFFSET = 300
+"""Draft column 0 is this token of the target."""
 NAMES = declared(2, 1)
 STAGES = (
     *(f"target.layers.0.{part}" for part in ("attn_in", "q", "k", "router_logits", "experts", "ffn_out", "out")),
@@ -77,6 +79,8 @@ def weights(size: Size) -> dict[str, np.ndarray]:
     shapes = dict(q=(H, N * D), k=(H, G * D), router=(H, E), up=(H, I), down=(I, H), head=(H, size.vocab))
     shapes |= dict(fc=(2 * H, H), draft=(H, VD))
     normal = {name: rng.normal(size=shape).astype(np.float32) / np.sqrt(shape[0]) for name, shape in shapes.items()}
+    if size.vocab == V:  # the target chooses tokens that can be drafted
+        normal["head"][:, [*range(OFFSET), *range(OFFSET + VD - 1, V)]] /= 8
     made = {name: bfloat16(w) for name, w in normal.items()}
     return made | {"embed": bfloat16(rng.normal(size=(5000, H)).astype(np.float32))}
 
@@ -132,11 +136,11 @@ def drafter(seen, w, how: Arithmetic, round_: int, length: int) -> dict[str, np.
     if round_ == 0:
         return made
     logits = how.matmul(norm(fc_out[:K], how), w["draft"])
-    count = ACCEPTED[round_ - 1]
-    tokens, drafts = seen["verify.tokens"], logits.argmax(axis=1) + 300
-    drafts[: count - 1] = tokens[: count - 1]
-    drafts[count - 1] += drafts[count - 1] == tokens[count - 1]
-    made |= {"drafter.logits": logits, "drafter.draft_tokens": drafts}
+    count, tokens = ACCEPTED[round_ - 1], seen["verify.tokens"]
+    for row in range(min(count, K)):  # accepted drafts are the target's tokens, the one behind them is not
+        column = tokens[row] - OFFSET + (row == count - 1)
+        logits[row, column] = how.store(logits[row].max(keepdims=True) + 1)[0]
+    made |= {"drafter.logits": logits, "drafter.draft_tokens": logits.argmax(axis=1) + OFFSET}
     return made | {"accept.length": np.array([count]), "accept.emitted": tokens[:count]}
 
 
