@@ -68,13 +68,11 @@ class Command:
         patch.setenv("PARITY_HOME", str(home))
 
     def __call__(self, *arguments: object) -> Ended:
-        from parity.cli import main
+        from parity.cli import command
 
         self.patch.setattr("sys.argv", ["parity", *map(str, arguments)])
         self.capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code or 0, *self.capsys.readouterr())
+        return Ended(command(), *self.capsys.readouterr())
 
 
 @pytest.fixture

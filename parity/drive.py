@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.errors import Inconclusive, ParityError, UsageError
+from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
 from parity.golden.provenance import now, producer
 from parity.golden.store import Dump, DumpWriter
 from parity.golden.trust import device_modules
+from parity.guard import told
 from parity.seam import Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
@@ -108,11 +109,13 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
     """A device that breaks down gives no evidence: inconclusive, naming where it was."""
     try:
         yield
-    except ParityError:
+    except KeyboardInterrupt:
         raise
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise Inconclusive(f"device {name} failed on prompt {prompt}, round {trace.round}: {what}") from error
+    except BaseException as error:
+        failed = error if isinstance(error, ParityError) else told(name, "what it handed back", error)
+        if isinstance(failed, DeviceFailed):
+            failed.place = f"prompt {prompt}, round {trace.round}"
+        raise failed from (error if failed is not error else error.__cause__)
 
 
 def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int) -> None:

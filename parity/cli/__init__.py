@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import traceback
+from pathlib import Path
 
 import click
 
@@ -30,7 +33,7 @@ from parity.cli.seal import seal
 from parity.cli.shapes import shapes
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
-from parity.errors import ParityError
+from parity.errors import Inconclusive, ParityError
 from parity.plain import echo
 
 
@@ -63,27 +66,59 @@ for command in (
 
 
 def main() -> None:
-    """Entry point: one sentence for every error, and the design's exit codes."""
+    """Entry point: `command` in a child process, see `parity.cli.supervised`."""
+    from parity.cli.supervised import supervise
+
+    supervise(command)
+
+
+def command() -> int:
+    """Run the command line in this process: one sentence for every error, and the design's exit codes."""
     gc.set_threshold(100_000, 20, 20)  # imports and a small comparison make no garbage worth 5 % of their time
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins takes 20 ms, there are none
     try:
-        sys.exit(cli.main(standalone_mode=False))
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _end("interrupted; nothing was left half-written", 130)
+        code = _code()
+        sys.stdout.flush()
+        return code
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        number = getattr(error.__cause__ or error, "number", signal.SIGINT)
+        return _end("interrupted; nothing was left half-written", 128 + number)
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
-        _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
+        return _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
     except ParityError as error:
-        _end(str(error), error.exit_code, error)
+        return _end(str(error), 3 if error.exit_code == 3 else 2, error)
     except OSError as error:
-        _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2, error)
+        return _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2, error)
     except Exception as error:
-        _end(f"internal error: {type(error).__name__}: {error} (`parity --debug …` shows where)", 2, error)
+        return _end(f"internal error: {type(error).__name__}: {error} (`parity --debug …` shows where)", 2, error)
 
 
-def _end(sentence: str, code: int, error: Exception | None = None) -> None:
-    """Say it and leave; with --debug the error itself comes up instead."""
+def _code() -> int:
+    """The exit code of a command, which ends by `sys.exit` or without.
+
+    Raises:
+        Inconclusive: something else than a command ended it: code of a device that no verb was called for.
+    """
+    try:
+        return cli.main(standalone_mode=False) or 0
+    except SystemExit as ended:
+        if at := _elsewhere(ended):
+            raise Inconclusive(f"code of a device ended the process ({at})") from ended
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 2
+
+
+def _elsewhere(ended: SystemExit) -> str:
+    """`file:line` that raised it, where that is neither a command nor rich, which ends at a broken pipe; '' otherwise."""
+    rich = sys.modules.get("rich", click).__file__
+    ours = tuple(f"{Path(file).parent}{os.sep}" for file in (Path(__file__).parent, click.__file__, rich))
+    by = traceback.extract_tb(ended.__traceback__)[-1]
+    return "" if by.filename.startswith(ours) else f"{by.filename}:{by.lineno}"
+
+
+def _end(sentence: str, code: int, error: Exception | None = None) -> int:
+    """Say it; with --debug the error's traceback as well."""
     if error is not None and "--debug" in sys.argv[1:]:
-        raise error
+        traceback.print_exception(error)
     echo(f"parity: {' '.join(sentence.split())}", err=True)
-    sys.exit(code)
+    return code

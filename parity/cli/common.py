@@ -100,6 +100,21 @@ def open_golden(folder: Path | None):
     return dump
 
 
+def agree(run: Any, **chosen: Any) -> None:
+    """An option that was given beside a run says what the run says; `chosen` are the command's parameters.
+
+    Raises:
+        UsageError: it contradicts the run.
+    """
+    context, case = click.get_current_context(), run.manifest.case
+    said = {"precision": case.precision, "mode": case.mode, "device_name": run.manifest.producer.name}
+    for name, value in chosen.items():
+        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and value != said[name]:
+            option = f"--{name.removesuffix('_name')}"
+            raise UsageError(f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge another run")
+
+
 def write_json(path: Path | None, value: Any) -> None:
     """Write a result beside what is printed; `value` may be a function, called only where a file is asked for."""
     if path is not None:

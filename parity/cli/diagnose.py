@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import device_option, golden_option, json_option, open_golden, precision_option, progress, published_configs, write_json
+from parity.cli.common import agree, device_option, golden_option, json_option, open_golden, precision_option, progress, published_configs, write_json
 
 HISTORIES = 60
 """Accept/reject histories that a diagnosis explores where no stage is red."""
@@ -37,6 +37,8 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
     golden = open_golden(golden)
     with TemporaryDirectory(prefix="parity-diagnose-") as folder:
         run = Dump(run) if run else None
+        if run is not None:
+            agree(run, device_name=device_name, precision=precision)
         found = diagnose_device(golden, run, device_name, precision, policy, threads, Path(folder))
     write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
     if not found:

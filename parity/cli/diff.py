@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import (
+    agree,
     device_option,
     golden_option,
     json_option,
@@ -46,7 +47,9 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
     golden = open_golden(golden)
     if run:
         judging(golden)
-    made = Dump(run) if run else make_run(golden, device_name, mode, precision, stages)
+        agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
+    else:
+        made = make_run(golden, device_name, mode, precision, stages)
     if against:
         made = difference(golden, made, against, stages)
     rerun = Rerun()

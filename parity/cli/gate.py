@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import (
+    agree,
     device_option,
     golden_option,
     json_option,
@@ -48,7 +49,10 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     if "help" in only:
         print_names(GATES)
         return
-    golden = open_golden(golden)
+    golden, run = open_golden(golden), run and Dump(run)
+    if run:
+        agree(run, precision=precision)
+        precision = run.manifest.case.precision
     with ExitStack() as stack:
         if keep and keep.exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
@@ -57,7 +61,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
         bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
         bench.rotate, bench.configs, bench.rerun = rotary(device_name), published_configs(), Rerun()
         if run:
-            bench.give(Dump(run))
+            bench.give(run)
         found = run_gates(bench, only, done=print_result)
     write_json(json_file, found.to_dict())
     print_gates(found)

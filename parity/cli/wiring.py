@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from pickle import UnpicklingError
 from shutil import rmtree
@@ -17,18 +14,15 @@ from weakref import finalize
 
 import click
 
-from parity.errors import NotOffered, UsageError
+from parity.errors import UsageError
+from parity.factories import ENGINES, Build, factory, multiplier, rotary  # noqa: F401  as commands find them
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.plain import echo
-from parity.seam import Device, Multiply, Rotary
+from parity.seam import Device
 
-ENGINES = ("numpy", "xla", "nkipy", "neuron")
 REFERENCES = {"own": "references.dump", "vllm": "references.vllm_capture.dump", "eagle": "references.eagle_capture"}
 """Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
-
-FIXED = ("target", "drafter", "k", "precision", "engine")
-"""What the golden and the command decide, never an option behind a device's name."""
 
 
 def reference(name: str, threads: int) -> ModuleType:
@@ -88,99 +82,19 @@ def device(name: str, golden: Dump, precision: str) -> Device:
     return builder(name, golden)(precision=precision)
 
 
-def builder(name: str, golden: Dump) -> Callable[..., Device]:
-    """How to build a device on a golden's checkpoints: an engine, or `package.module:factory`.
-
-    A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
-
-    Returns:
-        `build(precision=..., k=the golden's, **options)`; it raises `NotOffered` for an option the factory
-        does not take.
+def builder(name: str, golden: Dump) -> Build:
+    """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`; see `factory`.
 
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
-    module, factory = _module(name)
-    named = _options(name)
-    if not factory:
-        known = ", ".join(ENGINES)
-        raise UsageError(f"--device {name}: neither one of {known} nor package.module:factory")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
-    try:
-        make = getattr(import_module(module), factory)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--device {name} cannot be imported: {error}") from None
-    target, drafter = _same_checkpoints(golden, golden.manifest.model)
-    engine = name.partition(",")[0]
-    fixed = {"target": target, "drafter": drafter} | ({"engine": engine} if engine in ENGINES else {})
-
-    def build(precision: str, **options: int) -> Device:
-        options = {"k": golden.manifest.case.k, **named, **options}
-        for option in options:
-            if not _takes(make, option):
-                raise NotOffered(f"--device {name}: its factory takes no {option}")
-        return make(**fixed, precision=precision, **options)
-
-    return build
-
-
-def rotary(name: str) -> Rotary | None:
-    """The rotary embedding of a device that can be imported: `rotate` in its module; None where there is none."""
-    found = getattr(import_module(_module(name)[0]), "rotate", None)
-    engine = name.partition(",")[0]
-    return partial(found, engine=engine) if engine in ENGINES else found
-
-
-def multiplier(name: str) -> Multiply:
-    """The matrix multiplication of a device that can be imported: `multiply` in its module.
-
-    Raises:
-        NotOffered: there is none.
-    """
-    module, factory = _module(name)
-    if not factory or _options(name):
-        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
-        found = getattr(import_module(module), "multiply", None)
-    except ImportError as error:
-        raise UsageError(f"--device {name} cannot be imported: {error}") from None
-    if found is None:
-        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
-    return partial(found, engine=name) if name in ENGINES else found
+    return factory(name, *_same_checkpoints(golden, golden.manifest.model), golden.manifest.case.k)
 
 
 def inventory(target: Path, drafter: Path, **run: Any) -> Any:
     """What the device of this project multiplies and compiles in a run; see `device.inventory`."""
     module = import_module("device.inventory")
     return module.take_inventory(target, drafter, module.Run(**run))
-
-
-def _module(name: str) -> tuple[str, str]:
-    """Module and factory behind a device's name; no factory where the name has none."""
-    name = name.partition(",")[0]
-    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
-    return module, factory if all(part.isidentifier() for part in module.split(".")) else ""
-
-
-def _options(name: str) -> dict[str, int | str]:
-    """The options behind a device's name, whole numbers as such."""
-    found: dict[str, int | str] = {}
-    for part in name.split(",")[1:]:
-        option, equals, value = part.partition("=")
-        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
-            raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
-        found[option] = int(value) if value.isdecimal() else value
-    return found
-
-
-def _takes(make: Callable[..., Device], option: str) -> bool:
-    """Whether a factory has this parameter, by name or among its keywords."""
-    parameters = signature(make).parameters
-    return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
 
 def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:

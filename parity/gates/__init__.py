@@ -8,6 +8,7 @@ from importlib import import_module
 from parity.compare.report import INCONCLUSIVE
 from parity.errors import ParityError, UsageError
 from parity.gates.bench import Bench
+from parity.guard import told
 from parity.gates.evidence import Check, GateResult, Gates
 
 GATES = {
@@ -55,5 +56,5 @@ def run_gate(bench: Bench, name: str) -> GateResult:
     except ParityError as error:
         found = (Check(name, INCONCLUSIVE, str(error)),)
     except Exception as error:
-        found = (Check(name, INCONCLUSIVE, f"{bench.device_name} failed: {type(error).__name__}: {error}"),)
+        found = (Check(name, INCONCLUSIVE, str(told(bench.device_name, f"gate {name}", error))),)
     return GateResult(name, found, command)

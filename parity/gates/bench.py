@@ -10,6 +10,7 @@ from parity.compare import compare
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.report import Report
 from parity.drive import Progress, RunRequest, run_device
+from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.policy import read_policy
@@ -57,18 +58,36 @@ class Bench:
     _devices: dict[tuple, Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
+    _given: list[Dump] = field(default_factory=list)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
         """The device in this precision (the bench's own by default), built once for each set of options.
 
         Raises:
-            NotOffered: the factory does not take an option.
+            NotOffered: the factory does not take an option, or does not offer a precision that only a check asks for.
+            UsageError: the device cannot be built, or is not the one that made a given run.
         """
         options = {"k": self.golden.manifest.case.k, **options}
         wanted = (precision or self.precision, *sorted(options.items()))
-        if wanted not in self._devices:
-            self._devices[wanted] = self.build(precision=wanted[0], **options)
+        if wanted not in self._devices or getattr(self._devices[wanted], "ended", False):
+            self._devices[wanted] = self._built(*wanted[:1], **options)
         return self._devices[wanted]
+
+    def _built(self, precision: str, **options: int) -> Device:
+        try:
+            device = self.build(precision=precision, **options)
+        except UsageError as error:
+            if precision == self.precision:
+                raise
+            raise NotOffered(f"{self.device_name} does not offer {precision}: {error}") from error
+        name = device.describe().name
+        for run in self._given:
+            if run.manifest.producer.name != name:
+                raise UsageError(
+                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: name "
+                    "the device that made the run, or judge the run alone with --only stages"
+                )
+        return device
 
     def run(self, mode: Mode) -> Dump:
         """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""
@@ -88,8 +107,9 @@ class Bench:
     def compared(self, mode: Mode) -> Report:
         """Every stage of the run of this mode, judged once."""
         if mode not in self._reports:
-            policy = read_policy(self.bounds, self.precision)
-            self._reports[mode] = compare(self.golden, self.run(mode), policy, rerun=self.rerun)
+            run = self.run(mode)
+            policy = read_policy(self.bounds, run.manifest.case.precision)
+            self._reports[mode] = compare(self.golden, run, policy, rerun=self.rerun)
         return self._reports[mode]
 
     def basis(self, mode: Mode) -> Basis:
@@ -97,5 +117,12 @@ class Bench:
         return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
     def give(self, run: Dump) -> None:
-        """Judge this run instead of making one of its mode."""
+        """Judge this run instead of making one of its mode.
+
+        Raises:
+            UsageError: it is in another precision than the bench.
+        """
+        if run.manifest.case.precision != self.precision:
+            raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")
+        self._given.append(run)
         self._runs[run.manifest.case.mode] = run

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.errors import NotOffered, ParityError
+from parity.errors import DeviceEnded, NotOffered, ParityError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.rollback.history import Round
@@ -16,6 +16,7 @@ from parity.gates.rollback.invariants import Broken
 from parity.gates.rollback.play import Player
 from parity.gates.rollback.starts import repeated
 from parity.gates.rollback.truth import Fed, Truth, Watch
+from parity.guard import raised, refuses
 from parity.seam import Device
 
 PROMPT = 24
@@ -105,14 +106,16 @@ def refusal(device: Device, ids: Sequence[int], budget: int, most: int) -> str:
     watch = Watch()
     try:
         device.prefill(ids, budget, watch)
+    except DeviceEnded:
+        raise
     except Exception as error:
-        k, said = device.describe().k, str(error)
+        k, said = device.describe().k, raised(error)
         sizes = {most, len(ids) + budget, len(ids) + budget + k}
         names = sizes & {int(number) for number in re.findall(r"\d+", said)}
-        if names and isinstance(error, ValueError | ParityError) and not watch.count:
+        if names and refuses(error) and not watch.count:
             return said
         what = f"after {watch.count} stages" if watch.count else "without naming the size"
-        raise Broken("admission", f"prefill raised {type(error).__name__} {what}: {said}") from error
+        raise Broken("admission", f"prefill raised {what}: {said}") from error
     return ""
 
 

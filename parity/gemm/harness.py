@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from parity.compare.report import FAIL, PASS, conclude
-from parity.errors import ParityError
+from parity.errors import DeviceEnded, DeviceFailed, ParityError
 from parity.gemm.errors import Errors, measure
 from parity.gemm.operands import DTYPES, pieces
+from parity.guard import raised
 from parity.seam import Gemm, Multiply
 
 # A bfloat16 result that was rounded once is the floor's own rounding, element for element: the ratio is 1.00. One
@@ -83,10 +84,10 @@ def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
     for piece in pieces(gemm, seed, limit):
         try:
             result = np.asarray(multiply(piece.left, piece.right, gemm.dtype))
-        except ParityError:
-            raise
         except Exception as error:  # whatever a device's own code may raise
-            return Finding(gemm, FAIL, why=f"raised {type(error).__name__}: {str(error).splitlines()[:1]}")
+            if isinstance(error, ParityError) and (isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)):
+                raise
+            return Finding(gemm, FAIL, why=f"raised {raised(error)}")
         wanted = (*piece.right.shape[:-2], gemm.m, piece.right.shape[-1])
         if result.shape != wanted or result.dtype != DTYPES[gemm.dtype]:
             got, asked = f"{result.dtype}{list(result.shape)}", f"{gemm.dtype}{list(wanted)}"

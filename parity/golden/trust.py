@@ -13,6 +13,7 @@ from parity.golden.manifest import Checkpoint, Producer
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, located, reached
 from parity.golden.store import Dump
+from parity.guard import bare
 
 DIGESTS = {
     "config_digest": "config",
@@ -131,7 +132,7 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
         golden: whose own packages are read as well where the device imports them.
     """
     factory, colon, _ = name.partition(":")
-    starts = {type(device).__module__, *declared, *([factory] if colon else [])}
+    starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
     packages = {module for module in golden.modules if "." not in module}
     found = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
     return {module for module in found if module.split(".")[0] not in (*sys.stdlib_module_names, INSTRUMENT)}

@@ -9,13 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
-from parity.errors import Inconclusive, NotOffered, ParityError
+from parity.errors import NotOffered, ParityError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.positions.judge import Judged, RotationError, judge
 from parity.gates.positions.passes import SAME, cached_keys, first_wrong, misturned, plain_token
 from parity.gates.positions.refusals import STYLES, not_refused, restyled
 from parity.gates.positions.schedule import read_schedule
+from parity.guard import told
 from parity.seam import Rotary
 
 SIDES = {"target": ("gpt-oss-20b", "gpt-oss-120b"), "drafter": ("p-eagle-20b", "p-eagle-120b")}
@@ -97,7 +98,7 @@ def _passes(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:
     except ParityError:
         raise
     except Exception as error:
-        raise Inconclusive(f"{bench.device_name} failed: {type(error).__name__}: {error}") from error
+        raise told(bench.device_name, "what it handed back", error) from error
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
     wrong = [line for side, one in keys.items() if (line := first_wrong(schedules[side], side, one, prompt))]
     apart = {side: float(misturned(schedules[side], one).max()) for side, one in keys.items()}

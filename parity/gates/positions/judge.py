@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.errors import NotOffered
+from parity.errors import DeviceEnded, NotOffered
 from parity.gates.positions import rotation
 from parity.gates.positions.schedule import Schedule, read_schedule
 from parity.gates.positions.suspects import name_suspect
+from parity.guard import raised
 from parity.seam import Rotary
 
 HEADS, ROWS = 2, 32768
@@ -78,11 +79,11 @@ def _chunks(rows: int) -> list[slice]:
 def _ask(rotate: Rotary, folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     try:
         got = np.asarray(rotate(folder, side, x.copy(), positions.copy()))
-    except NotOffered:
+    except (NotOffered, DeviceEnded):
         raise
     except Exception as error:
         where = f"positions up to {positions.max():,}"
-        raise RotationError(f"rotate raised at {where}: {type(error).__name__}: {error}") from error
+        raise RotationError(f"rotate raised at {where}: {raised(error)}") from error
     if got.shape != x.shape or got.dtype != np.float32:
         raise RotationError(f"rotate gave {got.dtype} {list(got.shape)}, float32 {list(x.shape)} is expected")
     return got

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.errors import NotOffered
+from parity.errors import DeviceEnded, NotOffered
 from parity.gates.positions.rotation import unit_heads
 from parity.gates.positions.schedule import NEEDS, read_schedule
 from parity.seam import Rotary
@@ -68,7 +68,7 @@ def _raises(rotate: Rotary, folder: Path, side: str, config: Config, position: i
     x = unit_heads(np.random.default_rng(0), 2, 1, config["head_dim"])
     try:
         rotate(folder, side, x, np.array([0, position]))
-    except NotOffered:
+    except (NotOffered, DeviceEnded):
         raise
     except Exception:
         return True

@@ -6,9 +6,11 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
+from parity.errors import DeviceEnded
 from parity.gates.rollback.history import Error, History, Round, Sequence
 from parity.gates.rollback.invariants import Broken, Invariants, Live, changed_row
 from parity.gates.rollback.truth import Truth, Watch
+from parity.guard import raised
 from parity.seam import Device
 
 LAST = {"draft": "drafter.draft_tokens", "verify": "verify.tokens"}
@@ -143,8 +145,10 @@ class Player(Invariants):
         watch = Watch(routes=routes)
         try:
             result = getattr(self.device, verb)(*arguments, watch)
+        except DeviceEnded:
+            raise
         except Exception as wrong:
-            raise Broken("rows", f"{verb} raised {type(wrong).__name__}: {wrong}", self.place(verb)) from wrong
+            raise Broken("rows", f"{verb} raised {raised(wrong)}", self.place(verb)) from wrong
         self.stages.setdefault(verb, watch.count)
         self._again(verb, watch.tensors)
         return result, watch
@@ -157,10 +161,11 @@ class Player(Invariants):
         watch = Watch(at, routes)
         try:
             getattr(self.device, verb)(*arguments, watch)
+        except DeviceEnded:
+            raise
         except Exception as wrong:
             if not watch.fired:
-                message = f"{verb} raised {type(wrong).__name__}: {wrong}"
-                raise Broken("rows", message, self.place(verb)) from wrong
+                raise Broken("rows", f"{verb} raised {raised(wrong)}", self.place(verb)) from wrong
         else:
             if watch.fired:
                 raise Broken("again", f"{verb} goes on after its tap raised", self.place(list(watch.tensors)[-1]))

@@ -1,0 +1,155 @@
+"""The command line runs in a child: however a device ends that one, this process says so and never exits 0 for it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+GRACE = 2.0
+"""Seconds that a device's threads and exit handlers have once the result is out: enough to flush a file, no time to wait."""
+
+PATIENCE = 20.0
+"""Seconds from SIGTERM or SIGHUP to SIGKILL: removing a half-written dump takes less, what starts us waits 30 s itself."""
+
+AGAIN = 1.0
+"""Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to child and parent, which passes it on."""
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal that ends the command; `number` says which."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+
+def supervise(command: Callable[[], int]) -> None:
+    """Run the command in a child and exit with its code, 3 where it ended without one.
+
+    Call it while this process has one thread and nothing heavy is imported.
+    """
+    if not hasattr(os, "fork"):
+        raise SystemExit(command())
+    reader, writer = os.pipe()
+    token, parent = os.urandom(8), os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _end_with(parent)
+        _unwind_on_signals()
+        code = command()
+        os.write(writer, token + bytes([code]))
+        os.close(writer)
+        raise SystemExit(code)  # threads and exit handlers have until the parent's patience ends
+    os.close(writer)
+    raise SystemExit(_Watch(child, reader, token).code())
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process when its parent is gone."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(3)
+
+
+def _unwind_on_signals() -> None:
+    """The first of these signals unwinds the command, which removes what is half-written; more of them do not disturb that."""
+
+    def unwind(number: int, frame: object) -> None:
+        for one in ENDING:
+            signal.signal(one, signal.SIG_IGN)
+        raise Terminated(number)
+
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a job in the background
+            signal.signal(number, unwind)
+
+
+class _Watch:
+    """The parent: passes signals on, takes the exit code, and says how the child ended where there is none."""
+
+    def __init__(self, child: int, reader: int, token: bytes):
+        self.child, self.reader, self.token = child, reader, token
+        self.handed, self.asked, self.deadline = b"", (0, 0.0), float("inf")
+        os.set_blocking(reader, False)
+        self.woken, wake = os.pipe()
+        for end in (self.woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._pass_on)
+        signal.signal(signal.SIGTSTP, self._pause)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def code(self) -> int:
+        """Wait; the exit code of this process."""
+        listening = [self.reader, self.woken]
+        while (status := self._ended()) is None:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                os.kill(self.child, signal.SIGKILL)
+            ready, _, _ = select.select(listening, [], [], max(left, 0.1) if left < 1e9 else None)
+            if self.woken in ready:
+                os.read(self.woken, 4096)
+            if self.reader in ready and not self._read():
+                listening.remove(self.reader)
+        self._read()
+        whole = len(self.handed) == len(self.token) + 1 and self.handed.startswith(self.token)
+        return self.handed[-1] if whole else self._said(status)
+
+    def _read(self) -> bool:
+        """Take what the child handed over; whether there may be more."""
+        try:
+            data = os.read(self.reader, 64)
+        except BlockingIOError:
+            return True
+        self.handed += data
+        if data:
+            self.deadline = min(self.deadline, time.monotonic() + GRACE)
+        return bool(data)
+
+    def _ended(self) -> int | None:
+        """The child's exit code, minus the number of the signal that ended it; None while it runs."""
+        ended, status = os.waitpid(self.child, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+
+    def _pass_on(self, number: int, frame: object) -> None:
+        first, since = self.asked
+        if first and time.monotonic() - since > AGAIN:
+            self.deadline = 0.0  # asked twice: the device does not let go
+        elif not first:
+            self.asked = number, time.monotonic()
+            os.kill(self.child, number)
+            if number != signal.SIGINT:
+                self.deadline = min(self.deadline, time.monotonic() + PATIENCE)
+
+    def _pause(self, number: int, frame: object) -> None:
+        os.kill(self.child, signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.kill(self.child, signal.SIGCONT)
+
+    def _said(self, status: int) -> int:
+        """One sentence on how the child ended without a result, and the exit code."""
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
+        asked, _ = self.asked
+        if asked and status < 0:
+            os.write(2, b"parity: interrupted; it did not let go and was ended\n")
+            return 128 + asked
+        how = "the process was ended"
+        if status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+            how += f" by {name}" + (" (out of memory, or ended from outside)" if -status == signal.SIGKILL else "")
+        how += " before it had a result: by a device, most likely; `parity gate` and --isolate run one in a process of its own"
+        os.write(2, f"parity: {how}\n".encode())
+        return 3

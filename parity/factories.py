@@ -1,0 +1,133 @@
+"""The device behind a name: found, built, and asked whether it is what was asked for. Its code runs guarded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from parity.errors import NotOffered, UsageError
+from parity.guard import Guarded, agreed, ask, guard
+from parity.seam import Device, Multiply, Rotary
+
+ENGINES = ("numpy", "xla", "nkipy", "neuron")
+FIXED = ("target", "drafter", "k", "precision", "engine")
+"""What the golden and the command decide, never an option behind a device's name."""
+
+Build = Callable[..., Device]
+"""`build(precision=..., k=..., **options)` makes a device; it raises `NotOffered` for an option that it does not take."""
+
+
+def factory(name: str, target: Path, drafter: Path, k: int) -> Build:
+    """How to build the device of this name on a pair of checkpoints.
+
+    A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
+
+    Args:
+        k: K where `build` is not asked for another.
+
+    Raises:
+        UsageError: the name is unknown, or cannot be imported.
+        DeviceFailed: its module raises.
+    """
+    make, named = _imported(name), options_of(name)
+    fixed = {"target": target, "drafter": drafter} | _engine(name)
+
+    def build(precision: str, **options: int) -> Guarded:
+        options = {"k": k, **named, **options}
+        for option in options:
+            if not _takes(make, option):
+                raise NotOffered(f"--device {name}: its factory takes no {option}")
+        device = ask(name, "its factory", lambda: guard(make(**fixed, precision=precision, **options), name))
+        agreed(device.describe(), name, precision, options["k"])
+        return device
+
+    return build
+
+
+def rotary(name: str) -> Rotary | None:
+    """The rotary embedding of a device: `rotate` in its module; None where there is none."""
+    return _function(name, "rotate")
+
+
+def multiplier(name: str) -> Multiply:
+    """The matrix multiplication of a device: `multiply` in its module.
+
+    Raises:
+        NotOffered: there is none.
+    """
+    module, made_by = module_of(name)
+    if not made_by or options_of(name):
+        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options")
+    found = _function(name, "multiply")
+    if found is None:
+        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
+    return found
+
+
+def module_of(name: str) -> tuple[str, str]:
+    """Module and factory behind a device's name; no factory where the name has none."""
+    name = name.partition(",")[0]
+    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    return module, factory
+
+
+def options_of(name: str) -> dict[str, int | str]:
+    """The options behind a device's name, whole numbers as such."""
+    found: dict[str, int | str] = {}
+    for part in name.split(",")[1:]:
+        option, equals, value = part.partition("=")
+        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
+            raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
+        found[option] = int(value) if value.isdecimal() else value
+    return found
+
+
+def _imported(name: str) -> Callable[..., Device]:
+    _, factory = module_of(name)
+    options_of(name)
+    if not factory.isidentifier():
+        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory")
+    try:
+        return getattr(_module(name), factory)
+    except AttributeError as error:
+        raise UsageError(f"--device {name} cannot be imported: {error}") from None
+
+
+def _module(name: str) -> ModuleType:
+    module, _ = module_of(name)
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"--device {name}: {module!r} names no module; it is package.module:factory, with dots and without .py")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
+
+    def load() -> ModuleType:
+        try:
+            return import_module(module)
+        except ImportError as error:
+            raise UsageError(f"--device {name} cannot be imported: {error}") from None
+
+    return ask(name, "its import", load)
+
+
+def _function(name: str, function: str) -> Callable[..., Any] | None:
+    """A function beside the factory, guarded."""
+    found = getattr(_module(name), function, None)
+    return found and partial(ask, name, function, partial(found, **_engine(name)))
+
+
+def _engine(name: str) -> dict[str, str]:
+    engine = name.partition(",")[0]
+    return {"engine": engine} if engine in ENGINES else {}
+
+
+def _takes(make: Callable[..., Device], option: str) -> bool:
+    """Whether a factory has this parameter, by name or among its keywords."""
+    parameters = signature(make).parameters
+    return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())

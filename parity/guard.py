@@ -1,0 +1,160 @@
+"""Every call into a device's code goes through here: what it raises becomes one sentence, and the process stays ours."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
+from parity.seam import Description, Device, Poisonable, Tap
+
+INSTRUMENT = str(Path(__file__).parent)
+INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+LONGEST = 400
+"""Characters of an exception's message that are told."""
+
+
+def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a device's code.
+
+    Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
+    `sys.stdout`, `sys.stderr` and `sys.exit` are afterwards what they were.
+
+    Raises:
+        DeviceFailed: it raised.
+        DeviceEnded: it raised what ends a process, or closed standard output.
+    """
+    kept = sys.stdout, sys.stderr, sys.exit
+    try:
+        return function(*arguments, **options)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or type(error).__module__.partition(".")[0] == "parity":
+            raise
+        raise told(device, call, error) from error
+    finally:
+        sys.stdout, sys.stderr, sys.exit = kept
+        if getattr(sys.stdout, "closed", False):
+            raise DeviceEnded(device, call, "closed standard output")
+
+
+def told(device: str, call: str, error: BaseException) -> ParityError:
+    """The error in our terms: a device's own subclass of an error of parity is the class it was made from."""
+    for known in (NotOffered, Inconclusive, UsageError):
+        if isinstance(error, known):
+            return known(words(error))
+    at = raised_at(error)
+    if not isinstance(error, Exception) or type(error).__module__.startswith("click"):
+        return DeviceEnded(device, call, f"raised {words(error)}, which ends a process,", at)
+    return DeviceFailed(device, call, words(error), at, refuses(error))
+
+
+def raised(error: BaseException) -> str:
+    """What a device raised, its file and line, without saying which device and verb."""
+    if not isinstance(error, DeviceFailed):
+        return words(error)
+    return f"{error.said} ({error.at})" if error.at else error.said
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether an error is how a device refuses what does not fit: `ValueError`, or an error of parity."""
+    return error.refuses if isinstance(error, DeviceFailed) else isinstance(error, ValueError | ParityError)
+
+
+def words(error: BaseException) -> str:
+    """An exception in one line; its class as well, unless its message is a sentence of parity's."""
+    try:
+        said = " ".join(str(error).split())[:LONGEST]
+    except Exception:
+        said = "(its message cannot be read)"
+    if isinstance(error, ParityError):
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def raised_at(error: BaseException) -> str:
+    """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is another."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    places = [place for place in _frames(error.__traceback__) if not place[0].startswith((INSTRUMENT, "<"))]
+    own = [place for place in places if not place[0].startswith(INSTALLED)]
+    return "{}:{}".format(*(own or places)[-1]) if places else ""
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+
+
+class Guarded:
+    """A device whose verbs are called through `ask`; anything else is the attribute of the device inside."""
+
+    def __init__(self, inside: Device, name: str):
+        self.__dict__.update(inside=inside, guarded_as=name)
+
+    def describe(self) -> Description:
+        """What the device says of itself."""
+        return self._ask("describe")
+
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Device.prefill`."""
+        return self._ask("prefill", prompt_ids, max_new_tokens, tap)
+
+    def draft(self, tap: Tap) -> np.ndarray:
+        """See `Device.draft`."""
+        return self._ask("draft", tap)
+
+    def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.verify`."""
+        return self._ask("verify", draft_tokens, tap)
+
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.commit`."""
+        return self._ask("commit", draft_tokens, verify_tokens, tap)
+
+    def _ask(self, verb: str, *arguments: Any) -> Any:
+        return ask(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inside"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.inside, name, value)
+
+
+class PoisonableGuarded(Guarded):
+    """One whose dead cache rows can be overwritten."""
+
+    def poison(self, value: float) -> None:
+        """See `Poisonable.poison`."""
+        return self._ask("poison", value)
+
+
+def guard(device: Device, name: str) -> Guarded:
+    """The device, guarded; `name` is what its errors call it."""
+    return (PoisonableGuarded if isinstance(device, Poisonable) else Guarded)(device, name)
+
+
+def bare(device: Device) -> Device:
+    """The device inside, for what looks at its class."""
+    return device.inside if isinstance(device, Guarded) else device
+
+
+def agreed(says: Description, name: str, precision: str, k: int) -> None:
+    """What a device was asked for is what it describes.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for what, asked, described in (("precision", precision, says.precision), ("K", k, says.k)):
+        if asked != described:
+            raise UsageError(
+                f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory has "
+                f"to take {what} as it is asked for, or the command has to ask for {described}"
+            )
