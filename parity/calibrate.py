@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from parity.compare import compare
@@ -20,6 +18,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.partial import scratch
 from parity.policy import Policy
 from parity.seam import Device
 
@@ -145,8 +144,8 @@ def calibrate(request: Request) -> Calibration:
 
 def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()) -> tuple[str, Report]:
     """The digest of a device's tensors over one case, and the verdict on them."""
-    with TemporaryDirectory() as folder:
-        run = Dump(run_device(RunRequest(device, case, mode, stages, Path(folder) / "run", free=False)))
+    with scratch("calibrate") as folder:
+        run = Dump(run_device(RunRequest(device, case, mode, stages, folder / "run", free=False)))
         report = compare(case, run, policy, stages)
     tensors = sorted((row.key, row.sha256) for row in run.manifest.tensors)
     return sha256(repr(tensors).encode()).hexdigest(), report

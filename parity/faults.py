@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from parity.compare import compare
@@ -23,6 +21,7 @@ from parity.gates.bench import Bench
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.partial import scratch
 from parity.policy import read_policy
 from parity.seam import Device
 from parity.stages import inputs
@@ -181,8 +180,8 @@ def _due(fault: Fault, mode: Mode) -> tuple[str, int | None]:
 
 
 def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
-    with TemporaryDirectory(prefix="parity-faults-") as folder:
-        run = Dump(run_device(RunRequest(device, case, mode, (), Path(folder) / "run")))
+    with scratch("faults") as folder:
+        run = Dump(run_device(RunRequest(device, case, mode, (), folder / "run")))
         return compare(case, run, read_policy(None, run.manifest.case.precision))
 
 
@@ -210,9 +209,9 @@ def _gate(request: Request, fault: Fault) -> tuple[bool, str]:
     """Whether the fault's own gate turns red, and what it says."""
     if fault.gate not in GATES:
         return False, f"there is no gate {fault.gate}"
-    with TemporaryDirectory(prefix="parity-faults-") as folder:
+    with scratch("faults") as folder:
         build = _planted(request, fault)
-        bench = Bench(request.golden, request.device_name, build, fault.precision, Path(folder), histories=HISTORIES)
+        bench = Bench(request.golden, request.device_name, build, fault.precision, folder, histories=HISTORIES)
         result = run_gate(bench, fault.gate)
     checks = [check for check in result.checks if check.verdict == result.verdict]
     return result.verdict == FAIL, "; ".join(f"{check.name}: {check.evidence}" for check in checks[:1])

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from parity import limits
 from parity.errors import UsageError
+from parity.partial import write_whole
 
 
 def opened(path: Path, what: str = "") -> BinaryIO:
@@ -142,16 +143,7 @@ def put(path: Path, data: bytes, named: str = "") -> None:
     Raises:
         UsageError: it cannot be written; what was there before is there still.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        target = path.resolve() if path.is_symlink() else path
-        try:
-            partial.write_bytes(data)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, data)
     except OSError as error:
         raise UsageError(f"{named or path} cannot be written ({error.strerror or error})") from None

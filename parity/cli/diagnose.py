@@ -29,17 +29,17 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
     nothing is wrong; 1: something is, named or not.
     """
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     from parity.golden.store import Dump
     from reports.diagnosis import print_clean, print_diagnosis, print_gates
 
     golden = open_golden(golden)
-    with TemporaryDirectory(prefix="parity-diagnose-") as folder:
+    with scratch("diagnose") as folder:
         run = Dump(run) if run else None
         if run is not None:
             agree(run, device_name=device_name, precision=precision)
-        found = diagnose_device(golden, run, device_name, precision, policy, threads, Path(folder))
+        found = diagnose_device(golden, run, device_name, precision, policy, threads, folder)
     write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
     if not found:
         print_clean(golden, run)

@@ -19,8 +19,7 @@ from parity.plain import echo
 @json_option
 def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     from parity.cli.run import make_run
     from parity.cli.wiring import present_engines
@@ -33,10 +32,10 @@ def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
     golden = open_golden(golden)
-    with TemporaryDirectory(prefix="parity-engines-") as folder:
+    with scratch("engines") as folder:
 
         def run(name, mode):
-            out = Path(folder) / f"{devices.index(name)}-{mode}"
+            out = folder / f"{devices.index(name)}-{mode}"
             return make_run(golden, name, mode, precision, out=out, free=False)
 
         found = matrix(golden, devices, precision, run, policy, absent)

@@ -78,15 +78,15 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 @contextmanager
 def _golden(folder: Path | None) -> Iterator:
     """The named golden, or the default one, which lasts as long as the command."""
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     from parity.cli.golden import make_golden
 
     if folder is not None:
         yield open_golden(folder)
         return
-    with TemporaryDirectory(prefix="parity-faults-") as made:
+    with scratch("faults") as made:
         lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
-        prompts = Path(made) / "prompts.jsonl"
+        prompts = made / "prompts.jsonl"
         prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
-        yield make_golden(None, None, prompts, 4, TOKENS, out=Path(made) / "golden")
+        yield make_golden(None, None, prompts, 4, TOKENS, out=made / "golden")

@@ -37,7 +37,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
 
     Which gates there are: `parity gate --only help`.
     """
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     from parity.cli.wiring import Rerun, builder, rotary
     from parity.errors import UsageError
@@ -56,7 +56,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     with ExitStack() as stack:
         if keep and keep.exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
-        folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="parity-gate-")))
+        folder = keep or stack.enter_context(scratch("gate"))
         bar = stack.enter_context(progress("gate"))
         bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
         bench.rotate, bench.configs, bench.rerun = rotary(device_name), published_configs(), Rerun()

@@ -85,8 +85,10 @@ def _changes(frame, night: str | None, json_file) -> int:
 
 def _write_csv(frame, path: Path) -> None:
     from parity.errors import UsageError
+    from parity.partial import partial_file
 
     try:
-        frame.to_csv(path, index=False)
+        with partial_file(path) as partial:
+            frame.to_csv(partial, index=False)
     except OSError as error:
         raise UsageError(f"--csv {path} cannot be written ({error.strerror})") from None

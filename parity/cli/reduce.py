@@ -27,11 +27,11 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
     Writes the case as a golden of its own and prints the command that reproduces the failure. Exit code 0: the
     device fails nowhere; 1: a reduced case was written.
     """
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     golden = open_golden(golden)
-    with TemporaryDirectory(prefix="parity-reduce-") as folder:
-        found = reduced(golden, device_name, precision, policy, threads, out, Path(folder))
+    with scratch("reduce") as folder:
+        found = reduced(golden, device_name, precision, policy, threads, out, folder)
     if found is None:
         echo("nothing to reduce: the device passes every stage, local and chained")
         write_json(json_file, {})

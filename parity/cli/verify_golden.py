@@ -29,7 +29,7 @@ def verify_golden(golden, json_file) -> None:
 
 def verify(golden):
     """Both dumps, compared."""
-    from tempfile import TemporaryDirectory
+    from parity.partial import scratch
 
     from parity.cli.golden import make_golden
     from parity.golden.verify import check_bytes, verified, write_prompts
@@ -37,16 +37,16 @@ def verify(golden):
     how = _made(golden)
     check_bytes(golden)
     manifest = golden.manifest
-    with TemporaryDirectory(prefix="parity-verify-") as folder:
+    with scratch("verify") as folder:
         again = make_golden(
             Path(manifest.model.target.path),
             Path(manifest.model.drafter.path),
-            write_prompts(golden, Path(folder) / "prompts.jsonl"),
+            write_prompts(golden, folder / "prompts.jsonl"),
             manifest.case.k,
             manifest.case.max_new_tokens,
             manifest.stages,
             manifest.producer.threads,
-            Path(folder) / "again",
+            folder / "again",
             **how,
         )
         return verified(golden, again)

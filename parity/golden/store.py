@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +15,7 @@ from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, 
 from parity.golden.ranks import REPLICATED, merge, merged_row
 from parity.golden.sealing import sealed
 from parity.golden.told import refuse_untold
+from parity.partial import partial_folder
 from parity.stages import Named, declared
 from parity.trace import Tensors
 
@@ -28,15 +27,15 @@ class DumpWriter:
         if out.exists():
             raise UsageError(f"{out} exists already; choose another --out or remove it")
         self.out = out
-        self.partial = out.parent / f".{out.name}.{os.getpid()}.partial"
         self.rows: list[TensorRow] = []
 
     def __enter__(self) -> DumpWriter:
-        self.partial.mkdir(parents=True)
+        self._folder = partial_folder(self.out)
+        self.partial = self._folder.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._folder.__exit__(*error)
 
     def add(
         self,
@@ -211,6 +210,7 @@ def seal(folder: Path) -> Dump:
 
 
 def newest(folder: Path) -> Path | None:
-    """The dump in `folder` whose manifest was written last."""
-    found = sorted(folder.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime_ns)
+    """The dump in `folder` whose manifest was written last; never one that is half-written."""
+    whole = (path for path in folder.glob(f"*/{FILE}") if not path.parent.name.startswith("."))
+    found = sorted(whole, key=lambda path: path.stat().st_mtime_ns)
     return found[-1].parent if found else None

@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from parity import limits
 from parity.errors import UsageError
 from parity.history.schema import migrated
+from parity.partial import write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,14 +113,4 @@ def _protocol(files: Any) -> str:
 
 def _write_local(folder: str, path: str, content: bytes) -> None:
     os.makedirs(folder, exist_ok=True)
-    partial = f"{folder}/.{os.path.basename(path)}.partial"
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError:
-        if os.path.lexists(partial):
-            os.unlink(partial)
-        raise
+    write_whole(Path(path), content)

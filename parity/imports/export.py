@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from parity.errors import UsageError
 from parity.golden.manifest import key
 from parity.golden.store import Dump
+from parity.partial import partial_file
 
 
 def export_npz(dump: Dump, out: Path) -> int:
@@ -25,15 +25,10 @@ def export_npz(dump: Dump, out: Path) -> int:
     """
     if out.exists():
         raise UsageError(f"{out} exists already; choose another name or remove it")
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-            for place in dump.rows:
-                with archive.open(f"{_key(dump, *place)}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, _plain(dump.contents(*place)), allow_pickle=False)
-        partial.rename(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with partial_file(out) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+        for place in dump.rows:
+            with archive.open(f"{_key(dump, *place)}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _plain(dump.contents(*place)), allow_pickle=False)
     return len(dump.rows)
 
 

@@ -6,7 +6,6 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
 
 from parity.errors import UsageError
 from parity.golden.manifest import FILE, Checkpoint, Manifest
@@ -16,6 +15,7 @@ from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
 from parity.nightly.jobs import Answer, GoldenJob
 from parity.nightly.stores import ask, cache, fetch, open_store, placed, publish
+from parity.partial import partial_folder
 
 Make = Callable[[GoldenJob, Path], None]
 """Dumps the golden of a job into a new folder."""
@@ -102,14 +102,10 @@ def _shared(job: GoldenJob, name: str) -> Path | None:
 
 
 def _made(job: GoldenJob, name: str, make: Make) -> Path:
-    cache().mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(prefix=".making-", dir=cache()))
-    try:
+    with partial_folder(cache() / name) as folder:
         make(job, folder / "golden")
         _settle(job, folder / "golden")
         return placed(folder / "golden", cache() / _tagged(name, folder / "golden"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tagged(name: str, folder: Path) -> str:

@@ -7,12 +7,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from tempfile import mkdtemp
 from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump
+from parity.partial import partial_folder
 
 
 class Unreachable(UsageError):
@@ -38,9 +38,7 @@ def fetch(url: str) -> Path:
     place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
     if _whole(place):
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(mkdtemp(prefix=".fetching-", dir=place.parent))
-    try:
+    with partial_folder(place) as partial:
         (partial / FILE).write_bytes(data)
         for shard in sorted({row.shard for row in Manifest.read(partial).tensors}):
             if PurePosixPath(shard).name != shard or "\\" in shard:
@@ -48,8 +46,6 @@ def fetch(url: str) -> Path:
             ask(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
         _check(Dump(partial), url)
         return placed(partial, place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def publish(folder: Path, url: str) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import NotOffered, ParityError
@@ -17,6 +16,7 @@ from parity.gates.positions.passes import SAME, cached_keys, first_wrong, mistur
 from parity.gates.positions.refusals import STYLES, not_refused, restyled
 from parity.gates.positions.schedule import read_schedule
 from parity.guard import told
+from parity.partial import scratch
 from parity.seam import Rotary
 
 SIDES = {"target": ("gpt-oss-20b", "gpt-oss-120b"), "drafter": ("p-eagle-20b", "p-eagle-120b")}
@@ -79,10 +79,10 @@ def _long(bench: Bench, side: str, published: list[Case], own: Path) -> tuple[st
 
 def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Judged]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    with TemporaryDirectory(prefix="parity-positions-") as temporary:
+    with scratch("positions") as temporary:
         for style in STYLES:
-            (Path(temporary) / "config.json").write_text(json.dumps(restyled(config, style)))
-            yield judge(rotate, Path(temporary), side, f"{folder.name} under {style},", seed, SPREAD)
+            (temporary / "config.json").write_text(json.dumps(restyled(config, style)))
+            yield judge(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
 
 
 def _figures(found: Iterable[Judged]) -> dict:

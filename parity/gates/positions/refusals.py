@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from parity.errors import DeviceEnded, NotOffered
 from parity.gates.positions.rotation import unit_heads
 from parity.gates.positions.schedule import NEEDS, read_schedule
+from parity.partial import scratch
 from parity.seam import Rotary
 
 Config = dict[str, Any]
@@ -58,8 +58,8 @@ def not_refused(rotate: Rotary, folder: Path, side: str) -> tuple[list[str], int
     for style in STYLES:
         tried.append((f"{side}, {style}: a good config", restyled(config, style), count - 1, False))
     tried += [(f"{side}: position {at}", config, at, True) for at in (count, 2 * count, -1)]
-    with TemporaryDirectory(prefix="parity-positions-") as temporary:
-        found = [what for what, one, at, refuse in tried if _raises(rotate, Path(temporary), side, one, at) != refuse]
+    with scratch("positions") as temporary:
+        found = [what for what, one, at, refuse in tried if _raises(rotate, temporary, side, one, at) != refuse]
     return found, len(tried)
 
 

@@ -1,0 +1,137 @@
+"""What is being written: a hidden folder or file beside its place, renamed when it is whole, and gone if it never is.
+
+Its writer holds a lock on it. The kernel lets go of that when the writer dies, however it dies: what nobody holds is a
+left-over, and whoever writes into the same folder next removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+try:
+    import fcntl
+except ImportError:  # Windows: left-overs stay, whole dumps are whole all the same
+    fcntl = None
+
+LEFT = re.compile(r"\..+\.\d+(-[0-9a-f]{8})?\.partial")
+"""The name of something half-written: hidden, with the number of its process."""
+
+SCRATCH = "parity-"
+
+
+@contextmanager
+def partial_folder(out: Path) -> Iterator[Path]:
+    """A new folder beside `out` to write into; rename it to `out` when it is whole. What is left of it is removed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    sweep(out.parent)
+    folder, held = _held(out)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+@contextmanager
+def partial_file(out: Path) -> Iterator[Path]:
+    """A name beside `out` to write to; it takes the place of `out` at the end, unless something was raised.
+
+    A pipe, and what is open already under its name in /dev (`/dev/stdout`), is written as it is. A link stays one: what
+    it points to is replaced.
+    """
+    if (out.exists() and not out.is_file()) or out.absolute().is_relative_to("/dev"):
+        yield out
+        return
+    out = out.resolve()
+    sweep(out.parent)
+    partial = out.with_name(_name(out.name))
+    with partial.open("xb") as file:
+        _lock(file.fileno())
+        try:
+            yield partial
+            if out.exists():
+                shutil.copymode(out, partial)
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def write_whole(out: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; its bytes are on the disk before it is seen under its name."""
+    with partial_file(out) as partial, partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        with suppress(OSError):  # a pipe has no disk
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def scratch(what: str) -> Iterator[Path]:
+    """A folder for the runs of one command, removed at its end; those of killed commands are removed with it."""
+    place = Path(tempfile.gettempdir())
+    sweep(place, f".{SCRATCH}")
+    folder, held = _held(place / f"{SCRATCH}{what}")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def sweep(folder: Path, begins: str = ".") -> None:
+    """Remove what dead writers of ours left in a folder; what is somebody else's, or in use, stays."""
+    with suppress(OSError):
+        for path in [Path(one) for one in os.scandir(folder) if one.name.startswith(begins) and LEFT.fullmatch(one.name)]:
+            _remove_dead(path)
+
+
+def _name(name: str) -> str:
+    return f".{name}.{os.getpid()}-{uuid4().hex[:8]}.partial"
+
+
+def _held(out: Path) -> tuple[Path, int]:
+    """A new folder, and the open lock on it; once more where somebody swept it before it was locked."""
+    while True:
+        folder = out.with_name(_name(out.name))
+        folder.mkdir()
+        with suppress(OSError):
+            held = os.open(folder, os.O_RDONLY)
+            if _lock(held) and folder.exists():
+                return folder, held
+            os.close(held)
+
+
+def _lock(file: int) -> bool:
+    """Whether nobody else holds it; so where a file system has no locks."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_dead(path: Path) -> None:
+    if fcntl is None or path.is_symlink() or path.stat().st_uid != os.getuid():
+        return
+    held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by a living writer, or there are no locks: an OSError
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError:
+        pass
+    finally:
+        os.close(held)

@@ -1,0 +1,101 @@
+"""What is half-written is nobody's evidence, and does not stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parity.errors import UsageError
+from parity.golden.store import DumpWriter, newest
+from parity.partial import partial_file, partial_folder, scratch, write_whole
+
+
+@pytest.fixture
+def killed():
+    """Has a process begin to write and kills it; the code gets the folder as its argument."""
+
+    def kill(code: str, folder: Path) -> list[Path]:
+        code = f"import sys, time\nfrom pathlib import Path\nfrom parity.partial import *\nfolder = Path(sys.argv[1])\n{code}"
+        process = subprocess.Popen([sys.executable, "-c", code, str(folder)])
+        while not (left := list(folder.glob(".*.partial"))) and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        return left
+
+    return kill
+
+
+def test_a_torn_dump_is_never_the_newest(tmp_path):
+    for name in ("whole", ".whole.123.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+        os.utime(tmp_path / name / "manifest.json", (1, 1 + name.startswith(".")))
+    assert newest(tmp_path) == tmp_path / "whole"
+
+
+@pytest.mark.parametrize("code", [
+    "with partial_folder(folder / 'dump') as made: time.sleep(60)", "with partial_file(folder / 'file') as made: time.sleep(60)",
+])
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(code, killed, tmp_path):
+    left = killed(code, tmp_path)
+    assert left and all(path.exists() for path in left)
+    write_whole(tmp_path / "other", "")
+    assert not any(path.exists() for path in left) and os.listdir(tmp_path) == ["other"]
+
+
+def test_writers_leave_each_other_and_what_is_not_theirs_alone(tmp_path):
+    (tmp_path / ".notes.partial").write_text("a user's own")
+    with partial_folder(tmp_path / "dump") as one, partial_folder(tmp_path / "dump") as two, partial_file(tmp_path / "file") as three:
+        three.write_text("x")
+        with pytest.raises(UsageError), DumpWriter(tmp_path):
+            pass
+        assert one.exists() and two.exists() and three.exists() and one != two
+    assert sorted(os.listdir(tmp_path)) == [".notes.partial", "file"]
+
+
+def test_scratch_of_a_killed_command_is_removed_by_the_next_one(killed, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = killed("import tempfile; tempfile.tempdir = str(folder)\nwith scratch('gate'): time.sleep(60)", tmp_path)
+    with scratch("diff") as folder:
+        assert folder.exists() and not left[0].exists()
+    assert not os.listdir(tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    file, link = tmp_path / "report.json", tmp_path / "link"
+    file.write_text("before")
+    link.symlink_to(file)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr("os.replace", full), patch.setattr(Path, "replace", lambda self, other: full(0))
+        write_whole(file, "after")
+    assert file.read_text() == "before" and sorted(os.listdir(tmp_path)) == ["link", "report.json"]
+    write_whole(link, "after")
+    assert link.is_symlink() and file.read_text() == "after"
+
+
+def test_json_to_a_device_is_written_as_it_is(parity):
+    found = parity("taps", "--layers", "24", "--json", "/dev/null")
+    assert found.code == 0 and Path("/dev/null").is_char_device()
+
+
+def test_json_that_cannot_be_written_is_a_sentence(parity, tmp_path):
+    found = parity("taps", "--layers", "24", "--json", tmp_path / "no" / "file.json")
+    assert found.code == 2 and "--json" in found.err and found.err.count("\n") == 1
+
+
+def test_json_is_whole(parity, tmp_path):
+    assert parity("taps", "--layers", "24", "--json", tmp_path / "file.json").code == 0
+    assert json.loads((tmp_path / "file.json").read_text())["vllm"] == [2, 12, 21]
