@@ -19,41 +19,44 @@ ENGINES = ("numpy", "xla", "nkipy", "neuron")
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
-Build = Callable[..., Device]
-"""`build(precision=..., k=..., **options)` makes a device; it raises `NotOffered` for an option that it does not take."""
-
-
-def factory(name: str, target: Path, drafter: Path, k: int) -> Build:
-    """How to build the device of this name on a pair of checkpoints.
+class Factory:
+    """How to build the device of a name on a pair of checkpoints.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
     `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
 
     Args:
-        k: K where `build` is not asked for another.
+        name: as given to `--device`.
+        k: K where a device is not asked for with another.
 
     Raises:
         UsageError: the name is unknown, or cannot be imported.
         DeviceFailed: its module raises.
     """
-    make, named = _imported(name), options_of(name)
-    fixed = {"target": target, "drafter": drafter} | _engine(name)
 
-    def build(precision: str, **options: int) -> Guarded:
-        options = {"k": k, **named, **options}
+    def __init__(self, name: str, target: Path, drafter: Path, k: int):
+        self.name, self.k = name, k
+        self._make, self._named = _imported(name), options_of(name)
+        self._fixed = {"target": target, "drafter": drafter} | _engine(name)
+
+    def __call__(self, precision: str, **options: int) -> Guarded:
+        """Build a device; `options` are `k`, `max_positions` and `batch`.
+
+        Raises:
+            NotOffered: the factory does not take an option.
+            UsageError: an option does not fit, or the device describes itself as another than it was asked for.
+        """
+        options = {"k": self.k, **self._named, **options}
         for option in options:
-            if not _takes(make, option):
-                raise NotOffered(f"--device {name}: its factory takes no {option}")
-        device = ask(name, "its factory", lambda: guard(make(**fixed, precision=precision, **options), name))
-        agreed(device.describe(), name, precision, options["k"])
-        return device
+            if not _takes(self._make, option):
+                raise NotOffered(f"--device {self.name}: its factory takes no {option}")
+        made = ask(self.name, "its factory", lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name))
+        ask(self.name, "describe", lambda: agreed(made.describe(), self.name, precision, options["k"]))
+        return made
 
-    return build
-
-
-def rotary(name: str) -> Rotary | None:
-    """The rotary embedding of a device: `rotate` in its module; None where there is none."""
-    return _function(name, "rotate")
+    def rotary(self) -> Rotary | None:
+        """The rotary embedding: `rotate` in the device's module; None where there is none."""
+        return _function(self.name, "rotate")
 
 
 def multiplier(name: str) -> Multiply:

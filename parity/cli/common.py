@@ -43,6 +43,32 @@ precision_option = click.option(
     show_default=True,
     help="Precision the device computes in.",
 )
+def isolation_options(default: bool) -> Callable:
+    """`--isolate`, with its limits; `limits` makes one of the three."""
+    options = (
+        click.option("--isolate/--no-isolate", default=default, show_default=True, help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive."),
+        click.option("--time-limit", type=click.FloatRange(0, min_open=True), default=3600, show_default=True, metavar="SECONDS", help="With --isolate: of one verb; a first pass may wait long for its compiler."),
+        click.option("--memory-limit", type=click.FloatRange(0, min_open=True), metavar="GIB", help="With --isolate: memory of the device's own; nine tenths of the machine's by default."),
+    )  # fmt: skip
+    return lambda command: options[0](options[1](options[2](command)))
+
+
+def limits(isolate: bool, time_limit: float, memory_limit: float | None):
+    """The limits of a device's process; None where it has none of its own.
+
+    Raises:
+        UsageError: there is a limit, and no process of its own.
+    """
+    from parity.isolation import Limits
+
+    if isolate:
+        return Limits(time_limit, memory_limit and int(memory_limit * 2**30))
+    for name in ("time_limit", "memory_limit"):
+        if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise UsageError(f"--{name.replace('_', '-')} limits a process of the device's own: it goes with --isolate")
+    return None
+
+
 json_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as JSON to this file."
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import agree, device_option, golden_option, json_option, open_golden, precision_option, progress, published_configs, write_json
+from parity.cli.common import agree, device_option, golden_option, isolation_options, json_option, limits, open_golden, precision_option, progress, published_configs, write_json
 
 HISTORIES = 60
 """Accept/reject histories that a diagnosis explores where no stage is red."""
@@ -22,8 +22,9 @@ HISTORIES = 60
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@isolation_options(default=False)
 @json_option
-def diagnose(run, golden, device_name, precision, policy, threads, json_file) -> None:
+def diagnose(run, golden, device_name, precision, policy, threads, json_file, **isolation) -> None:
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
@@ -39,7 +40,7 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
         run = Dump(run) if run else None
         if run is not None:
             agree(run, device_name=device_name, precision=precision)
-        found = diagnose_device(golden, run, device_name, precision, policy, threads, folder)
+        found = diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits(**isolation))
     write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
     if not found:
         print_clean(golden, run)
@@ -48,9 +49,9 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file) ->
     sys.exit(1)
 
 
-def diagnose_device(golden, run, device_name, precision, policy, threads, folder):
+def diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits=None):
     """The diagnosis of a run, or of a device run now; what gates found where no stage is red; None where nothing is."""
-    from parity.cli.wiring import builder, counterfactuals, judging, rotary
+    from parity.cli.wiring import builder, counterfactuals, judging
     from parity.diagnose import diagnose
     from parity.diagnose.evidence import Redrive, other_prompts, red_device, red_run
     from parity.diagnose.gates import read_gates
@@ -64,8 +65,9 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
         judging(golden)
         red = red_run(golden, run, bounds)
     else:
-        bench = Bench(golden, device_name, builder(device_name, golden), precision, folder / "gates", HISTORIES)
-        bench.rotate, bench.configs = rotary(device_name), published_configs()
+        build = builder(device_name, golden, limits)
+        bench = Bench(golden, device_name, build, precision, folder / "gates", HISTORIES)
+        bench.rotate, bench.configs = build.rotary(), published_configs()
         if shared := list(read_gates(bench, ["provenance"])):
             return shared
         live = bench.device()

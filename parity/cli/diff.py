@@ -12,7 +12,9 @@ from parity.cli.common import (
     agree,
     device_option,
     golden_option,
+    isolation_options,
     json_option,
+    limits,
     mode_option,
     open_golden,
     precision_option,
@@ -34,8 +36,9 @@ from parity.cli.run import make_run
 @click.option("--per", type=click.Choice(["position", "head", "expert"]), help="Break the shown stages down by position, head or expert.")
 @click.option("--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
+@isolation_options(default=False)
 @json_option
-def diff(run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file) -> None:
+def diff(run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file, **isolation) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
 
     With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
@@ -45,13 +48,14 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
     from reports.terminal import print_report
 
     golden = open_golden(golden)
+    bounds = limits(**isolation)
     if run:
         judging(golden)
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
     else:
-        made = make_run(golden, device_name, mode, precision, stages)
+        made = make_run(golden, device_name, mode, precision, stages, limits=bounds)
     if against:
-        made = difference(golden, made, against, stages)
+        made = difference(golden, made, against, stages, bounds)
     rerun = Rerun()
     report = compare_dumps(golden, made, stages, policy, strict, rerun)
     slices = break_down(golden, made, report, per, worst, rerun) if per else {}
@@ -60,14 +64,14 @@ def diff(run, golden, device_name, stages, mode, precision, against, policy, per
     sys.exit(report.exit_code)
 
 
-def difference(golden, run, against, stages=()):
+def difference(golden, run, against, stages=(), limits=None):
     """The run as it differs from another one: a run folder, or one of this device made now."""
     from parity.compare.between import Difference
     from parity.golden.store import Dump
 
     case = run.manifest.case
     is_run = (Path(against) / "manifest.json").is_file()
-    other = Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages)
+    other = Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages, limits=limits)
     return Difference(golden, run, other)
 
 

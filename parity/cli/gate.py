@@ -12,7 +12,9 @@ from parity.cli.common import (
     agree,
     device_option,
     golden_option,
+    isolation_options,
     json_option,
+    limits,
     open_golden,
     precision_option,
     progress,
@@ -31,15 +33,16 @@ from parity.cli.common import (
 @click.option("--bound", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Relative loss of acceptance length that still passes.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs the gates made in this new folder.")
+@isolation_options(default=True)
 @json_option
-def gate(golden, device_name, precision, only, run, histories, bound, seed, keep, json_file) -> None:
+def gate(golden, device_name, precision, only, run, histories, bound, seed, keep, json_file, **isolation) -> None:
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
     Which gates there are: `parity gate --only help`.
     """
     from parity.partial import scratch
 
-    from parity.cli.wiring import Rerun, builder, rotary
+    from parity.cli.wiring import Rerun, builder
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.gates.bench import Bench
@@ -58,8 +61,9 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
         folder = keep or stack.enter_context(scratch("gate"))
         bar = stack.enter_context(progress("gate"))
-        bench = Bench(golden, device_name, builder(device_name, golden), precision, folder, histories, seed, bound, bar)
-        bench.rotate, bench.configs, bench.rerun = rotary(device_name), published_configs(), Rerun()
+        build = builder(device_name, golden, limits(**isolation))
+        bench = Bench(golden, device_name, build, precision, folder, histories, seed, bound, bar)
+        bench.rotate, bench.configs, bench.rerun = build.rotary(), published_configs(), Rerun()
         if run:
             bench.give(run)
         found = run_gates(bench, only, done=print_result)

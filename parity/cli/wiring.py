@@ -9,17 +9,20 @@ from pickle import UnpicklingError
 from shutil import rmtree
 from tempfile import mkdtemp
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from weakref import finalize
 
 import click
 
 from parity.errors import UsageError
-from parity.factories import ENGINES, Build, factory, multiplier, rotary  # noqa: F401  as commands find them
+from parity.factories import ENGINES, Factory, multiplier  # noqa: F401  as commands find it
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
 from parity.plain import echo
 from parity.seam import Device
+
+if TYPE_CHECKING:
+    from parity.isolation import IsolatedFactory, Limits
 
 REFERENCES = {"own": "references.dump", "vllm": "references.vllm_capture.dump", "eagle": "references.eagle_capture"}
 """Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
@@ -77,18 +80,25 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
         raise UsageError(f"{name} is no torch file, or is damaged ({type(error).__name__})") from None
 
 
-def device(name: str, golden: Dump, precision: str) -> Device:
+def device(name: str, golden: Dump, precision: str, limits: Limits | None = None) -> Device:
     """Build the device for a golden's case; see `builder`."""
-    return builder(name, golden)(precision=precision)
+    return builder(name, golden, limits)(precision=precision)
 
 
-def builder(name: str, golden: Dump) -> Build:
-    """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`; see `factory`.
+def builder(name: str, golden: Dump, limits: Limits | None = None) -> Factory | IsolatedFactory:
+    """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
+
+    Args:
+        name: an engine, or `package.module:factory`.
+        limits: of the process of its own that the device then lives in; None has it live in this one.
 
     Raises:
         UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
     """
-    return factory(name, *_same_checkpoints(golden, golden.manifest.model), golden.manifest.case.k)
+    from parity.isolation import IsolatedFactory
+
+    case = (name, *_same_checkpoints(golden, golden.manifest.model), golden.manifest.case.k)
+    return Factory(*case) if limits is None else IsolatedFactory(*case, limits)
 
 
 def inventory(target: Path, drafter: Path, **run: Any) -> Any:

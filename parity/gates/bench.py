@@ -69,7 +69,7 @@ class Bench:
         """
         options = {"k": self.golden.manifest.case.k, **options}
         wanted = (precision or self.precision, *sorted(options.items()))
-        if wanted not in self._devices or getattr(self._devices[wanted], "ended", False):
+        if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
             self._devices[wanted] = self._built(*wanted[:1], **options)
         return self._devices[wanted]
 

@@ -131,6 +131,8 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
         name: as given to `--device`, for the factory's module.
         golden: whose own packages are read as well where the device imports them.
     """
+    if hasattr(type(device), "reached_modules"):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
+        return device.reached_modules(tuple(declared), name, golden.modules)
     factory, colon, _ = name.partition(":")
     starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
     packages = {module for module in golden.modules if "." not in module}

@@ -1,0 +1,257 @@
+"""A device's process as parity sees it: asked, watched, and ended where it hangs, takes too much memory or talks nonsense."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
+from parity.guard import told
+from parity.isolation.wire import Malformed, packed, unpacked
+
+TIME = 3600.0
+"""Seconds of a verb, taps left out: the first pass over a large model waits for its compiler, tens of minutes."""
+
+SHARE = 0.9
+"""Of the machine's memory, for a device alone: the rest is for the golden and the comparison."""
+
+POLL = 0.1
+"""Seconds between two looks at its memory."""
+
+CLASSES = {one.__name__: one for one in (NotOffered, Inconclusive, UsageError)}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device's process may take: seconds a verb, and bytes of memory of its own (mapped files left out)."""
+
+    time: float = TIME
+    memory: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The memory limit, or the default."""
+        return self.memory or int(SHARE * machine_memory())
+
+
+def machine_memory() -> int:
+    """Bytes of this machine, or of the control group that this process is in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
+
+
+class DeviceProcess:
+    """One process, started when it is first asked, and anew when it has ended.
+
+    Args:
+        name: as given to `--device`.
+        limits: of every call.
+        opened: said to a new process before anything else.
+
+    Attributes:
+        generation: how many were started.
+    """
+
+    def __init__(self, name: str, limits: Limits, opened: dict[str, Any]):
+        self.name, self.limits, self.opened = name, limits, opened
+        self.generation = 0
+        self.dropped: list[int] = []
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> Any:
+        """See that there is one; what it said when it was opened."""
+        if self._process is None:
+            self._begin()
+            self.rotates = self._exchange("its import", {"do": "open", **self.opened}, None)
+
+    def ask(self, call: str, asked: dict[str, Any], tap: Callable[..., Any] | None = None) -> Any:
+        """One call; its result.
+
+        Raises:
+            DeviceFailed: it raised.
+            DeviceEnded: it ended, or was ended for its time, its memory or what it said.
+        """
+        self.start()
+        return self._exchange(call, asked, tap)
+
+    def end(self) -> None:
+        """End it with all that it started."""
+        if self._process is not None:
+            self._finalizer()
+            self._process = None
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        path = [os.path.abspath(one) for one in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; from parity.isolation.served import main; main({theirs.fileno()}, {os.getpid()})"
+        flags = subprocess._args_from_interpreter_flags()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, "-c", code],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a device prints is no result
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._socket, self.generation, self.dropped = ours, self.generation + 1, []
+        self._finalizer = weakref.finalize(self, _end, self._process, ours)
+
+    def _exchange(self, call: str, asked: dict[str, Any], tap: Callable[..., Any] | None) -> Any:
+        clock = _Clock(self.limits.time)
+        dropped, self.dropped = self.dropped, []
+        raised: BaseException | None = None
+        try:
+            self._send(call, asked | {"dropped": dropped}, clock)
+            while True:
+                answer = unpacked(lambda buffer: self._fill(buffer, call, clock))
+                if answer["is"] != "tap":
+                    break
+                with clock.stopped():
+                    reply, raised = _tapped(tap, answer, raised)
+                self._send(call, reply, clock)
+            if answer["is"] == "result":
+                return answer["result"]
+            error = self._error(call, answer, raised)
+        except (Malformed, KeyError, TypeError, AttributeError) as error:
+            self.end()
+            raise DeviceEnded(self.name, call, f"answered with what is no message ({error})") from error
+        except BaseException as error:  # Ctrl-C: the conversation cannot be taken up again
+            if not (isinstance(error, ParityError) and self._process is None):
+                self.end()
+            raise
+        raise error
+
+    def _error(self, call: str, answer: dict[str, Any], raised: BaseException | None) -> BaseException:
+        kind, said, at = answer["class"], str(answer["said"]), str(answer["at"])
+        if kind == "TapRaised" and raised is not None:
+            if type(raised).__module__.partition(".")[0] == "parity":
+                return raised
+            return DeviceFailed(self.name, call, told(self.name, call, raised).said, at)
+        if kind in CLASSES:
+            return CLASSES[kind](said)
+        made = DeviceEnded if kind == "DeviceEnded" else DeviceFailed
+        return made(self.name, str(answer["call"]), said, at, bool(answer["refuses"]))
+
+    def _send(self, call: str, said: dict[str, Any], clock: _Clock) -> None:
+        for buffer in packed(said):
+            left = memoryview(buffer)
+            while left:
+                self._wait(call, clock, writing=True)
+                with suppress(BlockingIOError):
+                    try:
+                        left = left[self._socket.send(left) :]
+                    except ConnectionError:
+                        self._gone(call)
+
+    def _fill(self, buffer: memoryview, call: str, clock: _Clock) -> None:
+        while buffer:
+            self._wait(call, clock)
+            with suppress(BlockingIOError):
+                try:
+                    count = self._socket.recv_into(buffer)
+                except ConnectionError:
+                    count = 0
+                if not count:
+                    self._gone(call)
+                buffer = buffer[count:]
+
+    def _wait(self, call: str, clock: _Clock, writing: bool = False) -> None:
+        """Until the socket is ready; ends the process where a limit is reached first."""
+        ends = ([], [self._socket]) if writing else ([self._socket], [])
+        while not any(select.select(*ends, [], min(POLL, clock.left()))[:2]):
+            if clock.left() <= 0:
+                self._over(call, f"gave no answer within {clock.limit:g} s and was ended (--time-limit)")
+            used = _memory(self._process.pid)
+            if used > self.limits.bytes:
+                limit = self.limits.bytes / 2**30
+                self._over(call, f"took {used / 2**30:.1f} GiB of memory, more than {limit:.1f}, and was ended (--memory-limit)")
+
+    def _over(self, call: str, said: str) -> None:
+        self.end()
+        raise DeviceEnded(self.name, call, said)
+
+    def _gone(self, call: str) -> None:
+        """The other end is closed: say how."""
+        process = self._process
+        try:
+            code = process.wait(5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self.end()
+        if code >= 0:
+            self._over(call, f"ended its process (exit code {code})")
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        why = " (out of memory, or ended from outside)" if -code == signal.SIGKILL else ""
+        self._over(call, f"ended its process by {name}{why}")
+
+
+class _Clock:
+    """Seconds that a call has left; it stands while a tap computes."""
+
+    def __init__(self, limit: float):
+        self.limit, self._end = limit, time.monotonic() + limit
+
+    def left(self) -> float:
+        return max(self._end - time.monotonic(), 0.0)
+
+    def stopped(self) -> _Stopped:
+        return _Stopped(self)
+
+
+class _Stopped:
+    def __init__(self, clock: _Clock):
+        self.clock = clock
+
+    def __enter__(self) -> None:
+        self.began = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.clock._end += time.monotonic() - self.began
+
+
+def _tapped(tap: Callable[..., Any] | None, asked: dict[str, Any], raised: BaseException | None) -> tuple[dict, BaseException | None]:
+    """What the tap makes of a stage, as a reply; what it raised."""
+    how, stage, given = asked["how"], str(asked["stage"]), asked["given"]
+    try:
+        if how == "ranks":
+            taken = tap.ranks(stage, given, str(asked["sharding"]))
+        elif how == "rows":
+            taken = tap.rows(stage, given, int(asked["first"]), int(asked["total"]))
+        else:
+            taken = tap(stage, given)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return {"is": "raised"}, error
+    if taken is given or (how == "ranks" and all(one is other for one, other in zip(taken, given, strict=True))):
+        return {"is": "same"}, raised
+    return {"is": "taken", "taken": list(taken) if how == "ranks" else taken}, raised
+
+
+def _memory(process: int) -> int:
+    """Bytes that are a process's own; 0 where that cannot be told."""
+    with suppress(OSError, ValueError, IndexError):
+        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text().split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _end(process: subprocess.Popen, connection: socket.socket) -> None:
+    connection.close()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,151 @@
+"""The process of a device: builds devices and calls their verbs as it is asked to, taps going back over the socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
+from parity.factories import Factory
+from parity.isolation.wire import packed, unpacked
+from parity.seam import Device, Poisonable
+
+ERRORS = (NotOffered, Inconclusive, UsageError)
+
+
+class TapRaised(Exception):
+    """The tap raised, over there: its error is raised there again when the verb ends with this one."""
+
+
+class Served:
+    """One end of the socket.
+
+    Attributes:
+        devices: built so far, by number.
+    """
+
+    def __init__(self, connection: socket.socket):
+        self.connection = connection
+        self.devices: dict[int, Device] = {}
+        self.made: Factory | None = None
+
+    def serve(self) -> None:
+        """Answer until the other end is closed."""
+        while True:
+            try:
+                asked = self.receive()
+            except EOFError:
+                return
+            for number in asked.pop("dropped"):
+                self.devices.pop(number, None)
+            self.send(self.answer(asked))
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The result of a request, or its error."""
+        try:
+            return {"is": "result", "result": getattr(self, f"_{asked.pop('do')}")(**asked)}
+        except TapRaised as error:
+            from parity.guard import raised_at
+
+            return {"is": "error", "class": "TapRaised", "said": "", "at": raised_at(error)}
+        except DeviceFailed as error:
+            said = {"said": error.said, "at": error.at, "refuses": error.refuses, "call": error.call}
+            return {"is": "error", "class": type(error).__name__, **said}
+        except ParityError as error:
+            kind = next(kind for kind in ERRORS if isinstance(error, kind))
+            return {"is": "error", "class": kind.__name__, "said": str(error), "at": ""}
+
+    def tapped(self, how: str, stage: str, given: Any, **more: Any) -> Any:
+        """What the tap over there makes of a stage; the very thing that was given where it leaves it."""
+        self.send({"is": "tap", "how": how, "stage": stage, "given": given, **more})
+        answer = self.receive()
+        if answer["is"] == "raised":
+            raise TapRaised
+        return given if answer["is"] == "same" else answer["taken"]
+
+    def send(self, said: Any) -> None:
+        """Send a message; something that cannot be said is an error of whoever says it."""
+        for buffer in packed(said):
+            self.connection.sendall(buffer)
+
+    def receive(self) -> Any:
+        """The next message."""
+        return unpacked(self._fill)
+
+    def _fill(self, buffer: memoryview) -> None:
+        while buffer:
+            count = self.connection.recv_into(buffer)
+            if not count:
+                raise EOFError
+            buffer = buffer[count:]
+
+    def _open(self, name: str, target: str, drafter: str, k: int) -> bool:
+        self.made = Factory(name, Path(target), Path(drafter), k)
+        return self.made.rotary() is not None
+
+    def _build(self, number: int, precision: str, options: dict[str, Any]) -> bool:
+        self.devices[number] = self.made(precision, **options)
+        return isinstance(self.devices[number], Poisonable)
+
+    def _describe(self, number: int) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return asdict(self.devices[number].describe())
+
+    def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
+        taps = () if offers is None else (_tap(self, offers),)
+        return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps))
+
+    def _rotate(self, folder: str, side: str, x: np.ndarray, positions: np.ndarray) -> Any:
+        return self._sayable("rotate", self.made.rotary()(Path(folder), side, x, positions))
+
+    def _modules(self, number: int, declared: Sequence[str], name: str, golden: Sequence[str]) -> list[str]:
+        from parity.golden.trust import device_modules
+
+        return sorted(device_modules(self.devices[number], declared, name, SimpleNamespace(modules=tuple(golden))))
+
+    def _sayable(self, call: str, value: Any) -> Any:
+        try:
+            packed(value)
+        except TypeError as error:
+            raise DeviceFailed(self.made.name, call, f"it returned {error}") from None
+        return value
+
+
+def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
+    """A tap with the optional methods of the one over there."""
+    if "passes" in offers:
+        methods = {"__call__": lambda self, stage, value: value}
+        optional = {"ranks": lambda self, stage, shards, sharding: shards}
+    else:
+        methods = {"__call__": lambda self, stage, value: served.tapped("call", stage, value)}
+        optional = {
+            "ranks": lambda self, stage, shards, sharding: served.tapped("ranks", stage, list(shards), sharding=sharding),
+            "rows": lambda self, stage, value, first, total: served.tapped("rows", stage, value, first=int(first), total=int(total)),
+        }
+    return type("Tap", (), methods | {name: method for name, method in optional.items() if name in offers})()
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve a socket; ends with the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other one's, who ends this one
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
+    if os.getppid() != parent:
+        os._exit(1)
+    Served(socket.socket(fileno=descriptor)).serve()
+    os._exit(0)
