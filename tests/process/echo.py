@@ -1,0 +1,108 @@
+"""A device without weights, which shows what travels to a tap and back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import ml_dtypes
+import numpy as np
+
+from parity.errors import NotOffered, UsageError
+from parity.seam import Description, RankTap, RowTap
+
+HELD = []
+
+
+class Sly(UsageError):
+    """An error of parity with an exit code of its own."""
+
+    exit_code = 0
+
+
+def _hog():
+    while True:
+        HELD.append(np.ones(8 << 20))
+
+
+def _refuse(error):
+    raise error
+
+
+WAYS = {
+    "": lambda: None,
+    "exit": lambda: sys.exit(0),
+    "os_exit": lambda: os._exit(0),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "timer": lambda: (threading.Timer(0.1, os._exit, (0,)).start(), time.sleep(60)),
+    "hang": lambda: time.sleep(600),
+    "memory": _hog,
+    "index": lambda: [][1],
+    "sly": lambda: _refuse(Sly("made up")),
+    "usage": lambda: _refuse(UsageError("does not fit")),
+    "absent": lambda: _refuse(NotOffered("has none")),
+    "value": lambda: _refuse(ValueError("512 positions")),
+    "nonsense": lambda: [os.write(fd, b"\xff" * 64) for fd in range(3, 30) if _is_socket(fd)] and time.sleep(60),
+}
+
+
+def _is_socket(fd):
+    import stat
+
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
+class Echo:
+    """Every verb does what `way` says; `verify` hands three kinds of arrays to the tap and returns what came back."""
+
+    def __init__(self, k, precision, way):
+        self.k, self.precision, self.way = k, precision, way
+
+    def describe(self):
+        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), {"numpy": "2"}, ("tests.process.echo",), {"a": "b"})
+
+    def prefill(self, prompt_ids, max_new_tokens, tap):
+        WAYS[self.way]()
+        return np.int64(sum(prompt_ids) + max_new_tokens)
+
+    def draft(self, tap):
+        return object() if self.way == "object" else np.arange(self.k)
+
+    def verify(self, draft_tokens, tap):
+        given = np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3)[:, ::-1]
+        same = tap("same", given)
+        changed = tap("changed", given)
+        empty = tap("empty", np.empty((0, 3), np.float32))
+        shards = tap.ranks("ranks", [given, given + given], "sum") if isinstance(tap, RankTap) else "no ranks"
+        rows = tap.rows("rows", given, 2, 4) if isinstance(tap, RowTap) else "no rows"
+        return [same is given, str(changed.dtype), changed, changed.flags.writeable, empty, shards, rows, draft_tokens]
+
+    def commit(self, draft_tokens, verify_tokens, tap):
+        try:
+            tap("raises", np.zeros(2))
+        except Exception:
+            if self.way == "swallows":
+                return np.array([1])
+            raise
+
+
+class Poisoned(Echo):
+    """One with rows to poison."""
+
+    def poison(self, value):
+        self.value = value
+
+
+def echo(target, drafter, k, precision, way="", poisons=0):
+    return (Poisoned if poisons else Echo)(k, precision, way)
+
+
+def rotate(folder, side, x, positions):
+    return x * positions[:, None, None].astype(np.float32)

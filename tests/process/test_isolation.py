@@ -1,0 +1,182 @@
+"""A device in a process of its own: the same bits, and whatever it does costs one check its evidence."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.cli.run import make_run
+from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, UsageError
+from parity.factories import Factory
+from parity.gates.rollback.truth import Injected
+from parity.golden.slices import OnePrompt
+from parity.isolation import IsolatedFactory, Limits
+from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
+from parity.seam import Poisonable
+
+ECHO = "tests.process.echo:echo"
+ROOT = Path(__file__).parents[2]
+
+
+def nobody(stage, value):
+    return value
+
+
+class Tap:
+    """Changes one stage, sees ranks and rows."""
+
+    def __call__(self, stage, value):
+        if stage == "raises":
+            raise Injected("on purpose")
+        return value + value if stage == "changed" else value
+
+    def ranks(self, stage, shards, sharding):
+        return [shards[1], shards[0]]
+
+    def rows(self, stage, value, first, total):
+        return value[:first] if total == 4 else value
+
+
+def isolated(way="", limits=None, **options):
+    named = ",".join([ECHO, *(f"{key}={value}" for key, value in {"way": way, **options}.items() if value)])
+    return IsolatedFactory(named, Path("t"), Path("d"), 4, limits or Limits(time=60))
+
+
+def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
+    case = OnePrompt(small_golden, 0, 2)
+    runs = [
+        make_run(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
+        for name, limits in (("here", None), ("there", Limits()))
+    ]
+    here, there = (run.manifest.model_dump(exclude={"created"}) for run in runs)
+    assert here == there and runs[0].manifest.producer.modules
+
+
+def test_what_travels_to_a_tap_and_back_is_what_it_was():
+    here, there = (make(precision="bfloat16") for make in (Factory(ECHO, Path("t"), Path("d"), 4), isolated()))
+    assert here.describe() == there.describe()
+    for tap in (Tap(), nobody):
+        mine, theirs = (one.verify(np.arange(3), tap) for one in (here, there))
+        assert mine[:2] == theirs[:2] == [True, "bfloat16"] and mine[3] == theirs[3]
+        for one, other in ((mine[2], theirs[2]), (mine[4], theirs[4]), (mine[7], theirs[7])):
+            assert one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    mine, theirs = (one.verify(np.arange(3), Tap()) for one in (here, there))
+    assert [one.tolist() for one in mine[5]] == [one.tolist() for one in theirs[5]] and mine[6].tolist() == theirs[6].tolist()
+    assert there.prefill([1, 2], 3, nobody) == 6 and isinstance(there.prefill((1,), 1, nobody), np.int64)
+
+
+def test_optional_protocols_are_there_where_the_device_has_them():
+    assert not isinstance(isolated()(precision="float32"), Poisonable)
+    make = isolated(poisons=1)
+    device = make(precision="float32")
+    assert isinstance(device, Poisonable) and device.poison(float("nan")) is None
+    turned = make.rotary()(Path("f"), "target", np.ones((2, 1, 4), np.float32), np.array([3, 4]))
+    assert turned.dtype == np.float32 and turned[:, 0, 0].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("make", [isolated, lambda way="": Factory(f"{ECHO},way={way}" if way else ECHO, Path("t"), Path("d"), 4)])
+def test_an_error_of_the_tap_comes_back_as_it_was(make):
+    with pytest.raises(Injected, match="on purpose"):
+        make()(precision="float32").commit(np.arange(1), np.arange(2), Tap())
+    assert make("swallows")(precision="float32").commit(np.arange(1), np.arange(2), Tap()).tolist() == [1]
+
+
+@pytest.mark.parametrize("make", [isolated, lambda way: Factory(f"{ECHO},way={way}", Path("t"), Path("d"), 4)])
+@pytest.mark.parametrize(("way", "kind", "words"), [
+    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "echo.py:"), ("sly", UsageError, "made up"),
+    ("usage", UsageError, "does not fit"), ("absent", NotOffered, "has none"), ("value", DeviceFailed, "512 positions"),
+])
+def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
+    with pytest.raises(kind, match=words) as found:
+        make(way)(precision="float32").prefill([1], 1, nobody)
+    assert type(found.value) is kind and found.value.exit_code in (2, 3)
+    assert getattr(found.value, "refuses", None) in (None, way == "value")
+
+
+@pytest.mark.parametrize(("way", "limits", "words"), [
+    ("os_exit", Limits(60), "exit code 0"), ("kill", Limits(60), "SIGKILL"), ("segfault", Limits(60), "SIGSEGV"), ("timer", Limits(60), "exit code 0"),
+    ("hang", Limits(5), "within 5 s"), ("memory", Limits(60, 1 << 29), "more than 0.5"), ("nonsense", Limits(60), "no message"),
+])
+def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way, limits, words):
+    make = isolated(way, limits)
+    device = make(precision="float32")
+    with pytest.raises(DeviceEnded, match=words) as found:
+        device.prefill([1], 1, nobody)
+    assert "in prefill" in str(found.value) and device.process_ended
+    with pytest.raises(DeviceEnded, match="ended already"):
+        device.draft(nobody)
+    assert make(precision="float32").draft(nobody).tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_no_array_is_an_error_of_the_device():
+    with pytest.raises(Inconclusive, match="neither an array nor a number"):
+        isolated("object")(precision="float32").draft(nobody)
+
+
+def test_a_dead_device_leaves_one_gate_without_evidence(parity, small_golden):
+    device = "tests.faults.hostile:ends,way=os_exit,where=verify"
+    found = parity("gate", "--golden", small_golden.folder, "--device", device, "--only", "verify", "--only", "provenance")
+    assert found.code == 3 and "ended its process (exit code 0) in verify" in found.out
+    assert "pass         provenance" in found.out
+
+
+def test_limits_go_with_a_process_of_its_own(parity, small_golden):
+    assert "--isolate" in parity("diff", "--golden", small_golden.folder, "--time-limit", 5).err
+
+
+def test_no_device_outlives_its_command():
+    code = (
+        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits\n"
+        f"made = IsolatedFactory({ECHO + ',way=hang'!r}, Path('t'), Path('d'), 4, Limits())\n"
+        "print(made.process._process.pid, flush=True); made(precision='float32').prefill([1], 1, None)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def _reader(data: bytes):
+    left = memoryview(data)
+
+    def read(buffer):
+        nonlocal left
+        if len(left) < len(buffer):
+            raise Malformed("short")
+        buffer[:], left = left[: len(buffer)], left[len(buffer) :]
+
+    return read
+
+
+@given(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 3), max_size=4), st.binary(min_size=2000, max_size=2000))
+@settings(max_examples=40, deadline=None)
+def test_every_array_travels_bit_for_bit(name, shape, noise):
+    dtype = DTYPES[name]
+    array = np.frombuffer(noise, np.uint8, count=dtype.itemsize * int(np.prod(shape))).view(dtype).reshape(shape)
+    ((back, scalar),) = unpacked(_reader(b"".join(packed([(array, np.float32(2))]))))
+    assert back.dtype == array.dtype and back.shape == array.shape and back.tobytes() == array.tobytes() and scalar == 2
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_message_is_refused(data):
+    whole = bytearray(b"".join(packed({"is": "tap", "given": [np.ones((2, 2), ml_dtypes.bfloat16), (1, "x")]})))
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        unpacked(_reader(bytes(whole[: data.draw(st.integers(0, len(whole)))])))
+    except Malformed:
+        pass
