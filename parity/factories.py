@@ -95,8 +95,10 @@ def options_of(name: str) -> dict[str, int | str]:
 def _imported(name: str) -> Callable[..., Device]:
     _, factory = module_of(name)
     options_of(name)
-    if not factory.isidentifier():
+    if not factory:
         raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory")
+    if not factory.isidentifier():
+        raise UsageError(f"--device {name} cannot be imported: {factory!r} names no factory")
     try:
         return getattr(_module(name), factory)
     except AttributeError as error:

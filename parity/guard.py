@@ -56,6 +56,8 @@ def told(device: str, call: str, error: BaseException) -> ParityError:
 
 def raised(error: BaseException) -> str:
     """What a device raised, its file and line, without saying which device and verb."""
+    if isinstance(error, ParityError) and not isinstance(error, DeviceFailed):
+        return f"{type(error).__name__}: {error}"
     if not isinstance(error, DeviceFailed):
         return words(error)
     return f"{error.said} ({error.at})" if error.at else error.said
