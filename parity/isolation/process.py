@@ -150,24 +150,25 @@ class DeviceProcess:
         for buffer in packed(said):
             left = memoryview(buffer)
             while left:
-                self._wait(call, clock, writing=True)
-                with suppress(BlockingIOError):
-                    try:
-                        left = left[self._socket.send(left) :]
-                    except ConnectionError:
-                        self._gone(call)
+                try:
+                    left = left[self._socket.send(left) :]
+                except BlockingIOError:
+                    self._wait(call, clock, writing=True)
+                except ConnectionError:
+                    self._gone(call)
 
     def _fill(self, buffer: memoryview, call: str, clock: _Clock) -> None:
         while buffer:
-            self._wait(call, clock)
-            with suppress(BlockingIOError):
-                try:
-                    count = self._socket.recv_into(buffer)
-                except ConnectionError:
-                    count = 0
-                if not count:
-                    self._gone(call)
-                buffer = buffer[count:]
+            try:
+                count = self._socket.recv_into(buffer)
+            except BlockingIOError:
+                self._wait(call, clock)
+                continue
+            except ConnectionError:
+                count = 0
+            if not count:
+                self._gone(call)
+            buffer = buffer[count:]
 
     def _wait(self, call: str, clock: _Clock, writing: bool = False) -> None:
         """Until the socket is ready; ends the process where a limit is reached first."""

@@ -23,6 +23,9 @@ MOST_ARRAY = 1 << 36
 MOST_ARRAYS = 4096
 """Arrays of a message: there is one for each rank."""
 
+JOINED = 1 << 16
+"""Bytes of arrays that are copied into one buffer with their header: a call of the system costs more than that."""
+
 NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64", "complex128")
 DTYPES = {
     **{name: np.dtype(name) for name in NUMBERS},
@@ -47,7 +50,8 @@ def packed(said: Any) -> list[bytes | memoryview]:
     plain = _plain(said, arrays)
     header = json.dumps({"said": plain, "arrays": [[one.dtype.name, one.shape] for one in arrays]}).encode()
     bodies = [memoryview(one.reshape(-1).view(np.uint8)) for one in arrays if one.size]
-    return [len(header).to_bytes(8, "little") + header, *bodies]
+    whole = [len(header).to_bytes(8, "little") + header, *bodies]
+    return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
 
 def unpacked(read: Read) -> Any:
