@@ -21,6 +21,7 @@ from parity.gates.bench import Bench
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.guard import bare
 from parity.partial import scratch
 from parity.policy import read_policy
 from parity.seam import Device
@@ -152,7 +153,7 @@ def _clean(request: Request, fault: Fault) -> Callable[..., Device]:
 def _planted(request: Request, fault: Fault) -> Callable[..., Device]:
     def build(**options: Any) -> Device:
         device = _clean(request, fault)(**options)
-        fault.plant(device)
+        fault.plant(bare(device))
         return device
 
     return build

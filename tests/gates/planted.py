@@ -10,6 +10,7 @@ import numpy as np
 from device.pipeline import Pipeline
 from parity.cli.wiring import builder
 from parity.gates.bench import Bench
+from parity.guard import bare
 
 Plant = Callable[[Pipeline], None]
 LAYER = 4
@@ -22,7 +23,7 @@ def bench_of(golden, tmp_path, plant: Plant = lambda device: None, precision: st
 
     def planted(precision: str, **options: int) -> Pipeline:
         device = build(precision=precision, **options)
-        plant(device)
+        plant(bare(device))
         return device
 
     return Bench(golden, "numpy", planted, precision, tmp_path)
