@@ -46,7 +46,7 @@ WAYS = {
     "usage": lambda: _refuse(UsageError("does not fit")),
     "absent": lambda: _refuse(NotOffered("has none")),
     "value": lambda: _refuse(ValueError("512 positions")),
-    "nonsense": lambda: [os.write(fd, b"\xff" * 64) for fd in range(3, 30) if _is_socket(fd)] and time.sleep(60),
+    "nonsense": lambda: [os.write(fd, b"\xff" * 64) for fd in range(3, 1024) if _is_socket(fd)] and time.sleep(60),
 }
 
 
