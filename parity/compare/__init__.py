@@ -156,6 +156,8 @@ def _fits(policy: Policy, golden: Dump) -> None:
     for row in policy.rows:
         if not any(matches(row.stages, name) for name in golden.declared):
             raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
+    if dead := policy.dead(golden.declared):
+        raise UsageError(f"policy {policy.name}: {dead}")
 
 
 def _generation(golden: Dump, run: Dump) -> list[Finding]:
