@@ -25,9 +25,9 @@ class Errors:
     """Relative row errors of a device and what they are held against, [R] each, with their rows.
 
     In x noise, `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical
-    one as well: all rows together are held against the first, a single row against the second. `element` is
-    the row's largest error over the largest that its floor has or can be expected to have. As plain
-    figures, both floors are 1 and `element` is over the row's RMS.
+    one as well: all rows together are compared with the first, a single row with the second. `element` is
+    the row's largest error over `peak`, the largest that its floor has or can be expected to have. As plain
+    figures, both floors are 1 and `peak` is the row's RMS. `weight` is the squared norm of the golden's row.
     """
 
     rows: StageRows
@@ -35,6 +35,7 @@ class Errors:
     floor: np.ndarray
     noisy: np.ndarray
     element: np.ndarray
+    peak: np.ndarray
     weight: np.ndarray
     apart: np.ndarray
 
@@ -48,7 +49,7 @@ class Errors:
             floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
             element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
         safe = np.maximum(element, np.finfo(np.float32).tiny)
-        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, weight, apart)
+        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, safe, weight, apart)
 
     def statistics(self, keep: np.ndarray) -> dict[str, float]:
         """The row statistics over these rows."""
@@ -59,6 +60,18 @@ class Errors:
             "worst_row": float((device / noisy).max()),
             "largest": float(self.element[keep].max()),
         }
+
+    def allowed(self, row: Row) -> dict[str, float]:
+        """The largest relative error that each bound lets pass, and the pooled `floor`, over the rows that are kept."""
+        keep = ~self.apart
+        if row.judge != "noise" or not keep.any():
+            return {}
+        floor, weight = self.floor[keep], self.weight[keep]
+        some = keep & (self.weight > 0)
+        peak = (self.peak[some] / np.sqrt(self.weight[some])).max(initial=0.0)
+        pooled = ratio(floor, np.ones(len(floor)), weight)
+        one = {"l2": pooled, "median": quantile(floor), "worst_row": float(self.noisy[keep].max()), "largest": float(peak)}
+        return {name: row.bounds[name].warn * one[name] for name in one if name in row.bounds} | {"floor": pooled}
 
 
 def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
@@ -78,7 +91,7 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
     found |= _directed(rows, keep, row) if found else {}
     seen = peers.Evidence(rows, device, floor, row)
     found |= {name: peers.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
-    missing = lack(rows, device, floor, row)
+    missing = lack(rows, device, floor, row, errors.allowed(row))
     verdict = _verdict(found, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}
     result = StageResult(
