@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import judge_choices, judge_exact
@@ -13,6 +14,7 @@ from parity.compare.decisions import NOISE
 from parity.compare.evidence import lack_of_scores
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
+from parity.compare.pairs import judge_pair
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -38,6 +40,10 @@ from parity.golden.trust import refuse_shared
 from parity.metrics import measure
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
+
+if TYPE_CHECKING:
+    from parity.compare.between import Difference
+
 
 def compare(
     golden: Dump,
@@ -124,6 +130,8 @@ def _stage(
 def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
     named, choice = rows.named, scores_of(rows.named.name) is not None
+    if named.stage.exact and len(run.sides) > 1:
+        return _pair(golden, run, rows, row, on), []
     if row.judge == "exact":
         judged = judge_exact(rows, row, contradicting(golden, run, rows) if choice else None)
         return judged, [] if named.stage.exact else _broken(rows)
@@ -135,6 +143,18 @@ def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tu
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
     return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), scores), []
+
+
+def _pair(golden: Dump, run: Difference, rows: StageRows, row: Row, on: Basis) -> StageResult:
+    """A stage of choices of two devices, each one's own against the other's."""
+    if row.judge not in ("experts", "decision", "exact"):
+        raise UsageError(f"policy row {row.stages!r} judges {rows.named.name} by {row.judge}; that is for numbers")
+    scored = row.judge != "exact" and scores_of(rows.named.name) is not None
+    mine, theirs = (stage_rows(golden, side, rows.named) for side in run.alone())
+    scores = _scores(golden, run, rows.named) if scored else None
+    own = [None if scores is None else _scores(golden, side, rows.named) for side in run.alone()]
+    against = contradicting(golden, run, rows) if scores_of(rows.named.name) else None
+    return _explained(judge_pair(mine, theirs, scores, own, row, against, on.apart(rows)), scores)
 
 
 def _broken(rows: StageRows) -> list[Finding]:

@@ -17,7 +17,7 @@ from parity.policy import Row
 def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
     """Judge a stage in which no difference is allowed."""
     same = (rows.golden == rows.device).reshape(len(rows.golden), -1).all(axis=1)
-    return _choices(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
+    return result_of(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
 
 
 def judge_choices(
@@ -33,7 +33,7 @@ def judge_choices(
         return judge_exact(rows, row, against)
     noise = row_noise(scores)
     judged = judge_experts(scores.golden, rows.golden, rows.device, noise) if row.judge == "experts" else _tokens(rows, scores, noise)
-    return _choices(rows, judged, row, against, apart)
+    return result_of(rows, judged, row, against, apart)
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
@@ -54,9 +54,10 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
     return Choices(np.where(same, SAME, np.where(legal, judged.verdict, BUG)), np.where(same, 0.0, judged.regret))
 
 
-def _choices(
+def result_of(
     rows: StageRows, choices: Choices, row: Row, against: np.ndarray | None = None, apart: np.ndarray | None = None
 ) -> StageResult:
+    """What judged choices say of a stage: a bug fails it; `against` and `apart` as for `judge_choices`."""
     none = np.zeros(len(rows.golden), dtype=bool)
     against, apart = (none if one is None else one for one in (against, apart))
     wrong = against | (choices.verdict == BUG) & ~apart

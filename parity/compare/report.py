@@ -11,12 +11,13 @@ PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
 DISPUTED = "disputed"
 """The references disagree: no fault of the device's, and no evidence for it."""
-_RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
+RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
+"""How grave a verdict is."""
 
 
 def join(verdicts) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
-    return max(verdicts, key=_RANK.__getitem__, default=INCONCLUSIVE)
+    return max(verdicts, key=RANK.__getitem__, default=INCONCLUSIVE)
 
 
 def conclude(verdicts) -> str:

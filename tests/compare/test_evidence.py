@@ -110,10 +110,12 @@ def test_a_single_row_under_whose_floor_anything_passes_is_no_evidence(tmp_path)
 def test_a_choice_is_not_explained_by_noise_that_explains_anything(tmp_path):
     pair = clean(SHORT)
     off(pair.golden["bfloat16"], pair.golden["float32"], 0.3, ROUNDED, stage=LOGITS)
-    for tensors, (round_, name) in each(pair.run, "target.tokens"):
-        second = np.argsort(pair.golden["float32"][0][0, LOGITS], axis=1)[:, -2]
-        tensors[round_, name] = np.where(np.arange(len(second)) == 0, second, tensors[round_, name])
-        break
+    tensors, place = next(each(pair.run, "target.tokens"))
+    second = int(np.argsort(pair.golden["float32"][0][0, LOGITS][0])[-2])
+    tensors[place][0] = second
+    scores = tensors[0, LOGITS].astype(np.float32)
+    scores[0, second] = scores[0].max() * np.float32(1.02)
+    tensors[0, LOGITS] = scores.astype(ROUNDED)
     found = next(stage for stage in judged(pair, tmp_path).stages if stage.stage == "target.tokens")
     assert found.choices["noise"] == 1 and found.verdict == "inconclusive", found
 
