@@ -6,7 +6,7 @@ import numpy as np
 
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, Choices, draft_columns, judge, judge_experts
 from parity.compare.floor import NOISY, row_floors
-from parity.compare.places import labels, place_of
+from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
 from parity.compare.scores import scores_of
@@ -62,7 +62,6 @@ def result_of(
     against, apart = (none if one is None else one for one in (against, apart))
     wrong = against | (choices.verdict == BUG) & ~apart
     counts = {name: int(((choices.verdict == name) & ~apart & ~against).sum()) for name in (SAME, TIE, NOISE)}
-    first = min(np.flatnonzero(wrong), key=lambda i: (rows.round[i], rows.prompt[i], rows.position[i]), default=None)
     return StageResult(
         **labels(rows, row),
         verdict=FAIL if wrong.any() else PASS,
@@ -70,7 +69,7 @@ def result_of(
         choices=counts | {BUG: int(wrong.sum())},
         largest_regret=float(choices.regret[~apart].max(initial=0.0)),
         against_scores=int(against.sum()),
-        first=None if first is None else place_of(rows, int(first)),
+        **(where(rows, wrong, ~apart | against, choices.regret) if wrong.any() else {}),
         note=_contradiction(rows, int(against.sum())),
     )
 
