@@ -49,7 +49,7 @@ def where(rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray
         size: [R], how far a row is off.
         first: its number, where that is no bad row alone.
     """
-    worst = int(np.where(judged & (bad if bad.any() else True), size, -1.0).argmax())
+    worst = int(np.where(judged & (bad if bad.any() else True), size, -np.inf).argmax())
     first = first_of(rows, bad) if first is None and bad.any() else worst if first is None else first
     return dict(
         first=place_of(rows, first),

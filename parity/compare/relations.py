@@ -74,6 +74,7 @@ def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         for family in FAMILIES:
             for one in family(facts, bad & inside.rows):
                 yield Predicate(f"{one.says}, in {inside.says}", one.rows & inside.rows, one.tried)
+    yield from _stretch(facts, bad)
 
 
 def _edge(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
@@ -164,7 +165,14 @@ def _anywhere(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         yield Predicate(f"from position {least} on", facts.position >= least, tried)
         yield Predicate(f"up to position {most}", facts.position <= most, tried)
         yield Predicate(f"position {least} only", facts.position == least, tried)
-        yield Predicate(f"positions {least} to {most}", (facts.position >= least) & (facts.position <= most), tried**2)
+
+
+def _stretch(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Between any two places: the least that can be said, so the last that is tried."""
+    if bad.any():
+        least, most = int(facts.position[bad].min()), int(facts.position[bad].max())
+        inside = (facts.position >= least) & (facts.position <= most)
+        yield Predicate(f"positions {least} to {most}", inside, len(np.unique(facts.position)) ** 2)
 
 
 FAMILIES: tuple[Family, ...] = (_only_passes, _ends, _drafted, _thresholds, _experts, _parts, _periods, _anywhere)

@@ -109,7 +109,7 @@ class _Truth:
         if self.float32:
             noise = FLOAT32 * np.sqrt((rows.golden.astype(np.float64) ** 2).mean(axis=1))
         else:
-            noise = row_noise(rows, np.zeros(len(rows.golden), bool))
+            noise = row_noise(rows)
         for index, place in enumerate(zip(rows.prompt.tolist(), rows.round.tolist(), rows.position.tolist(), strict=True)):
             prompt, round_, position = place
             if position < clocks[prompt].length(round_):
