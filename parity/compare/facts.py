@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.errors import UsageError
+from parity.files import content, parsed
 from parity.golden.store import Dump
 
 CONFIG_LIMIT = 1 << 20
@@ -103,11 +104,9 @@ def _lengths(golden: Dump, side: str) -> dict[str, int]:
 def _config(path: Path) -> Any:
     """The file as plain JSON; nothing where it is absent, too large or broken: a relation is no verdict."""
     try:
-        if path.is_file() and path.stat().st_size <= CONFIG_LIMIT:
-            return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        pass
-    return {}
+        return parsed(content(path, CONFIG_LIMIT), str(path))
+    except UsageError:
+        return {}
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:

@@ -33,10 +33,10 @@ def in_float32() -> Pair:
 
 
 def handed_in(pair: Pair, variant: str, prompts: tuple[int, ...]) -> Pair:
-    """These prompts' numbers are a variant of the golden, in the dtype that the run has."""
+    """These prompts' numbers are a variant of the golden, in the dtype that the run has; scores go with the run's choices."""
     for number in prompts:
         for place, value in pair.run[number].items():
-            if not NAMES[place[1]].stage.exact:
+            if not NAMES[place[1]].stage.exact and not place[1].endswith("logits"):
                 pair.run[number][place] = pair.golden[variant][number][place].astype(value.dtype)
     return pair
 
@@ -117,7 +117,7 @@ def test_a_choice_is_not_explained_by_noise_that_explains_anything(tmp_path):
     scores[0, second] = scores[0].max() * np.float32(1.02)
     tensors[0, LOGITS] = scores.astype(ROUNDED)
     found = next(stage for stage in judged(pair, tmp_path).stages if stage.stage == "target.tokens")
-    assert found.choices["noise"] == 1 and found.verdict == "inconclusive", found
+    assert found.choices["noise"] and found.verdict == "inconclusive", found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.meta.dumps import clean, write
 from tests.meta.plants import FFN, OUT, TOKENS, element, values
 from tests.meta.worlds import Size
 
-SMALL = Size(prompts=(60, 20), vocab=200)
+SMALL = Size(prompts=(60, 20))
 
 
 def judged(tmp_path, *plants):

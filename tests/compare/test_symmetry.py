@@ -11,7 +11,7 @@ from tests.meta import plants as p
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.worlds import Size
 
-SMALL = Size(prompts=(40, 12), vocab=200)
+SMALL = Size(prompts=(40, 12))
 DRAFTS, SCORES = "drafter.draft_tokens", "drafter.logits"
 
 
