@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import Enum, unique
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +13,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
-from parity.stages import matches
+from parity.stages import declared, matches
 
 Judge = Literal["noise", "relative", "exact", "experts", "decision", "none"]
+
+@unique
+class Limit(Enum):
+    """Where a bound stops bounding: at this figure, for this reason. A bound has to stay below it."""
+
+    NOISE = 200.0, "at the least floor there is, half a ULP or 0.11 %, it would let an error of a quarter of the golden pass"
+    ERRORS = 1000.0, "at the least standard error there is, 0.011 %, it would let a tenth of the golden pass"
+    RELATIVE = 1.0, "a tensor of zeros has a relative error of 1"
+    ELEMENT = 4.0, "in RMS of the row: hardly an element is larger, so any could be replaced"
+    DISTANCE = 1.0, "an unrelated tensor is at a distance of 1, its negative at 2"
+    SHARE = 1.0, "it is the share of everything"
+    ABSOLUTE = 65504.0, "it is the largest float16: no activation is that far off and still one"
+    ULP = 2.0**23, "so many float32 ULP are a factor of two"
+
+    def __init__(self, figure: float, reason: str):
+        self.figure, self.reason = figure, reason
+
+    def refuse(self, value: float, what: str) -> None:
+        """Raises ValueError: a bound of this value bounds nothing."""
+        if value >= self.figure:
+            raise ValueError(f"{what} = {value:g} bounds nothing, it has to be below {self.figure:g}: {self.reason}")
+
 
 STATISTICS: dict[str, str] = {
     "l2": "",
@@ -43,6 +67,28 @@ OWN = ("l2", "median", "worst_row", "largest", "scale", "bias")
 """The statistics measured against the noise floor."""
 
 
+LIMITS: dict[str, Limit | dict[str, Limit]] = {
+    **dict.fromkeys(("l2", "median", "worst_row"), {"noise": Limit.NOISE, "relative": Limit.RELATIVE}),
+    "largest": {"noise": Limit.NOISE, "relative": Limit.ELEMENT},
+    **dict.fromkeys(("scale", "bias"), {"noise": Limit.ERRORS, "relative": Limit.RELATIVE}),
+    **dict.fromkeys(("cosine_distance", "pearson_distance"), Limit.DISTANCE),
+    "r_ratio": Limit.NOISE,
+    "beyond_tolerance": Limit.ABSOLUTE,
+    "ulp_max": Limit.ULP,
+}
+"""Of each statistic, by judge where it depends on it; the rest by their unit, shares and relative errors."""
+
+
+def limit(statistic: str, judge: str) -> Limit:
+    """Where a bound on this statistic stops bounding."""
+    found = LIMITS.get(statistic) or (Limit.SHARE if STATISTICS[statistic] == "share" else Limit.RELATIVE)
+    return found[judge] if isinstance(found, dict) else found
+
+
+PAIR = tuple(declared(4, 2))
+"""Stages of a small pair of models: enough to tell whether a row can ever apply, before a golden is named."""
+
+
 class Part(BaseModel):
     """Base of every part: unknown fields are errors."""
 
@@ -52,8 +98,8 @@ class Part(BaseModel):
 class Bound(Part):
     """At most `ok` passes, at most `warn` is listed, beyond it fails."""
 
-    ok: float = Field(ge=0)
-    warn: float = Field(ge=0)
+    ok: float = Field(ge=0, allow_inf_nan=False)
+    warn: float = Field(ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _ordered(self) -> Bound:
@@ -65,8 +111,8 @@ class Bound(Part):
 class Tolerance(Part):
     """|device - golden| <= atol + rtol |golden|."""
 
-    rtol: float = Field(ge=0)
-    atol: float = Field(gt=0)
+    rtol: float = Field(ge=0, allow_inf_nan=False)
+    atol: float = Field(gt=0, allow_inf_nan=False)
 
 
 class Row(Part):
@@ -86,7 +132,7 @@ class Row(Part):
     """
 
     stages: str
-    modes: tuple[Literal["chained", "local"], ...] = ("chained", "local")
+    modes: tuple[Literal["chained", "local"], ...] = Field(default=("chained", "local"), min_length=1)
     judge: Judge
     bounds: dict[str, Bound] = {}
     ulp: int = Field(default=1, ge=0)
@@ -112,7 +158,22 @@ class Row(Part):
             raise ValueError(f"row {self.stages!r}: ulp = {self.ulp} is none of 0, 1, 3, 7, 15, …")
         if ("beyond_tolerance" in self.bounds) != bool(self.tolerances):
             raise ValueError(f"row {self.stages!r}: beyond_tolerance and tolerances go together")
+        self._bounded()
         return self
+
+    def _bounded(self) -> None:
+        """Every bound bounds something, whatever is compared; what it leaves at a golden's own floor is seen there."""
+        for name, bound in self.bounds.items():
+            limit(name, self.judge).refuse(bound.warn, f"row {self.stages!r}: {name}")
+        Limit.ULP.refuse(self.ulp, f"row {self.stages!r}: ulp")
+        for dtype, allowed in self.tolerances.items():
+            times = self.bounds["beyond_tolerance"].warn
+            Limit.RELATIVE.refuse(allowed.rtol * times, f"row {self.stages!r}: {dtype} rtol x beyond_tolerance")
+            Limit.ABSOLUTE.refuse(allowed.atol * times, f"row {self.stages!r}: {dtype} atol x beyond_tolerance")
+
+    def takes(self, stage: str, mode: str) -> bool:
+        """Whether this row speaks of this stage in this mode."""
+        return mode in self.modes and matches(self.stages, stage)
 
 
 class Policy(Part):
@@ -122,6 +183,30 @@ class Policy(Part):
     blind: str = ""
     rows: tuple[Row, ...] = Field(alias="row", max_length=limits.ROWS)
 
+    @model_validator(mode="after")
+    def _alive(self) -> Policy:
+        if dead := self.dead(PAIR):
+            raise ValueError(dead)
+        return self
+
+    def dead(self, stages: Iterable[str]) -> str:
+        """A row that never applies to any of these stages because earlier ones take them, in words; '' where there is none.
+
+        A row that matches none of them is none: another pair of models may have more layers.
+        """
+        stages = tuple(stages)
+        taken: dict[tuple[str, str], int] = {}
+        for number, row in enumerate(self.rows):
+            mine = [(stage, mode) for mode in row.modes for stage in stages if row.takes(stage, mode)]
+            if mine and all(place in taken for place in mine):
+                before = " and ".join(
+                    f"row {one + 1} ({self.rows[one].stages!r})" for one in sorted({taken[place] for place in mine})
+                )
+                return f"row {number + 1} ({row.stages!r}) never applies: {before} before it takes all its stages in its modes"
+            for place in mine:
+                taken.setdefault(place, number)
+        return ""
+
     def row(self, stage: str, mode: str) -> Row:
         """The first row that speaks of this stage in this mode.
 
@@ -129,7 +214,7 @@ class Policy(Part):
             UsageError: none does.
         """
         for row in self.rows:
-            if mode in row.modes and matches(row.stages, stage):
+            if row.takes(stage, mode):
                 return row
         raise UsageError(f"policy {self.name}: no row matches stage {stage} in {mode} mode")
 

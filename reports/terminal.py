@@ -151,7 +151,7 @@ def _why(stage: StageResult) -> str:
         return stage.note
     if stage.choices and stage.verdict == FAIL:
         said = f"{stage.choices['bug']} of {stage.rows} rows differ beyond tie and noise"
-        return f"{stage.note}, first at {stage.first}" if stage.against_scores == stage.choices["bug"] else said
+        return (stage.note if stage.against_scores == stage.choices["bug"] else said) + _rows(stage)
     if stage.choices:
         return stage.note
     if not stage.x:
@@ -161,7 +161,13 @@ def _why(stage: StageResult) -> str:
         for name, (ok, warn) in stage.bounds.items()
         if stage.x.get(name, 0.0) > ok
     ]
-    return "; ".join(over + ([stage.note] if stage.note else [])) + (f", first at {stage.first}" if stage.first else "")
+    return "; ".join(over + ([stage.note] if stage.note else [])) + _rows(stage)
+
+
+def _rows(stage: StageResult) -> str:
+    """The first row, the worst one and which rows are bad, behind the figures."""
+    told = f", first at {stage.first}" if stage.first else ""
+    return told + (f"; {stage.rows_told}" if stage.rows_told else "")
 
 
 def _unit(stage: StageResult, statistic: str) -> str:
@@ -200,7 +206,7 @@ def _print_verdict(out: Console, report: Report) -> None:
         out.print(f"not judged by policy {report.policy}: {', '.join(unjudged)}", soft_wrap=True)
     word = Text(f"{report.mode} verdict: {report.verdict}", style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
-        word.append(f"; first divergent: {report.first}; reproduce: {report.reproduce}", style="default")
+        word.append(f"; first divergent: {report.first_told}; reproduce: {report.reproduce}", style="default")
     elif report.verdict != PASS:
         word.append(f"; reproduce: {report.reproduce}", style="default")
     out.print(word, soft_wrap=True)

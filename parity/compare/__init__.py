@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.copies import Copies
+from parity.compare.decisions import NOISE
+from parity.compare.evidence import lack_of_scores
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
+from parity.compare.pairs import judge_pair
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -22,17 +27,23 @@ from parity.compare.report import (
     Report,
     StageResult,
     conclude,
+    join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.scores import contradicting, scores_of
-from parity.compare.structure import Finding, check_structure
+from parity.compare.structure import Finding, check_structure, check_values
 from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.store import Dump
 from parity.golden.trust import refuse_shared
+from parity.metrics import measure
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
+
+if TYPE_CHECKING:
+    from parity.compare.between import Difference
+
 
 def compare(
     golden: Dump,
@@ -58,11 +69,13 @@ def compare(
     names = [name for name in names if name in golden.declared]
     found_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
+    copies = Copies(golden, mode)
     results = []
     for name in names:
-        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), found_on)
+        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), found_on, copies)
         results.append(result)
         findings += found
+    results = copies.laid_on(results)
     results = attest(mark(results, golden.declared, mode), golden)
     findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
     own = found_on.own
@@ -97,12 +110,16 @@ def _structure(golden: Dump, run: Dump, names: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _stage(golden: Dump, run: Dump, named: Named, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
+def _stage(
+    golden: Dump, run: Dump, named: Named, row: Row, on: Basis, copies: Copies
+) -> tuple[StageResult, list[Finding]]:
     """One stage over all prompts; inconclusive where no tensor could be compared, or rows lack evidence."""
     rows = stage_rows(on.golden, run, named)
     if rows is None or not len(rows.golden):
         empty = StageResult(named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, rows=0)
         return empty, []
+    if not named.stage.exact:
+        copies.look(rows, row)
     result, found = _judged(golden, run, rows, row, on)
     if result.rows_apart and result.verdict in (PASS, WARN):
         note = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own, and nothing says what these make of them"
@@ -113,8 +130,11 @@ def _stage(golden: Dump, run: Dump, named: Named, row: Row, on: Basis) -> tuple[
 def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
     named, choice = rows.named, scores_of(rows.named.name) is not None
+    if named.stage.exact and len(run.sides) > 1:
+        return _pair(golden, run, rows, row, on), []
     if row.judge == "exact":
-        return judge_exact(rows, row, contradicting(golden, run, rows) if choice else None), []
+        judged = judge_exact(rows, row, contradicting(golden, run, rows) if choice else None)
+        return judged, [] if named.stage.exact else _broken(rows)
     if not named.stage.exact:
         if row.judge not in ("noise", "relative", "none"):
             raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for choices")
@@ -122,7 +142,32 @@ def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tu
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
-    return judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), []
+    return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), scores), []
+
+
+def _pair(golden: Dump, run: Difference, rows: StageRows, row: Row, on: Basis) -> StageResult:
+    """A stage of choices of two devices, each one's own against the other's."""
+    if row.judge not in ("experts", "decision", "exact"):
+        raise UsageError(f"policy row {row.stages!r} judges {rows.named.name} by {row.judge}; that is for numbers")
+    scored = row.judge != "exact" and scores_of(rows.named.name) is not None
+    mine, theirs = (stage_rows(golden, side, rows.named) for side in run.alone())
+    scores = _scores(golden, run, rows.named) if scored else None
+    own = [None if scores is None else _scores(golden, side, rows.named) for side in run.alone()]
+    against = contradicting(golden, run, rows) if scores_of(rows.named.name) else None
+    return _explained(judge_pair(mine, theirs, scores, own, row, against, on.apart(rows)), scores)
+
+
+def _broken(rows: StageRows) -> list[Finding]:
+    """What is wrong with numbers of which no difference is allowed, whatever they are."""
+    return check_values(rows, *(measure(rows.golden, side, rows=0, ulps=False) for side in (rows.device, rows.floor)))
+
+
+def _explained(result: StageResult, scores: StageRows | None) -> StageResult:
+    """A result of choices, inconclusive where noise explains some and would explain any."""
+    if scores is None or not result.choices.get(NOISE):
+        return result
+    missing = lack_of_scores(measure(scores.golden, scores.floor, rows=0, ulps=False))
+    return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=missing.note) if missing else result
 
 
 def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
@@ -156,6 +201,8 @@ def _fits(policy: Policy, golden: Dump) -> None:
     for row in policy.rows:
         if not any(matches(row.stages, name) for name in golden.declared):
             raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
+    if dead := policy.dead(golden.declared):
+        raise UsageError(f"policy {policy.name}: {dead}")
 
 
 def _generation(golden: Dump, run: Dump) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""One device held against another on a golden: where the two part, in the golden's x noise.
+"""One device compared with another on a golden: where the two part, in the golden's x noise.
 
 The golden lends its tokens, its values and its noise floors; what is judged is the difference of the two devices,
 by the same policy. A stage's difference is laid on the golden, so that an error that both devices share
@@ -8,13 +8,14 @@ cancels out: whether either is right is what a comparison with the golden says.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 
 from parity.compare import comparable, compare
-from parity.compare.flow import DISGUISED
-from parity.compare.report import Report
+from parity.compare.flow import DISGUISED, excess
+from parity.compare.report import RANK, Report, StageResult
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant
 from parity.golden.store import Dump
@@ -25,7 +26,7 @@ class Difference(Dump):
     """A run as it would be, were the other run the golden.
 
     A numeric stage is the golden plus what parts the two runs. A row of an exact stage is the golden's where the two
-    agree, and elsewhere the row of the two that is not the golden's.
+    agree, and elsewhere the row of the two that is not the golden's; `alone` has each run's own.
 
     Raises:
         UsageError: the two runs differ in mode or precision, or one is none over this golden.
@@ -34,18 +35,32 @@ class Difference(Dump):
     def __init__(self, golden: Dump, run: Dump, other: Dump):
         _comparable(golden, run, other)
         self.golden, self.run, self.other = golden, run, other
+        self.shown: Dump | None = None
         self.folder, self.declared, self.parts = run.folder, run.declared, run.parts
         prompts = tuple(prompt.model_copy(update={"generation": None}) for prompt in run.manifest.case.prompts)
         case = run.manifest.case.model_copy(update={"prompts": prompts})
         names = f"{run.manifest.producer.name} against {other.manifest.producer.name}"
         producer = run.manifest.producer.model_copy(update={"name": names})
-        self.manifest = run.manifest.model_copy(update={"case": case, "producer": producer})
+        stages = tuple(name for name in run.manifest.stages if name in other.manifest.stages)
+        self.manifest = run.manifest.model_copy(update={"case": case, "producer": producer, "stages": stages})
         self.rows = {place: _both(row, other.rows[place]) for place, row in run.rows.items() if place in other.rows}
 
     @property
     def sides(self) -> tuple[Dump, ...]:
         """Both runs."""
         return self.run, self.other
+
+    @property
+    def turned(self) -> Difference:
+        """The other run against this one."""
+        return Difference(self.golden, self.other, self.run)
+
+    def alone(self) -> tuple[Difference, Difference]:
+        """Each run's own tensors, where this difference has any."""
+        views = copy(self), copy(self)
+        for view, side in zip(views, self.sides, strict=True):
+            view.shown = side
+        return views
 
     @property
     def command(self) -> str:
@@ -64,6 +79,8 @@ class Difference(Dump):
         mine, theirs = (dump.contents(variant, *place) for dump in (self.run, self.other))
         if any(side is None for side in (true, mine, theirs)) or not true.shape == mine.shape == theirs.shape:
             return mine
+        if self.shown is not None:
+            return self.shown.contents(variant, *place)
         if not self.declared[stage].stage.exact:
             return true.astype(np.float32) + (mine.astype(np.float32) - theirs.astype(np.float32))
         agree, right = (_alike(*pair) for pair in ((mine, theirs), (mine, true)))
@@ -73,11 +90,25 @@ class Difference(Dump):
 def compare_devices(
     golden: Dump, difference: Difference, policy: Policy, globs: Sequence[str] = (), strict: bool = False
 ) -> Report:
-    """Judge what parts two devices, as `compare` judges a device."""
-    found = compare(golden, difference, policy.between_devices(), globs, strict)
-    # Two devices may differ by nothing: a difference is not too precise.
-    stages = (replace(one, marks=tuple(mark for mark in one.marks if mark != DISGUISED)) for one in found.stages)
-    return replace(found, stages=tuple(stages))
+    """Judge what parts two devices, as `compare` judges a device: both ways, and the graver of the two counts.
+
+    A device that is the other one's negative, or a tensor of zeros, looks another way from the other side; the verdict
+    and the worst figures are the same whichever of the two is named first.
+    """
+    ways = [compare(golden, one, policy.between_devices(), globs, strict) for one in (difference, difference.turned)]
+    stages = tuple(_graver(*pair) for pair in zip(*(way.stages for way in ways), strict=True))
+    known = {(one.kind, one.stage, one.prompt, one.round) for one in ways[0].findings}
+    findings = [one for one in ways[1].findings if (one.kind, one.stage, one.prompt, one.round) not in known]
+    graver = max(ways, key=lambda way: RANK[way.verdict])
+    return replace(ways[0], stages=stages, findings=(*ways[0].findings, *findings), first=graver.first, verdict=graver.verdict)
+
+
+def _graver(one: StageResult, other: StageResult) -> StageResult:
+    """The graver of a stage's two results with the larger of its figures; nothing that differs little is too precise."""
+    worst = max(one, other, key=lambda result: (RANK[result.verdict], excess(result)))
+    figures = {name: max(result.x.get(name, 0.0) for result in (one, other)) for name in worst.x}
+    topk = {k: min(one.topk[k], other.topk[k]) for k in worst.topk}
+    return replace(worst, x=figures, topk=topk, marks=tuple(mark for mark in worst.marks if mark != DISGUISED))
 
 
 def _comparable(golden: Dump, run: Dump, other: Dump) -> None:

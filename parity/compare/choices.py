@@ -6,7 +6,7 @@ import numpy as np
 
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, Choices, draft_columns, judge, judge_experts
 from parity.compare.floor import NOISY, row_floors
-from parity.compare.places import labels, place_of
+from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
 from parity.compare.scores import scores_of
@@ -17,7 +17,7 @@ from parity.policy import Row
 def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
     """Judge a stage in which no difference is allowed."""
     same = (rows.golden == rows.device).reshape(len(rows.golden), -1).all(axis=1)
-    return _choices(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
+    return result_of(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
 
 
 def judge_choices(
@@ -33,7 +33,7 @@ def judge_choices(
         return judge_exact(rows, row, against)
     noise = row_noise(scores)
     judged = judge_experts(scores.golden, rows.golden, rows.device, noise) if row.judge == "experts" else _tokens(rows, scores, noise)
-    return _choices(rows, judged, row, against, apart)
+    return result_of(rows, judged, row, against, apart)
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
@@ -54,14 +54,14 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
     return Choices(np.where(same, SAME, np.where(legal, judged.verdict, BUG)), np.where(same, 0.0, judged.regret))
 
 
-def _choices(
+def result_of(
     rows: StageRows, choices: Choices, row: Row, against: np.ndarray | None = None, apart: np.ndarray | None = None
 ) -> StageResult:
+    """What judged choices say of a stage: a bug fails it; `against` and `apart` as for `judge_choices`."""
     none = np.zeros(len(rows.golden), dtype=bool)
     against, apart = (none if one is None else one for one in (against, apart))
     wrong = against | (choices.verdict == BUG) & ~apart
     counts = {name: int(((choices.verdict == name) & ~apart & ~against).sum()) for name in (SAME, TIE, NOISE)}
-    first = min(np.flatnonzero(wrong), key=lambda i: (rows.round[i], rows.prompt[i], rows.position[i]), default=None)
     return StageResult(
         **labels(rows, row),
         verdict=FAIL if wrong.any() else PASS,
@@ -69,7 +69,7 @@ def _choices(
         choices=counts | {BUG: int(wrong.sum())},
         largest_regret=float(choices.regret[~apart].max(initial=0.0)),
         against_scores=int(against.sum()),
-        first=None if first is None else place_of(rows, int(first)),
+        **(where(rows, wrong, ~apart | against, choices.regret) if wrong.any() else {}),
         note=_contradiction(rows, int(against.sum())),
     )
 

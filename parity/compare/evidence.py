@@ -1,12 +1,15 @@
-"""What a pass must not rest on: a golden that says nothing, a floor that bounds nothing, a copied answer."""
+"""What a pass must not rest on: a golden that says nothing, a bound or floor that allows anything, a copied answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
+import ml_dtypes
 import numpy as np
 
-from parity.compare.floor import WIDEST
+from parity.compare.floor import ALLOWED, WIDEST
 from parity.compare.rows import StageRows
 from parity.metrics import PairMetrics
 from parity.policy import Row
@@ -14,6 +17,12 @@ from parity.policy import Row
 FEW = 64
 """Elements from which "every one of them is the golden's" is no accident: half of them differ in the last
 bit where a device rounds on its own."""
+
+WHOLE = 1.0
+"""One row, or one element, may not be allowed an error of its row's own size: anything could stand there."""
+
+EMPTY = {"l2": ALLOWED, "median": ALLOWED, "r_ratio": ALLOWED, "beyond_tolerance": WHOLE, "worst_row": WHOLE, "largest": WHOLE}
+"""The relative error from which a bound that allows it says nothing, by statistic."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +32,60 @@ class Lack:
     note: str
 
 
-def lack(rows: StageRows, device: PairMetrics, floor: PairMetrics, row: Row) -> Lack | None:
-    """The evidence this stage lacks, if any."""
+def lack(rows: StageRows, device: PairMetrics, floor: PairMetrics, row: Row, allowed: Mapping[str, float]) -> Lack | None:
+    """The evidence this stage lacks, if any.
+
+    Args:
+        allowed: by statistic that is bounded in multiples of the floor, the largest relative error that passes, and
+            under `floor` the floor itself.
+    """
     if device.golden_constant:
         return Lack("the golden is constant: it tells nothing from anything")
     if device.count == 0:
         return Lack("there is no finite element on both sides")
-    if floor.rel_l2 > WIDEST and row.judge == "noise":
-        return Lack(f"the noise floor is {floor.rel_l2:.0%} of the golden: it bounds nothing")
-    if row.judge == "noise" and not row.copies and _copied(rows):
+    if row.judge == "noise" and allowed.get("floor", 0.0) > WIDEST:
+        return Lack(f"the noise floor is {allowed['floor']:.0%} of the golden: it bounds nothing")
+    for statistic, share in (allowed | _plain(device, floor, row)).items():
+        if share >= EMPTY.get(statistic, np.inf):
+            what = "rows or elements that are" if EMPTY[statistic] == WHOLE else "a stage that is"
+            return Lack(f"{statistic.replace('_', ' ')} lets {what} {share:.0%} wrong pass: it bounds nothing")
+    if _ulps(device, row):
+        return Lack(f"its bound in ULP lets every element double in {device.ulp_unit}: it bounds nothing")
+    if row.judge == "noise" and not row.copies and any(_copied(rows, prompt) for prompt in np.unique(rows.prompt)):
         return Lack("it is the golden bit for bit, which the bfloat16 reference is not: was the answer handed in?")
     return None
 
 
-def _copied(rows: StageRows) -> bool:
-    """Whether the device is the golden, rounded once, where the floor shows that more rounding was due."""
-    return rows.golden.size >= FEW and _rounded(rows.golden, rows.device) and not _rounded(rows.golden, rows.floor)
+def lack_of_scores(floor: PairMetrics) -> Lack | None:
+    """Why noise explains no choice between these scores, if so."""
+    if floor.rel_l2 <= WIDEST:
+        return None
+    return Lack(f"the noise floor of its scores is {floor.rel_l2:.0%} of the golden: it explains any choice")
+
+
+def _plain(device: PairMetrics, floor: PairMetrics, row: Row) -> dict[str, float]:
+    """What bounds allow that are no multiples of a row's floor: relative to the golden as a whole."""
+    found = {}
+    if "r_ratio" in row.bounds:
+        found["r_ratio"] = row.bounds["r_ratio"].warn * floor.rel_l2
+    if row.tolerances:
+        size = sqrt(float(device.rows.golden_sq.sum()) / max(device.count, 1))
+        least = min(allowed.atol for allowed in row.tolerances.values())
+        found["beyond_tolerance"] = row.bounds["beyond_tolerance"].warn * least / size if size else np.inf
+    return found
+
+
+def _ulps(device: PairMetrics, row: Row) -> bool:
+    """Whether a bound in ULP is a factor of two in the unit that it counts."""
+    binade = 2.0 ** ml_dtypes.finfo(device.ulp_unit).nmant
+    far = row.bounds["ulp_max"].warn if "ulp_max" in row.bounds else row.ulp if "ulp_beyond" in row.bounds else 0
+    return far >= binade
+
+
+def _copied(rows: StageRows, prompt: int) -> bool:
+    """Whether a prompt is the golden, rounded once, where the floor shows that more rounding was due."""
+    golden, device, floor = (side[rows.prompt == prompt] for side in (rows.golden, rows.device, rows.floor))
+    return golden.size >= FEW and _rounded(golden, device) and not _rounded(golden, floor)
 
 
 def _rounded(golden: np.ndarray, other: np.ndarray) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from parity.compare import peers
 from parity.compare.evidence import Lack, lack
 from parity.compare.fit import beyond, fit
 from parity.compare.floor import HALF_ULP, NOISY, quantile, ratio, row_floors
-from parity.compare.places import labels, place_of
-from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place, StageResult, join
+from parity.compare.places import first_of, labels, where
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
 from parity.compare.rows import StageRows
 from parity.compare.structure import Finding, check_values
 from parity.metrics import PairMetrics, measure, topk_overlap
@@ -25,9 +26,9 @@ class Errors:
     """Relative row errors of a device and what they are held against, [R] each, with their rows.
 
     In x noise, `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical
-    one as well: all rows together are held against the first, a single row against the second. `element` is
-    the row's largest error over the largest that its floor has or can be expected to have. As plain
-    figures, both floors are 1 and `element` is over the row's RMS.
+    one as well: all rows together are compared with the first, a single row with the second. `element` is
+    the row's largest error over `peak`, the largest that its floor has or can be expected to have. As plain
+    figures, both floors are 1 and `peak` is the row's RMS. `weight` is the squared norm of the golden's row.
     """
 
     rows: StageRows
@@ -35,6 +36,7 @@ class Errors:
     floor: np.ndarray
     noisy: np.ndarray
     element: np.ndarray
+    peak: np.ndarray
     weight: np.ndarray
     apart: np.ndarray
 
@@ -48,7 +50,7 @@ class Errors:
             floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
             element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
         safe = np.maximum(element, np.finfo(np.float32).tiny)
-        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, weight, apart)
+        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, safe, weight, apart)
 
     def statistics(self, keep: np.ndarray) -> dict[str, float]:
         """The row statistics over these rows."""
@@ -59,6 +61,28 @@ class Errors:
             "worst_row": float((device / noisy).max()),
             "largest": float(self.element[keep].max()),
         }
+
+    def bad(self, row: Row) -> np.ndarray:
+        """Rows [R] (bool) that are kept and beyond a bound of a single row; beyond l2's where the policy has none."""
+        beyond = np.zeros(len(self.apart), bool)
+        for name, figures in (("worst_row", self.device / self.noisy), ("largest", self.element)):
+            if name in row.bounds:
+                beyond |= ~(figures <= row.bounds[name].warn)
+        if not {"worst_row", "largest"} & set(row.bounds) and "l2" in row.bounds:
+            beyond = ~(self.device / self.noisy <= row.bounds["l2"].warn)
+        return beyond & ~self.apart
+
+    def allowed(self, row: Row) -> dict[str, float]:
+        """The largest relative error that each bound lets pass, and the pooled `floor`, over the rows that are kept."""
+        keep = ~self.apart
+        if row.judge != "noise" or not keep.any():
+            return {}
+        floor, weight = self.floor[keep], self.weight[keep]
+        some = keep & (self.weight > 0)
+        peak = (self.peak[some] / np.sqrt(self.weight[some])).max(initial=0.0)
+        pooled = ratio(floor, np.ones(len(floor)), weight)
+        one = {"l2": pooled, "median": quantile(floor), "worst_row": float(self.noisy[keep].max()), "largest": float(peak)}
+        return {name: row.bounds[name].warn * one[name] for name in one if name in row.bounds} | {"floor": pooled}
 
 
 def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
@@ -78,7 +102,7 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
     found |= _directed(rows, keep, row) if found else {}
     seen = peers.Evidence(rows, device, floor, row)
     found |= {name: peers.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
-    missing = lack(rows, device, floor, row)
+    missing = lack(rows, device, floor, row, errors.allowed(row))
     verdict = _verdict(found, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}
     result = StageResult(
@@ -93,7 +117,7 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
         x=found | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
         topk=topk,
-        first=_first(errors, row) if verdict in (FAIL, WARN) else None,
+        **(_where(errors, row) if verdict in (FAIL, WARN) else {}),
         note=missing.note if missing else "",
     )
     return result, check_values(rows, device, floor)
@@ -146,14 +170,19 @@ def _against(value: float, bound: Bound) -> str:
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
-def _first(errors: Errors, row: Row) -> Place:
-    """The first tensor (by round, then prompt) that breaks a bound by itself, and its worst row."""
+def _where(errors: Errors, row: Row) -> dict[str, Any]:
+    """The first row beyond its own bound, in the first tensor (by round, then prompt) that breaks a bound alone, and the worst.
+
+    Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
+    """
     rows, keep = errors.rows, ~errors.apart
-    chosen = keep
+    bad, size = errors.bad(row), errors.device / errors.floor
+    first = None
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)
         found = errors.statistics(inside)
         if any(_against(found[name], bound) == FAIL for name, bound in row.bounds.items() if name in found):
-            chosen = inside
+            alone = bad & inside
+            first = first_of(rows, alone) if alone.any() else int(np.where(inside, size, -1.0).argmax())
             break
-    return place_of(rows, int(np.where(chosen, errors.device / errors.floor, -1.0).argmax()))
+    return where(rows, bad, keep, size, first)

@@ -11,12 +11,13 @@ PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
 DISPUTED = "disputed"
 """The references disagree: no fault of the device's, and no evidence for it."""
-_RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
+RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
+"""How grave a verdict is."""
 
 
 def join(verdicts) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
-    return max(verdicts, key=_RANK.__getitem__, default=INCONCLUSIVE)
+    return max(verdicts, key=RANK.__getitem__, default=INCONCLUSIVE)
 
 
 def conclude(verdicts) -> str:
@@ -37,7 +38,12 @@ class Place:
     head: int | None = None
 
     def __str__(self) -> str:
-        parts = [self.stage, f"prompt {self.prompt}", f"round {self.round}"]
+        return f"{self.stage}, {self.row}"
+
+    @property
+    def row(self) -> str:
+        """The place without its stage."""
+        parts = [f"prompt {self.prompt}", f"round {self.round}"]
         parts += [f"position {self.position}"] if self.position is not None else []
         parts += [f"head {self.head}"] if self.head is not None else []
         return ", ".join(parts)
@@ -50,7 +56,8 @@ class StageResult:
     Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
     the unit of its bound (x noise, or plain relative error). Choices count rows by verdict; `against_scores` of the
     bugs contradict the scores that they were made from. `marks` say whose error it is (see `flow`); `note` why a stage
-    is inconclusive, or a choice is wrong by itself.
+    is inconclusive, or a choice is wrong by itself. `first` and `worst` are rows: where some are
+    beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
     """
 
     stage: str
@@ -73,8 +80,18 @@ class StageResult:
     largest_regret: float | None = None
     against_scores: int = 0
     first: Place | None = None
+    worst: Place | None = None
+    bad_rows: int = 0
+    relation: str = ""
     marks: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def rows_told(self) -> str:
+        """The worst row beside the first, and which rows are bad; '' where there is nothing to add."""
+        told = [f"worst at {self.worst.row}"] if self.worst not in (None, self.first) else []
+        told += [f"{self.bad_rows} of {self.rows} rows"] if self.bad_rows else []
+        return ", ".join(told) + (f": {self.relation}" if self.relation else "")
 
 
 @dataclass(frozen=True)
@@ -162,6 +179,14 @@ class Report:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed; a warning is a failure under --strict."""
         failed = self.verdict == FAIL or (self.strict and self.verdict == WARN)
         return 1 if failed else {INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
+
+    @property
+    def first_told(self) -> str:
+        """The first divergent place, the worst row of its stage, and which rows are bad; '' where nothing has a place."""
+        if self.first is None:
+            return ""
+        stage = next((stage for stage in self.stages if stage.first == self.first), None)
+        return str(self.first) + (f" ({stage.rows_told})" if stage and stage.rows_told else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -20,7 +20,8 @@ class StageRows:
     """Rows of one stage over all prompts and rounds, R in all.
 
     `golden`, `device` and `floor` are [R, ...]; `prompt`, `round` and `position` label each row ([R],
-    int64; a position is the row's absolute place in its sequence). `floor` is None for exact stages.
+    int64; a position is the row's absolute place in its sequence). `floor` is None for exact stages. `source` is
+    the golden that knows more of them.
     """
 
     named: Named
@@ -30,6 +31,7 @@ class StageRows:
     prompt: np.ndarray
     round: np.ndarray
     position: np.ndarray
+    source: Dump | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def stage_rows(
         return None
     joined = [np.concatenate(part) for part in parts]
     prompts, rounds, positions = np.concatenate(labels, axis=1)
-    return StageRows(named, joined[0], joined[1], None if named.stage.exact else joined[2], prompts, rounds, positions)
+    floor = None if named.stage.exact else joined[2]
+    return StageRows(named, joined[0], joined[1], floor, prompts, rounds, positions, golden)
 
 
 def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[np.ndarray]] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from parity.compare.rows import FLOOR, Clock, StageRows
 from parity.golden.ranks import replicas_differ
@@ -105,24 +107,27 @@ def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> 
 
 
 def check_values(rows: StageRows, pair: PairMetrics, floor: PairMetrics) -> list[Finding]:
-    """NaN and Inf where the golden has none, or in the golden or its floor; constant where the golden is not."""
+    """NaN or Inf in the golden or its floor, or in the device where the golden has none; constant where it is not.
+
+    A mask's -inf is no score: references record what was scored, before the mask. So a golden that is not finite is
+    broken, whatever the device has there.
+    """
     name, found = rows.named.name, []
-    if pair.nonfinite.golden_nan:
-        place = int(rows.prompt[0]), int(rows.round[0])
-        found.append(Finding("non-finite", name, *place, f"{name} has {pair.nonfinite.golden_nan} NaN in the golden"))
-    found += [_nonfinite(rows, pair, "NaN or Inf")] if pair.nonfinite.mismatches else []
-    found += [_nonfinite(rows, floor, "NaN or Inf in the noise floor")] if floor.nonfinite.mismatches else []
+    for side, values, bad in (("golden", rows.golden, pair.nonfinite), ("noise floor", rows.floor, floor.nonfinite)):
+        nan, inf = (bad.golden_nan, bad.golden_inf) if side == "golden" else (bad.device_nan, bad.device_inf)
+        if nan or inf:
+            found.append(_nonfinite(rows, np.argwhere(~np.isfinite(values))[0], f"{nan} NaN and {inf} Inf in the {side}"))
+    if pair.nonfinite.mismatches:
+        found.append(_nonfinite(rows, pair.nonfinite.first, f"{pair.nonfinite.mismatches} NaN or Inf that the golden lacks"))
     if pair.device_constant and not pair.golden_constant:
         place = int(rows.prompt[0]), int(rows.round[0])
         found.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))
     return found
 
 
-def _nonfinite(rows: StageRows, pair: PairMetrics, what: str) -> Finding:
+def _nonfinite(rows: StageRows, index: Sequence[int], what: str) -> Finding:
     """NaN or Inf on one side, and where the first of them is."""
-    name, bad = rows.named.name, pair.nonfinite
-    row = bad.first[0]
+    name, row = rows.named.name, index[0]
     where = int(rows.prompt[row]), int(rows.round[row])
-    message = f"{name} has {bad.mismatches} {what} that the golden lacks, the first at {list(bad.first[1:])}"
-    message += f" of position {rows.position[row]} (prompt {where[0]}, round {where[1]})"
-    return Finding("non-finite", name, *where, message)
+    message = f"{name} has {what}, the first at {[int(one) for one in index[1:]]} of position {rows.position[row]}"
+    return Finding("non-finite", name, *where, f"{message} (prompt {where[0]}, round {where[1]})")

@@ -50,6 +50,8 @@ def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
     found = measure(rows.golden, rows.floor)
     relative = found.rows.rel_l2
+    if found.count < found.size:
+        raise Inconclusive(f"{golden.folder} has NaN or Inf in {stage} or its noise floor: its noise is unknown")
     if found.rel_l2 > WIDEST:
         raise Inconclusive(f"the noise floor of {stage} is {found.rel_l2:.0%} of the golden: it bounds nothing")
     rms = relative * np.sqrt(found.rows.golden_sq / rows.golden.shape[1])

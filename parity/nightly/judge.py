@@ -93,7 +93,7 @@ def _first(gates: Gates, reports: dict[Mode, Report]) -> dict[str, str]:
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
-            return {"first": str(report.first or report.findings[0].message), "reproduce": _again(gates, report)}
+            return {"first": report.first_told or report.findings[0].message, "reproduce": _again(gates, report)}
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first

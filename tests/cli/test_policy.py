@@ -19,6 +19,9 @@ from tests.meta.worlds import SHORT
 PRESETS = ("turbomind", "nxdi", "aws-r-ratio", "torch-testing", "pcc")
 
 
+TOLERANT = 'judge = "relative"\nbeyond_tolerance = { ok = 2, warn = 2 }\ntolerances.bfloat16 = {'
+
+
 @pytest.fixture
 def verdict(tmp_path):
     """Judge a synthetic run, with a defect or clean, by a shipped policy."""
@@ -81,6 +84,25 @@ def test_an_unknown_name_lists_the_known_ones(parity):
         ('judge = "noise"\nl3 = { ok = 1, warn = 1 }', "l3"),
         ('judge = "relative"\nulp = 2\nulp_beyond = { ok = 0, warn = 0 }', "ulp = 2"),
         ('judge = "relative"\nbeyond_tolerance = { ok = 1, warn = 1 }', "go together"),
+        ('modes = []\njudge = "exact"', "modes"),
+        ('judge = "noise"\nl2 = { ok = 1, warn = inf }', "finite"),
+        ('judge = "noise"\nl2 = { ok = nan, warn = nan }', "l2"),
+        ('judge = "noise"\nl2 = { ok = 1, warn = 1e308 }', "bounds nothing"),
+        ('judge = "noise"\nscale = { ok = 5, warn = 1e4 }', "standard error"),
+        ('judge = "relative"\nl2 = { ok = 0.1, warn = 1 }', "zeros"),
+        ('judge = "relative"\ncosine_distance = { ok = 1, warn = 1 }', "unrelated"),
+        ('judge = "relative"\ntop5_missed = { ok = 1, warn = 1 }', "everything"),
+        ('judge = "relative"\nulp_max = { ok = 1e9, warn = 1e9 }', "factor of two"),
+        ('judge = "relative"\nulp = 1073741823\nulp_beyond = { ok = 0, warn = 0 }', "factor of two"),
+        (f'{TOLERANT} rtol = inf, atol = 1 }}', "finite"),
+        (f'{TOLERANT} rtol = 0.5, atol = 1 }}', "rtol x beyond_tolerance = 1 bounds nothing"),
+        (f'{TOLERANT} rtol = 0, atol = 1e308 }}', "bounds nothing"),
+        ('judge = "exact"\n[[row]]\nstages = "logits"\njudge = "exact"\nreason = "strict but dead"', r"row 2 \('logits'\).*row 1 \('\*'\)"),
+        (
+            'modes = ["local"]\njudge = "exact"\n[[row]]\nstages = "*"\nmodes = ["chained"]\njudge = "none"\nreason = "between the two"'
+            '\n[[row]]\nstages = "q"\njudge = "exact"\nreason = "strict but dead"',
+            r"row 3 .* row 1 .* and row 2 ",
+        ),
     ],
 )
 def test_a_row_that_makes_no_sense_is_refused(row, words, refused):

@@ -100,7 +100,7 @@ def test_what_a_policy_does_not_judge_is_not_confirmed(held, witness, tmp_path):
 
 
 def test_a_warning_is_no_confirmation(held, witness, tmp_path):
-    (tmp_path / "wide.toml").write_text(JUDGES_NOTHING.format(stages="drafter.fc_out", warn=1.0))
+    (tmp_path / "wide.toml").write_text(JUDGES_NOTHING.format(stages="drafter.fc_out", warn=0.9))
     found, verdicts, (mark,) = held(witness("one"), witness("other", wrong(TAPS)), policy=tmp_path / "wide.toml")
     assert verdicts[TAPS] == "disputed" and TAPS not in mark.stages
 

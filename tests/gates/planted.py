@@ -87,6 +87,22 @@ def window_lost_in_wide_passes(device: Pipeline) -> None:
     _in_wide_passes(device, change)
 
 
+def verify_rotated_one_too_far(device: Pipeline) -> None:
+    """Every verify pass, of one row or several, rotates by the position plus one: with and without drafts alike."""
+    target, verify, right = device.target, device.verify, device.target.tables
+    tables = (np.asarray(target.engine.host(table)) for table in right)
+    wrong = tuple(target.engine.array(np.concatenate([table[1:], table[-1:]])) for table in tables)
+
+    def rotated(drafts, tap=None):
+        target.tables = wrong
+        try:
+            return verify(drafts, tap)
+        finally:
+            target.tables = right
+
+    device.verify = rotated
+
+
 def last_equal_wins_in_wide_passes(device: Pipeline) -> None:
     """Passes of several rows let the last of equal logits win, as an argmax over ranks may."""
     module = sys.modules[type(device.target).__module__]

@@ -25,11 +25,16 @@ FLOAT32, BFLOAT16, RULE = (
     "speculation = plain decoding, bfloat16",
     "accept rule",
 )
+TEXT = {precision: f"plain decoding = the golden's text, {precision}" for precision in ("float32", "bfloat16")}
 
 
 def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(small_golden, tmp_path):
     found = verdicts(small_golden, tmp_path)
-    assert {name: check.verdict for name, check in found.items()} == {FLOAT32: "pass", BFLOAT16: "pass", RULE: "pass"}
+    names = {FLOAT32, BFLOAT16, RULE, *TEXT.values()}
+    assert {name: check.verdict for name, check in found.items()} == dict.fromkeys(names, "pass")
+    figures = found[TEXT["float32"]].figures
+    assert (figures["tokens"], figures["same"], figures["others"]) == (24, 24, {}) and figures["noise"] < 1
+    assert found[TEXT["bfloat16"]].figures["noise"] < 1.5
     assert found[FLOAT32].figures["same"] == 2
     assert found[FLOAT32].figures["tokens"] == 24
     assert found[FLOAT32].figures["accepted_drafts"] > 0
@@ -61,6 +66,23 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tm
     assert found.place is not None
     # Led back to the plain text, the comparison went to its end.
     assert found.figures["lost"] == 0
+
+
+def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(small_golden, tmp_path):
+    bench = planted.bench_of(small_golden, tmp_path, planted.verify_rotated_one_too_far)
+    assert lossless.same_text(bench, Noise(small_golden), "float32").verdict == "pass"
+    found = run_gate(bench, "lossless")
+    assert found.verdict == "fail"
+    assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
+
+
+def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(small_golden, tmp_path):
+    def wrong_and_deaf(device):
+        planted.verify_rotated_one_too_far(device)
+        planted.deaf(device)
+
+    found = run_gate(planted.bench_of(small_golden, tmp_path, wrong_and_deaf), "lossless")
+    assert found.verdict != "pass"
 
 
 def _swap_in_wide_passes(device):

@@ -24,6 +24,7 @@ class Pair:
     run_stages: list[str]
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     after: Callable[[Path], None] | None = None
+    precision: str = "bfloat16"
 
 
 def clean(size: Size) -> Pair:
@@ -39,14 +40,14 @@ def _copy(tensors: Tensors) -> Tensors:
 
 def write(pair: Pair, folder: Path) -> tuple[Dump, Dump]:
     """Both sides on disk."""
-    variants = {"golden": pair.golden, "run": {"bfloat16": pair.run}}
+    variants = {"golden": pair.golden, "run": {pair.precision: pair.run}}
     for kind, sides in variants.items():
         with DumpWriter(folder / kind) as writer:
             for variant, prompts in sides.items():
                 for number, tensors in enumerate(prompts):
                     writer.add(number, variant, _named(pair, kind, tensors), tensors)
             stages = pair.golden_stages if kind == "golden" else pair.run_stages
-            case = _case(kind, pair.size)
+            case = _case(kind, pair)
             writer.finish(kind=kind, stages=stages, created="", producer=_producer(kind), model=_model(), case=case)
     if pair.after:
         pair.after(folder)
@@ -87,12 +88,13 @@ def _generation(truth: Tensors, size: Size) -> Generation:
     )
 
 
-def _case(kind: str, size: Size) -> Case:
+def _case(kind: str, pair: Pair) -> Case:
+    size = pair.size
     truth, _ = made(size)
     prompts = tuple(
         PromptCase(id=str(count), ids=tuple(range(count)), generation=_generation(tensors, size))
         for count, tensors in zip(size.prompts, truth["float32"], strict=True)
     )
-    precision, mode = ("float32", "golden") if kind == "golden" else ("bfloat16", "chained")
+    precision, mode = ("float32", "golden") if kind == "golden" else (pair.precision, "chained")
     shared = dict(k=K, max_new_tokens=7, prompts_digest="", forced=("target.layers.{l}.experts",))
     return Case(precision=precision, mode=mode, prompts=prompts, **shared)

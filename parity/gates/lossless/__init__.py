@@ -14,6 +14,7 @@ from parity.errors import Inconclusive
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.lossless.aligned import Aligned, Divergence, align
+from parity.gates.lossless.golden_text import golden_text
 from parity.gates.noise import Noise
 from parity.gates.rule import agreements, rule
 
@@ -22,10 +23,11 @@ EXPLAINED = (TIE, TWO_ULP, NOISE, ROUTER)
 
 
 def checks(bench: Bench) -> Iterator[Check]:
-    """Speculation against plain decoding in float32 and in the bench's precision, and the accept rule by itself."""
+    """Speculation against plain decoding, and that against the golden, in float32 and the bench's precision; the accept rule alone."""
     noise = Noise(bench.golden)
     for precision in dict.fromkeys(("float32", bench.precision)):
         yield same_text(bench, noise, precision)
+        yield golden_text(bench, precision)
     yield accepts_by_rule(bench)
 
 

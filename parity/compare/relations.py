@@ -1,0 +1,183 @@
+"""The simplest condition that separates the bad rows of a stage from the clean ones: which rows, said in one line.
+
+A table of families of predicates, simplest first. A predicate is a sentence and the rows that it holds for; the first
+one that holds for exactly the bad rows is told, if so many rows cannot well agree with it by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import lgamma, log, log2
+
+import numpy as np
+
+from parity.compare.facts import Facts
+
+FEWEST = 3
+"""Rows of a stage from which "every row" says something."""
+
+BITS = 10.0
+"""A condition among n tried is believed where chance picks such rows less than once in 2^10 n times."""
+
+PERIODS = tuple(2**power for power in range(1, 13))
+"""Tiles and pages are powers of two."""
+
+NEAR = (0, -1, 1)
+"""A bound that is off by one breaks one row before or behind the config's."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition in words, the rows [R] (bool) that it holds for, and out of how many it was chosen."""
+
+    says: str
+    rows: np.ndarray
+    tried: int = 1
+
+
+Family = Callable[[Facts, np.ndarray], Iterator[Predicate]]
+"""From the facts and the bad rows [R]; where a family takes a number from the bad rows, `tried` counts what it chose from."""
+
+
+def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
+    """What the bad rows have in common and the clean ones have not; '' where nothing was found.
+
+    Args:
+        bad, judged: bool [R]; rows that are not judged (set apart) are neither bad nor clean.
+    """
+    count, all_ = int(bad[judged].sum()), int(judged.sum())
+    if not count:
+        return ""
+    if count == all_ >= FEWEST:
+        return "every row"
+    bits, number = _bits(all_, count), 0
+    for predicate in _predicates(facts, bad & judged):
+        number += predicate.tried
+        if np.array_equal(predicate.rows[judged], bad[judged]):
+            if bits >= BITS + log2(number):
+                return predicate.says
+            return f"too few rows ({count} bad of {all_}) to tell a condition"
+    return _edge(bad, judged, facts)
+
+
+def _bits(all_: int, count: int) -> float:
+    """log2 of the ways to pick so many rows of all."""
+    return (lgamma(all_ + 1) - lgamma(count + 1) - lgamma(all_ - count + 1)) / log(2)
+
+
+def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Every family alone, then inside the prefill and inside the later passes."""
+    for family in FAMILIES:
+        yield from family(facts, bad)
+    for inside in passes(facts):
+        for family in FAMILIES:
+            for one in family(facts, bad & inside.rows):
+                yield Predicate(f"{one.says}, in {inside.says}", one.rows & inside.rows, one.tried)
+    yield from _stretch(facts, bad)
+
+
+def _edge(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
+    """A place of the config before which no row is bad, and that the first bad row sits on."""
+    first = int(facts.position[bad & judged].min())
+    behind = judged & (facts.position >= first)
+    chance = int(bad[judged].sum()) * log2(judged.sum() / behind.sum())
+    named = [says for says, place in _places(facts) if np.all(place == first)]
+    if chance < BITS or not named:
+        return ""
+    return f"none before {first} = {named[0]}, {int((bad & judged).sum())} of {int(behind.sum())} rows from there on"
+
+
+def passes(facts: Facts) -> Iterator[Predicate]:
+    """Prefill against the passes of later rounds."""
+    later = {"target": "verify rows", "verify": "verify rows"}.get(facts.side, "rows of later rounds")
+    yield Predicate("prefill rows", facts.round == 0)
+    yield Predicate(later, facts.round > 0)
+
+
+def _only_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    yield from (Predicate(f"{one.says} only", one.rows) for one in passes(facts))
+
+
+def _ends(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """First and last rows."""
+    yield Predicate("position 0 only", facts.position == 0)
+    yield Predicate("row 0 of every pass", facts.index == 0)
+    yield Predicate("the last row of every pass", facts.index == facts.count - 1)
+    yield Predicate("every row of a pass but its first", facts.index > 0)
+    yield Predicate("every row of a pass but its last", facts.index < facts.count - 1)
+    yield Predicate("every position but 0", facts.position > 0)
+
+
+def _drafted(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Committed and masked rows of the drafter."""
+    known = facts.committed >= 0
+    if known.any():
+        yield Predicate("masked rows only", known & (facts.index >= facts.committed))
+        yield Predicate("committed rows only", ~known | (facts.index < facts.committed))
+        yield Predicate("the NTP row only", known & (facts.index == facts.committed - 1))
+        yield Predicate("the first masked row only", known & (facts.index == facts.committed))
+
+
+def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """From a place that the config or the prompt knows on, or before it."""
+    for says, place in _places(facts):
+        where = f"{place} = {says}" if isinstance(place, int) else says
+        yield Predicate(f"from {where} on", facts.position >= place)
+        yield Predicate(f"before {where}", facts.position < place)
+
+
+def _places(facts: Facts) -> Iterator[tuple[str, int | np.ndarray]]:
+    """Places in the sequence with a name: the prompt's end, and the lengths of the config, one off included."""
+    for off in NEAR:
+        for name, number in (("the prompt's end", facts.prompts), *facts.lengths.items()):
+            yield name + (f" {'+' if off > 0 else '-'} {abs(off)}" if off else ""), number + off
+
+
+def _experts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    yield from (Predicate(f"expert {expert}'s rows", rows) for expert, rows in facts.experts.items())
+
+
+def _parts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """One prompt, one round, or everything from a round on."""
+    for prompt in np.unique(facts.prompt[bad])[:1].tolist():
+        yield Predicate(f"prompt {prompt} only", facts.prompt == prompt, int(facts.prompt.max()) + 1)
+    for round_ in np.unique(facts.round[bad])[:1].tolist():
+        yield Predicate(f"round {round_} only", facts.round == round_, int(facts.round.max()) + 1)
+        yield Predicate(f"from round {round_} on", facts.round >= round_, int(facts.round.max()) + 1)
+
+
+def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Every 2^n-th position, and every 2^n-th row of a pass."""
+    for what, values in (("position", facts.position), ("row of a pass", facts.index)):
+        for period in PERIODS:
+            rest = values[bad][:1] % period
+            if period > values.max(initial=0) or not rest.size:
+                break
+            yield Predicate(f"every {_nth(period)} {what}, from {rest[0]} on", values % period == rest[0], period)
+
+
+def _anywhere(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """From any place on or before it, whoever set it."""
+    if bad.any():
+        least, most = int(facts.position[bad].min()), int(facts.position[bad].max())
+        tried = len(np.unique(facts.position))
+        yield Predicate(f"from position {least} on", facts.position >= least, tried)
+        yield Predicate(f"up to position {most}", facts.position <= most, tried)
+        yield Predicate(f"position {least} only", facts.position == least, tried)
+
+
+def _stretch(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """Between any two places: the least that can be said, so the last that is tried."""
+    if bad.any():
+        least, most = int(facts.position[bad].min()), int(facts.position[bad].max())
+        inside = (facts.position >= least) & (facts.position <= most)
+        yield Predicate(f"positions {least} to {most}", inside, len(np.unique(facts.position)) ** 2)
+
+
+FAMILIES: tuple[Family, ...] = (_only_passes, _ends, _drafted, _thresholds, _experts, _parts, _periods, _anywhere)
+"""Simplest first: what several of them say alike is told by the first."""
+
+
+def _nth(number: int) -> str:
+    return f"{number}{'nd' if number % 10 == 2 and number % 100 != 12 else 'th'}"

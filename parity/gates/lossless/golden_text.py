@@ -1,0 +1,191 @@
+"""Plain decoding along the golden's text: what is the same wrong with and without drafts shows only here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from parity.compare.choices import row_noise
+from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, TIE, judge
+from parity.compare.report import FAIL, PASS, Place
+from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.decode import NO_DRAFTS, RowTap
+from parity.drive import untapped
+from parity.errors import Inconclusive
+from parity.gates.bench import Bench
+from parity.gates.evidence import Check
+from parity.golden.store import Dump
+from parity.seam import Device
+
+FLOAT32 = 1e-5
+"""Relative error of a row of float32 logits that is rounding, as in the float32 policy: 2^-24 * sqrt(1000 * 12)."""
+
+LOGITS = ("target.logits", "verify.logits")
+
+
+BEYOND = 3.0
+"""Error of the rows' logits, all together, in multiples of the golden's noise there: the policy's line between rounding
+and a mistake. Tokens alone are blunt: rotating one position too far leaves all 24 of a short golden what they were."""
+
+KEPT = ("target.tokens", "verify.tokens", "verify.logits")
+
+
+class _Led(RowTap):
+    """Forces only what has the shape of the pass: a prefill in several passes keeps its own experts."""
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        rows = self.force.get(stage)
+        if rows is not None and rows.shape != value.shape:
+            if self.keep(stage):
+                self.seen[stage] = np.array(value)
+            return value
+        return super().__call__(stage, value)
+
+
+@dataclass
+class Along:
+    """What became of a golden's rows: how many, how those were judged that chose another, and the first such one.
+
+    `off` are the rows' errors in logits, in multiples of the golden's noise, with their places.
+    """
+
+    rows: int = 0
+    same: int = 0
+    verdicts: Counter = field(default_factory=Counter)
+    first: dict[str, Place] = field(default_factory=dict)
+    off: list[tuple[float, Place]] = field(default_factory=list)
+
+    @property
+    def pooled(self) -> float:
+        """Root mean square of the rows' errors; 0 where the device showed no logits."""
+        return float(np.sqrt(np.mean([size**2 for size, _ in self.off]))) if self.off else 0.0
+
+
+def golden_text(bench: Bench, precision: str) -> Check:
+    """Every emitted token of every golden prompt, chosen without drafts behind the golden's tokens and experts.
+
+    A token that is not the golden's is judged by the golden's own logits: a tie or within noise, or a bug. The golden's
+    token goes on, so that one tie hides nothing behind it.
+
+    Raises:
+        Inconclusive: the golden lacks logits, or the device does not go on with the tokens that a tap returns.
+    """
+    golden, device = bench.golden, bench.device(precision)
+    truth, found = _Truth(golden, precision), Along()
+    for number, prompt in enumerate(golden.manifest.case.prompts):
+        bench.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
+        for step, (mine, (theirs, logits)) in enumerate(zip(prompt.generation.emitted, _led(device, golden, number), strict=True)):
+            if logits is not None:
+                found.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
+            found.rows += 1
+            found.same += mine == theirs
+            if mine != theirs:
+                verdict, place = truth.judged(number, len(prompt.ids) + step - 1, mine, theirs)
+                found.verdicts[verdict] += 1
+                found.first.setdefault(verdict, place)
+    return _check(found, precision)
+
+
+class _Truth:
+    """The golden's logits of the emitted rows, by prompt and position, and their noise."""
+
+    def __init__(self, golden: Dump, precision: str):
+        self.float32 = precision == "float32"
+        self.rows: dict[tuple[int, int], tuple[str, StageRows, int, float]] = {}
+        for stage in LOGITS:
+            held = {stage, stage.replace("logits", "tokens")} <= set(golden.manifest.stages)
+            rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained") if held else None
+            if not held:
+                raise Inconclusive(f"{golden.folder} holds no {stage} with its tokens: no choice can be judged by it")
+            if rows is not None:
+                self._take(golden, stage, rows)
+
+    def _take(self, golden: Dump, stage: str, rows: StageRows) -> None:
+        """The rows on the emitted path: those behind a rejected draft are not."""
+        clocks = [Clock.of(case) for case in golden.manifest.case.prompts]
+        if self.float32:
+            noise = FLOAT32 * np.sqrt((rows.golden.astype(np.float64) ** 2).mean(axis=1))
+        else:
+            noise = row_noise(rows)
+        for index, place in enumerate(zip(rows.prompt.tolist(), rows.round.tolist(), rows.position.tolist(), strict=True)):
+            prompt, round_, position = place
+            if position < clocks[prompt].length(round_):
+                self.rows[prompt, position] = stage, rows, index, float(noise[index])
+
+    def judged(self, prompt: int, position: int, mine: int, theirs: int) -> tuple[str, Place]:
+        """How a choice other than the golden's is explained, and where it is."""
+        scores, noise, place = self._row(prompt, position)
+        place = replace(place, stage=place.stage.replace("logits", "tokens"))
+        if not 0 <= theirs < scores.shape[1]:
+            return BUG, place
+        found = judge(scores, np.array([mine]), np.array([theirs]), np.array([noise]))
+        tied = self.float32 and found.verdict[0] == TIE and found.regret[0] > NOISE_SIGMAS * noise
+        return BUG if tied else str(found.verdict[0]), place
+
+
+    def off(self, prompt: int, position: int, logits: np.ndarray) -> tuple[float, Place]:
+        """RMS error of a row of logits [V] over the row's noise; infinite where it is no such row, or not finite."""
+        scores, noise, place = self._row(prompt, position)
+        if logits.shape != scores[0].shape or not np.isfinite(logits).all():
+            return float("inf"), place
+        return float(np.sqrt(((logits.astype(np.float64) - scores[0]) ** 2).mean()) / noise), place
+
+    def _row(self, prompt: int, position: int) -> tuple[np.ndarray, float, Place]:
+        """The golden's logits [1, V] of an emitted row, their noise, and where they are."""
+        if (prompt, position) not in self.rows:
+            raise Inconclusive(f"the golden holds no logits of prompt {prompt}, position {position}")
+        stage, rows, index, noise = self.rows[prompt, position]
+        return rows.golden[index : index + 1], noise, Place(stage, None, prompt, int(rows.round[index]), position)
+
+
+def _led(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
+    """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's choices."""
+    case = golden.manifest.case
+    prompt = case.prompts[number]
+    emitted = prompt.generation.emitted
+    tap = _Led(_held(golden, number, 0, "target.tokens"), KEPT.__contains__)
+    own = [_own(tap, "target.tokens", device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
+    for token, (round_, row) in zip(emitted[1:], _path(Clock.of(prompt)), strict=True):
+        force = {name: value[row : row + 1] for name, value in _held(golden, number, round_, "verify.tokens").items()}
+        tap = _Led(force, KEPT.__contains__)
+        chosen = device.verify(NO_DRAFTS, tap)
+        own.append(_own(tap, "verify.tokens", chosen[0], token))
+        fresh = [int(one) for one in device.commit(NO_DRAFTS, chosen, untapped)]
+        if fresh != [token]:
+            raise Inconclusive(f"prompt {number}, round {round_}: the device emitted {fresh}, led on with {token}")
+    return own
+
+
+def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndarray | None]:
+    """The device's own choice, before it was led on, and the logits of a pass of one row."""
+    if int(returned) != due:
+        raise Inconclusive(f"the device does not go on with the {stage} that a tap returns: {int(returned)}, led on with {due}")
+    logits = tap.seen.get("verify.logits")
+    own = int(tap.seen[stage].reshape(-1)[-1]) if stage in tap.seen else int(returned)
+    return own, None if logits is None or len(logits) != 1 else logits[0]
+
+
+def _held(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
+    """The golden's choices of a target pass: its tokens and its experts."""
+    names = [name for name in golden.manifest.stages if name == tokens or name.endswith(".experts")]
+    held = {name: golden.contents("float32", prompt, round_, name) for name in names}
+    return {name: value for name, value in held.items() if value is not None}
+
+
+def _path(clock: Clock) -> Iterator[tuple[int, int]]:
+    """Round and row of each token behind the first: the rows of a round that were emitted."""
+    for round_, count in enumerate(clock.emitted[1:], 1):
+        yield from ((round_, row) for row in range(count))
+
+
+def _check(found: Along, precision: str) -> Check:
+    counts = ", ".join(f"{found.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if found.verdicts[name] or name == BUG)
+    line = f"{found.same} of {found.rows} tokens the golden's, {counts}"
+    line += f"; their logits off by {found.pooled:.2g} x noise" if found.off else ""
+    wrong = not found.pooled <= BEYOND
+    place = found.first.get(BUG) or (next(place for size, place in found.off if not size <= BEYOND) if wrong else None)
+    figures = {"tokens": found.rows, "same": found.same, "others": dict(found.verdicts), "noise": found.pooled}
+    return Check(f"plain decoding = the golden's text, {precision}", FAIL if place else PASS, line, figures, place)

@@ -1,0 +1,91 @@
+"""Which rows are bad, said by the simplest condition that separates them from the clean ones; nothing where none does."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from parity.compare.facts import CONFIG_LIMIT, Facts, _config, _numbers
+from parity.compare.relations import relation
+
+PROMPTS = (100, 70)
+CONFIG = {"sliding_window": 32, "original_max_position_embeddings": 64}
+
+
+def facts(side: str = "target", rounds: int = 6, rows: int = 5) -> Facts:
+    """Two prompts, a prefill each, and rounds of five rows behind it."""
+    labels = []
+    for prompt, length in enumerate(PROMPTS):
+        labels += [(prompt, 0, at, at, length, length, -1) for at in range(length)]
+        for round_ in range(1, rounds + 1):
+            labels += [(prompt, round_, length + 3 * round_ + at, at, rows, length, 2) for at in range(rows)]
+    prompt, round_, position, index, count, prompts, committed = np.array(labels).T
+    experts = {2: position % 7 == 3, 5: position % 3 == 1}
+    return Facts(prompt, round_, position, index, count, prompts, committed, side, experts, CONFIG)
+
+
+SEEN = facts()
+DRAFTER = facts("drafter")
+
+
+@pytest.mark.parametrize(
+    ("bad", "says", "seen"),
+    [
+        (SEEN.position >= 0, "every row", SEEN),
+        (SEEN.position >= 32, "from 32 = sliding_window on", SEEN),
+        (SEEN.position >= 33, "from 33 = sliding_window + 1 on", SEEN),
+        (SEEN.position < 64, "before 64 = original_max_position_embeddings", SEEN),
+        (SEEN.position >= SEEN.prompts - 1, "from the prompt's end - 1 on", SEEN),
+        (SEEN.round > 0, "verify rows only", SEEN),
+        (SEEN.round == 0, "prefill rows only", SEEN),
+        (SEEN.index == 0, "row 0 of every pass", SEEN),
+        (SEEN.position % 16 == 15, "every 16th position, from 15 on", SEEN),
+        (SEEN.experts[2], "expert 2's rows", SEEN),
+        (SEEN.prompt == 1, "prompt 1 only", SEEN),
+        (SEEN.round >= 4, "from round 4 on", SEEN),
+        (SEEN.position >= 41, "from position 41 on", SEEN),
+        ((SEEN.position >= 64) & (SEEN.round == 0), "from 64 = original_max_position_embeddings on, in prefill rows", SEEN),
+        ((DRAFTER.index >= 2) & (DRAFTER.round > 0), "masked rows only", DRAFTER),
+        ((DRAFTER.index == 1) & (DRAFTER.round > 0), "the NTP row only", DRAFTER),
+    ],
+)
+def test_the_simplest_condition_is_told(bad, says, seen):
+    assert relation(bad, np.ones_like(bad), seen) == says
+
+
+def test_a_window_that_is_too_wide_breaks_some_rows_behind_it_and_none_before():
+    bad = (SEEN.position == 32) | ((SEEN.position > 32) & (np.random.default_rng(1).random(len(SEEN.position)) < 0.3))
+    told = relation(bad, np.ones_like(bad), SEEN)
+    assert told.startswith(f"none before 32 = sliding_window, {bad.sum()} of {(SEEN.position >= 32).sum()} rows")
+
+
+def test_rows_at_random_have_nothing_in_common():
+    rng = np.random.default_rng(2)
+    told = [relation(rng.random(len(SEEN.position)) < 0.1, np.ones(len(SEEN.position), bool), SEEN) for _ in range(50)]
+    assert set(told) == {""}
+
+
+def test_a_single_bad_row_proves_no_condition():
+    bad = (SEEN.position == 32) & (SEEN.prompt == 0)
+    assert relation(bad, np.ones_like(bad), SEEN) == ""
+    few = SEEN.position == 0
+    inside = SEEN.position < 2
+    assert relation(few, inside, SEEN).startswith("too few rows (2 bad of 4)")
+
+
+def test_rows_that_are_not_judged_are_neither_bad_nor_clean():
+    bad = (SEEN.position >= 32) & (SEEN.position != 50)
+    assert relation(bad, SEEN.position != 50, SEEN) == "from 32 = sliding_window on"
+
+
+def test_the_lengths_of_a_config_are_read_as_plain_json(tmp_path):
+    file = tmp_path / "config.json"
+    nested = {"sliding_window": 32, "head_dim": 32, "use_window": True, "rope": {"original_max_position_embeddings": 64}}
+    file.write_text(json.dumps(nested))
+    assert dict(_numbers(_config(file))) == {"sliding_window": 32, "original_max_position_embeddings": 64}
+    for broken in ("{", "[" * 100_000, "3", " " * (CONFIG_LIMIT + 1)):
+        file.write_text(broken)
+        assert dict(_numbers(_config(file))) == {}
+    assert dict(_numbers(_config(tmp_path / "none"))) == {}
