@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
 
 import click
 
@@ -35,11 +36,24 @@ from parity.plain import echo
 
 
 class CommandGroup(click.Group):
-    """Lists commands in the order of use, not of the alphabet."""
+    """Lists commands in the order of use, not of the alphabet; refuses an empty name for whatever takes it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order they were added."""
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, once no argument is empty: no command takes one, and an unset variable leaves one.
+
+        Raises:
+            UsageError: one is; which.
+        """
+        for before, word in zip(["", *args], args, strict=False):
+            option, equals, value = word.partition("=") if word.startswith("-") else (before, "=", word)
+            if equals and not value.strip():
+                what = option if option.startswith("-") else "an argument"
+                raise click.UsageError(f"{what} is empty: name something, or leave it out", ctx)
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,6 +84,9 @@ def main() -> None:
         sys.exit(cli.main(standalone_mode=False))
     except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted; nothing was left half-written", 130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(error.exit_code)  # 2, as click has it: a script whose command is an unset variable has not passed
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
@@ -82,8 +99,8 @@ def main() -> None:
 
 
 def _end(sentence: str, code: int, error: Exception | None = None) -> None:
-    """Say it and leave; with --debug the error itself comes up instead."""
+    """Say it and leave; with --debug the traceback comes first."""
     if error is not None and "--debug" in sys.argv[1:]:
-        raise error
+        traceback.print_exception(error)
     echo(f"parity: {' '.join(sentence.split())}", err=True)
     sys.exit(code)

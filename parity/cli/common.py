@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from parity.errors import UsageError
+from parity.home import home
 from parity.plain import printable
 
 stage_option = click.option(
@@ -46,11 +46,6 @@ precision_option = click.option(
 json_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as JSON to this file."
 )
-
-
-def home() -> Path:
-    """Where dumps go by default: $PARITY_HOME or ./.parity."""
-    return Path(os.environ.get("PARITY_HOME", ".parity"))
 
 
 def fresh(kind: str, name: str) -> Path:
