@@ -22,8 +22,8 @@ def tiny() -> Path:
 
 @pytest.fixture(scope="session")
 def full_golden(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Dump:
-    """The default golden: every chat prompt, K = 4, 48 new tokens; or the one named by --golden."""
-    named = pytestconfig.getoption("--golden")
+    """The default golden: every chat prompt, K = 4, 48 new tokens; or the one named by --parity-golden."""
+    named = pytestconfig.getoption("--parity-golden")
     return Dump(named) if named else make_golden(tmp_path_factory.mktemp("full") / "golden")
 
 

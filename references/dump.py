@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.utils import logging
 
 from parity.golden.manifest import Generation, Part, Producer
 from parity.golden.provenance import producer
@@ -86,7 +85,6 @@ def dump_golden(request: Request) -> Path:
 
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
-    logging.disable_progress_bar()
     checkpoints = request.checkpoints()
     truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
     rounded = Rounded(rounded, request.roundings)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -106,12 +107,38 @@ def write_json(path: Path | None, value: Any) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on standard error; silent when that is no terminal."""
+    """A progress bar on standard error, silent when that is no terminal; what is printed meanwhile stands above it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield lambda done, total, name: None
+        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr)):
         task = bar.add_task(what, total=None)
         yield lambda done, total, name: bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))
+
+
+class _Above:
+    """A stream beside a progress bar on the same terminal: the bar is taken away while a text is written.
+
+    rich's own way sends both streams to the bar's: results would leave standard output.
+    """
+
+    def __init__(self, bar: Any, stream: TextIO):
+        self._bar, self._stream = bar, stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write with the bar away, which comes back at the end of a line."""
+        self._bar.stop()
+        count = self._stream.write(text)
+        self._stream.flush()
+        if text.endswith("\n"):
+            self._bar.start()
+        return count

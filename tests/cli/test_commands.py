@@ -128,7 +128,7 @@ def test_a_golden_of_one_stage_keeps_the_choices_and_what_they_are_judged_by(par
 @pytest.mark.parametrize("command", [(), ("faults",)])
 def test_a_command_without_a_word_prints_its_help_and_has_not_passed(command, parity):
     found = parity(*command)
-    assert found.code == 2 and found.err.startswith("Usage: parity") and found.err == f"{parity(*command, '--help').out}"
+    assert found.code == 2 and found.err.startswith("Usage: ") and found.err == parity(*command, "--help").out
 
 
 def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_golden):

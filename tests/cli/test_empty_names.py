@@ -10,9 +10,7 @@ import pytest
 from parity.cli import cli
 from parity.errors import UsageError
 from parity.nightly.matrix import read_matrix
-
-VARIABLES = ("PARITY_HOME", "PARITY_VLLM_PYTHON")
-
+from references.vllm_capture.environment import find_python
 
 def takers(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Parameter]]:
     """Every parameter of every command that takes a value, with the command's path."""
@@ -58,12 +56,13 @@ def test_the_sentence_names_the_option(parity):
     assert "an argument is empty" in parity("diagnose", "").err
 
 
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_a_variable_that_is_set_to_nothing_is_refused(variable, parity, monkeypatch):
-    command = ("dump-golden", "--reference", "vllm") if "VLLM" in variable else ("diff",)
-    monkeypatch.setenv(variable, "")
-    found = parity(*command)
-    assert found.code == 2 and f"${variable} is set to an empty name" in found.err
+def test_a_variable_that_is_set_to_nothing_is_refused(parity, monkeypatch):
+    monkeypatch.setenv("PARITY_VLLM_PYTHON", " ")
+    with pytest.raises(UsageError, match=r"\$PARITY_VLLM_PYTHON is set to an empty name"):
+        find_python(None)
+    monkeypatch.setenv("PARITY_HOME", "")
+    found = parity("diff")
+    assert found.code == 2 and "$PARITY_HOME is set to an empty name" in found.err
 
 
 MATRIX = """
