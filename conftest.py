@@ -48,11 +48,12 @@ def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory, 
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended: its exit code, standard output and standard error."""
+    """A command that ended: its exit code, standard output, and standard error but for the line that names the golden."""
 
     code: int
     out: str
     err: str
+    golden: str = ""
 
     @property
     def last(self) -> str:
@@ -74,7 +75,10 @@ class Command:
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
-        return Ended(ended.value.code or 0, *self.capsys.readouterr())
+        out, err = self.capsys.readouterr()
+        lines = err.splitlines(keepends=True)
+        told = [line for line in lines if line.startswith("golden: ")]
+        return Ended(ended.value.code or 0, out, "".join(line for line in lines if line not in told), "".join(told).strip())
 
 
 @pytest.fixture

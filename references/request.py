@@ -15,7 +15,10 @@ from parity.stages import Named, inputs, select
 
 @dataclass(frozen=True)
 class GoldenRequest:
-    """What to dump; `stages` are globs, `progress` is told (done, total, what is at work)."""
+    """What to dump; `stages` are globs, `progress` is told (done, total, what is at work).
+
+    `derived` says what the case was cut from: such a golden is never a default.
+    """
 
     target: Path
     drafter: Path
@@ -25,6 +28,7 @@ class GoldenRequest:
     stages: Sequence[str]
     out: Path
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
+    derived: str = ""
 
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Digests of both checkpoints, to be taken before they are read."""
@@ -63,6 +67,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
     target, drafter = dumped.layers
     writer.finish(
+        derived=request.derived,
         kind="golden",
         stages=[named.name for named in dumped.stages],
         created=now(),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,9 +21,12 @@ from parity.plain import printable
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
 )
-golden_option = click.option(
-    "--golden", type=click.Path(path_type=Path), help="Golden folder; the newest one by default."
-)
+moved_options = {
+    side: click.option(
+        f"--{side}", type=click.Path(path_type=Path), metavar="CKPT", help=f"Where the golden's {side} lies now, if it moved."
+    )
+    for side in ("target", "drafter")
+}
 device_option = click.option(
     "--device",
     "device_name",
@@ -47,6 +51,24 @@ precision_option = click.option(
 json_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as JSON to this file."
 )
+
+
+def golden_option(command: Callable) -> Callable:
+    """--golden, --target and --drafter, for the command together its `golden`: see `open_golden`."""
+    option = click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden folder; the newest one by default.")
+    return option(with_checkpoints(command))
+
+
+def with_checkpoints(command: Callable) -> Callable:
+    """--target and --drafter beside a command's own `golden`, for checkpoints that are not where they were."""
+
+    @wraps(command)
+    def run(golden: Path | None, target: Path | None, drafter: Path | None, **rest: Any) -> Any:
+        from parity.golden.choice import Wanted
+
+        return command(golden=Wanted(golden, target, drafter), **rest)
+
+    return moved_options["target"](moved_options["drafter"](run))
 
 
 def fresh(kind: str, name: str) -> Path:
@@ -79,21 +101,17 @@ def published_configs() -> Path | None:
     return folder and folder / "configs"
 
 
-def open_golden(folder: Path | None):
-    """Open the named golden, or the newest.
+def open_golden(wanted):
+    """Open the golden that a `Wanted` names, or the newest that stands for a whole case; say on standard error which it is.
 
     Raises:
-        UsageError: there is none, or the folder is a device's run.
+        UsageError: there is none, the folder is a device's run, or a named checkpoint is not the golden's.
     """
-    from parity.golden.store import Dump, newest
+    from parity.golden.choice import choose
 
-    folder = folder or newest(home() / "goldens")
-    if folder is None:
-        raise UsageError(f"no golden in {home() / 'goldens'}; make one with `parity dump-golden`, or name --golden DIR")
-    dump = Dump(folder)
-    if dump.manifest.kind != "golden":
-        raise UsageError(f"{folder} is a device's run, not a golden; a golden comes from a reference only")
-    return dump
+    golden, why = choose(wanted, home() / "goldens")
+    click.echo(f"golden: {golden.folder} ({why})", err=True)
+    return golden
 
 
 def write_json(path: Path | None, value: Any) -> None:

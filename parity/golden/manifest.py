@@ -182,6 +182,8 @@ class Corroboration(Record):
 class Manifest(Record):
     """The whole of manifest.json; `corroborations` are added by `parity corroborate`.
 
+    `derived` says what a golden was cut from, and by what: it judges where it is named, never by default.
+
     `digest` is the sha256 of the file's bytes with 64 zeros in its own place.
     """
 
@@ -191,6 +193,7 @@ class Manifest(Record):
     producer: Producer
     model: Model
     case: Case
+    derived: Line = ""
     stages: Annotated[tuple[Line, ...], FailFast()]
     tensors: Annotated[tuple[TensorRow, ...], FailFast()]
     corroborations: tuple[Corroboration, ...] = ()

@@ -86,7 +86,7 @@ class DumpWriter:
         shards.write(self.partial / shard, held)
 
     def finish(
-        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case
+        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case, derived: str = ""
     ) -> Manifest:
         """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract.
 
@@ -96,7 +96,7 @@ class DumpWriter:
         for parts in by_place(self.rows).values():
             merged_row(parts)
         parts = {"producer": producer, "model": model, "case": case, "stages": tuple(stages), "tensors": tuple(self.rows)}
-        manifest = Manifest(kind=kind, created=created, **parts)
+        manifest = Manifest(kind=kind, created=created, derived=derived, **parts)
         files.put(self.partial / FILE, manifest.written())
         self.partial.rename(self.out)
         return manifest
@@ -208,9 +208,3 @@ def seal(folder: Path) -> Dump:
     dump = Dump(folder, Manifest.checked(data, path))
     files.put(path, data)
     return dump
-
-
-def newest(folder: Path) -> Path | None:
-    """The dump in `folder` whose manifest was written last."""
-    found = sorted(folder.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime_ns)
-    return found[-1].parent if found else None
