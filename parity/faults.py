@@ -170,7 +170,7 @@ def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
         except Exception as error:
             return Seen(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
         seen = _seen(case, report, fault, due)
-        if seen.verdict == FAIL:
+        if seen.verdict == FAIL and seen.first:  # constants that differ fail every prompt, and have no stage
             break
     return seen
 
@@ -189,7 +189,7 @@ def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
 def _seen(golden: Dump, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
-    found = {one.stage for one in report.findings if one.kind != "generation"}
+    found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
     wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | found
 
     def inherits(stage: str) -> bool:

@@ -21,6 +21,7 @@ from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
+from references.constants import constants
 from references.drafting import is_chain, load_loop
 from references.loop import Result, SpeculativeLoop
 from references.prompts import read_prompts
@@ -110,7 +111,7 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, type(truth.target.model).__module__, names)
-        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings))
+        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings, constants(truth)))
     return request.out
 
 

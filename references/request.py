@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
-from parity.golden.provenance import checkpoint, digest_files, now
+from parity.golden.provenance import checkpoint, digest_files, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.stages import Named, inputs, select
 
@@ -48,13 +49,17 @@ class GoldenRequest:
 
 @dataclass(frozen=True)
 class Dumped:
-    """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation."""
+    """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
+
+    `constants` are what it read of the two config.json files; see `parity.seam.Description`.
+    """
 
     producer: Producer
     layers: tuple[int, int]
     stages: Sequence[Named]
     prompts: Sequence[tuple[str, Sequence[int], Generation]]
     roundings: int = 1
+    constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -72,7 +77,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         stages=[named.name for named in dumped.stages],
         created=now(),
         producer=dumped.producer,
-        model=Model(**checkpoints, num_layers=target, num_drafter_layers=drafter),
+        model=with_constants(Model(**checkpoints, num_layers=target, num_drafter_layers=drafter), dumped.constants),
         case=Case(
             k=request.k,
             max_new_tokens=request.max_new_tokens,

@@ -191,6 +191,8 @@ def _print_blind(out: Console, report: Report) -> None:
         out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
+    for said in report.unseen:
+        out.print(Text(f"not seen: {said}"), soft_wrap=True)
 
 
 def _print_verdict(out: Console, report: Report) -> None:

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.constants import check_constants
 from parity.compare.flow import mark
 from parity.compare.numbers import judge_numbers
 from parity.compare.report import (
@@ -15,6 +16,7 @@ from parity.compare.report import (
     FAIL,
     INCONCLUSIVE,
     PASS,
+    ROUNDED,
     WARN,
     Acceptance,
     Counts,
@@ -65,6 +67,8 @@ def compare(
         findings += found
     results = attest(mark(results, golden.declared, mode), golden)
     findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
+    constants = check_constants(golden, run)
+    findings += constants.findings
     own = found_on.own
     verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings] + ([own.verdict] if own else []))
     acceptance = _acceptance(golden, run)
@@ -85,6 +89,7 @@ def compare(
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=own,
+        unseen=(*([ROUNDED] if run.manifest.case.precision == "bfloat16" else []), *constants.unjudged),
     )
 
 

@@ -11,6 +11,9 @@ PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
 DISPUTED = "disputed"
 """The references disagree: no fault of the device's, and no evidence for it."""
+ROUNDED = "in bfloat16, what hides in its rounding: constants 0.1 % off, 0.3 % noise on the drafter's weights; float32 shows them"
+"""What no comparison of a bfloat16 run sees; both were met."""
+
 _RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
 
 
@@ -135,8 +138,9 @@ class OwnExperts:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole comparison; `blind` is what its policy cannot see, `witnesses` what other references said of the golden.
+    """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
+    `witnesses` are what other references said of the golden.
     `own_experts` is there where a run went on with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -156,6 +160,7 @@ class Report:
     blind: str = ""
     witnesses: tuple[str, ...] = ()
     own_experts: OwnExperts | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -9,7 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from parity import files, limits
 from parity.errors import UsageError
@@ -79,14 +90,22 @@ class Producer(Record):
         return self.model_copy(update={"modules": part.modules, "sources": sources, "parts": ()})
 
 
+Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)] | Annotated[Line, Strict()]
+Constant = Scalar | Annotated[tuple[Scalar, ...], Field(max_length=limits.LAYERS)]
+
+
 class Checkpoint(Record):
-    """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none)."""
+    """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none).
+
+    `constants` are what the producer read of its config.json, by dotted key; none where it does not say.
+    """
 
     path: Line
     config_digest: str
     weights_digest: str
     tokenizer_digest: str = ""
     chat_template_digest: str = ""
+    constants: Annotated[dict[Line, Constant], Field(max_length=limits.LAYERS)] = {}
 
 
 class Model(Record):

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
 
 from parity.errors import UsageError
 from parity.files import opened
@@ -50,6 +53,22 @@ def checkpoint(folder: Path) -> Checkpoint:
         tokenizer_digest=digest_files(sorted(folder.glob("tokenizer*.json"))),
         chat_template_digest=digest_files(sorted(folder.glob("chat_template.jinja"))),
     )
+
+
+def with_constants(model: Model, constants: Mapping[str, Mapping[str, Any]]) -> Model:
+    """The same pair, with what another producer read of its config.json files: nothing where it does not say.
+
+    Raises:
+        UsageError: a constant is neither number, flag, word nor a list of them.
+    """
+    try:
+        sides = {
+            side: Checkpoint(**{**getattr(model, side).model_dump(), "constants": dict(constants.get(side, {}))})
+            for side in ("target", "drafter")
+        }
+    except (ValidationError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"constants of config.json: a number, true or false, a word or a list of them is needed ({error})") from None
+    return model.model_copy(update=sides)
 
 
 def handed_on(model: Model, root: Path) -> Model:
