@@ -79,7 +79,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them."""
+    """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them.
+
+    `precision` is that of the device it was planted in.
+    """
 
     id: str
     gate: str
@@ -87,6 +90,7 @@ class Outcome:
     comparisons: dict[str, Seen]
     text_changed: bool | None
     note: str = ""
+    precision: str = "bfloat16"
 
     @property
     def placed(self) -> bool:
@@ -142,7 +146,7 @@ def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outco
         changed = _emitted(request, _planted(request, fault)(precision=fault.precision)) != clean
     except Exception as error:
         changed, note = None, note or f"free run broke down: {type(error).__name__}: {error}"
-    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note)
+    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note, fault.precision)
 
 
 def _clean(request: Request, fault: Fault) -> Callable[..., Device]:
