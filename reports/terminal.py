@@ -204,6 +204,7 @@ def _print_verdict(out: Console, report: Report) -> None:
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first}; reproduce: {report.reproduce}", style="default")
     elif report.verdict != PASS:
-        word.append(f"; reproduce: {report.reproduce}", style="default")
+        said = f"; {report.findings[0].message}" if report.findings else ""
+        word.append(f"{said}; reproduce: {report.reproduce}", style="default")
     out.print(word, soft_wrap=True)
 

@@ -140,7 +140,7 @@ def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_gol
 
 def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_else_it_cannot_see(parity, small_golden, tmp_path):
     found = parity("diff", "--golden", small_golden.folder, "--device", "device.faults:const_swiglu_alpha", "--json", tmp_path / "j")
-    assert found.code == 1 and "target: swiglu_alpha is 1.7, the reference reads 1.702" in found.out
+    assert found.code == 1 and "target: swiglu_alpha is 1.7, the reference reads 1.702" in found.last
     report = json.loads((tmp_path / "j").read_text())
     assert [finding["kind"] for finding in report["findings"]] == ["config"] and report["first"] is None
     assert "not seen: in bfloat16" in found.out and "float32 shows them" in report["unseen"][0]
