@@ -51,10 +51,10 @@ def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
     config: PEagleConfig | Eagle3Config = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
     said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
-    return said | _rope(config.rope, loop.drafter.rope_scale)
+    return said | _rope(config.rope, getattr(loop.drafter, "rope_scale", None))  # the official EAGLE knows no schedule that scales
 
 
-def _rope(rope: dict[str, Any], scale: float) -> dict[str, Any]:
+def _rope(rope: dict[str, Any], scale: float | None) -> dict[str, Any]:
     """A schedule with what it leaves open filled in, and what cos and sin are multiplied by."""
     said = {name: value for name, value in rope.items() if value is not None}
     if said["rope_type"] == "yarn":

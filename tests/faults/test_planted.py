@@ -41,7 +41,6 @@ CHAINED = (
     "rollback-target-noop",
     "tp-attn-not-reduced",
     "const-rope-theta",
-    "choose-third-expert",
     "skip-sink-far",
 )
 """One or two of each family: a chained run of every fault is `parity faults run --all`."""
