@@ -23,33 +23,35 @@ class Constants:
 
 
 def check_constants(golden: Dump, run: Dump) -> Constants:
-    """Compare every constant, of a run or of both runs whose difference it is.
+    """Compare every constant of a run with the golden's; of two runs whose difference it is, with each other's.
 
-    A constant of which either side says nothing by itself is a finding or a word of what was not judged: what the
-    reference reads a device that describes itself must say; what a device reads beyond it nobody can judge.
+    What the reference reads a device that describes itself must say. What one side alone says is not judged otherwise.
     """
+    other, against = run.sides if len(run.sides) == 2 else (golden, run)
+    alone = against is run  # with the golden
+    names = "the reference" if alone else other.manifest.producer.name, against.manifest.producer.name
     compared, findings, unjudged = 0, [], []
-    for dump in run.sides:
-        who = dump.manifest.producer.name
-        for side in SIDES:
-            true, seen = (getattr(one.manifest.model, side).constants for one in (golden, dump))
-            if not true or not seen:
-                silent = f"the golden, for the {side}" if not true else who
-                unjudged.append(f"config constants: {silent} does not say what it read of config.json")
-                continue
-            compared += len(true)
-            findings += [Finding(KIND, KIND, 0, 0, f"{who}, {side}: {said}") for said in _differences(true, seen)]
-            if beyond := sorted(seen.keys() - true.keys()):
-                unjudged.append(f"config constants: the reference does not read {', '.join(beyond)} of the {side}, {who} does")
+    for side in SIDES:
+        true, seen = (getattr(one.manifest.model, side).constants for one in (other, against))
+        if not true or not seen:
+            unjudged.append(f"config constants: {names[bool(true)]} does not say what it read of config.json")
+            continue
+        compared += len(true)
+        said = _differences(true, seen, names[0], every=alone)
+        findings += [Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said]
+        for mine, theirs, who in ((seen, true, names), (() if alone else true, seen, names[::-1])):
+            if beyond := sorted(set(mine) - set(theirs)):
+                unjudged.append(f"config constants: {who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")
     return Constants(compared, tuple(findings), tuple(dict.fromkeys(unjudged)))
 
 
-def _differences(true: dict[str, Constant], seen: dict[str, Constant]) -> Iterator[str]:
+def _differences(true: dict[str, Constant], seen: dict[str, Constant], who: str, every: bool) -> Iterator[str]:
     for key, value in true.items():
         if key not in seen:
-            yield f"{key} is unread, the reference reads {_shown(value)}"
+            if every:
+                yield f"{key} is unread, {who} reads {_shown(value)}"
         elif isinstance(value, bool) != isinstance(seen[key], bool) or value != seen[key]:
-            yield f"{key} is {_shown(seen[key])}, the reference reads {_shown(value)}"
+            yield f"{key} is {_shown(seen[key])}, {who} reads {_shown(value)}"
 
 
 def _shown(value: Constant) -> str:

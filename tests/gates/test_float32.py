@@ -157,3 +157,15 @@ def test_a_constant_that_is_none_is_one_sentence(value, golden):
 
     with pytest.raises(UsageError, match="constants of config.json"):
         with_constants(golden.manifest.model, {"target": {"rms_norm_eps": value}})
+
+
+def test_two_devices_are_compared_with_each_other_alike_in_either_order(golden):
+    constants = held(golden)
+    del constants["target"]["head_dim"]
+    constants["drafter"]["rms_norm_eps"] = 1e-6
+    mine, theirs = said(golden.manifest.model, held(golden)), said(golden.manifest.model, constants)
+    for sides in ((mine, theirs), (theirs, mine)):
+        found = check_constants(golden, SimpleNamespace(sides=sides))
+        assert len(found.findings) == 1 and "rms_norm_eps" in found.findings[0].message and "head_dim" in found.unjudged[0]
+    both = check_constants(golden, SimpleNamespace(sides=(theirs, theirs)))
+    assert not both.findings and not both.unjudged
