@@ -13,7 +13,7 @@ from device.pipeline import Pipeline
 EXPERTS, TOKENS = 0.05, 0.3
 """Logits: a few units in the last place of bfloat16 at the size that either has in the tiny pair; one row of a hundred."""
 
-fault = Family("choosing", round=None, precision="float32", seen="approximate top-k and sorts on accelerators")
+fault = Family("choosing", round=None, seen="approximate top-k and sorts on accelerators")
 
 
 @fault("choose-third-expert", "the best of the experts left out chosen instead of the last one where the two are close", "target.layers.0.experts", sites=("target.layers.*.experts",))
