@@ -16,7 +16,7 @@ import click
 
 from parity.errors import UsageError
 from parity.home import home
-from parity.plain import printable
+from parity.plain import echo, printable
 
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
@@ -110,7 +110,7 @@ def open_golden(wanted):
     from parity.golden.choice import choose
 
     golden, why = choose(wanted, home() / "goldens")
-    click.echo(f"golden: {golden.folder} ({why})", err=True)
+    echo(f"golden: {golden.folder} ({why})", err=True)
     return golden
 
 

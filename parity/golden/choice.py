@@ -50,10 +50,10 @@ def newest(goldens: Path) -> tuple[Dump, str]:
     apart: list[str] = []
     paths = [path for path in goldens.glob(f"*/{FILE}") if not path.parent.name.startswith(".")]
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        dump = Dump(path.parent)
-        if not (why := special(dump.manifest)):
+        manifest = Manifest.read(path.parent)
+        if not (why := special(manifest)):
             others = f"; set apart: {_enumerated(apart)}" if apart else ""
-            return dump, f"the newest of {len(paths)} in {goldens}{others}"
+            return Dump(path.parent, manifest), f"the newest of {len(paths)} in {goldens}{others}"
         apart.append(f"{path.parent.name}, which {why}")
     found = f": {_enumerated(apart)}" if apart else ""
     raise UsageError(f"no golden of a whole case in {goldens}{found}; make one with `parity dump-golden`, or name --golden DIR")
