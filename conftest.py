@@ -22,8 +22,8 @@ def tiny() -> Path:
 
 @pytest.fixture(scope="session")
 def full_golden(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Dump:
-    """The default golden: every chat prompt, K = 4, 48 new tokens; or the one named by --golden."""
-    named = pytestconfig.getoption("--golden")
+    """The default golden: every chat prompt, K = 4, 48 new tokens; or the one named by --parity-golden."""
+    named = pytestconfig.getoption("--parity-golden")
     return Dump(named) if named else make_golden(tmp_path_factory.mktemp("full") / "golden")
 
 
@@ -48,11 +48,12 @@ def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory, 
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended: its exit code, standard output and standard error."""
+    """A command that ended: its exit code, standard output, and standard error but for the line that names the golden."""
 
     code: int
     out: str
     err: str
+    golden: str = ""
 
     @property
     def last(self) -> str:
@@ -72,7 +73,11 @@ class Command:
 
         self.patch.setattr("sys.argv", ["parity", *map(str, arguments)])
         self.capsys.readouterr()
-        return Ended(command(), *self.capsys.readouterr())
+        code = command()
+        out, err = self.capsys.readouterr()
+        lines = err.splitlines(keepends=True)
+        told = [line for line in lines if line.startswith("golden: ")]
+        return Ended(code, out, "".join(line for line in lines if line not in told), "".join(told).strip())
 
 
 @pytest.fixture

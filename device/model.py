@@ -55,6 +55,7 @@ class Model:
 
     def turn(self, rope: RopeConfig) -> None:
         """Rotate by this RoPE."""
+        self.rope = rope
         # The tables stay in float32: bfloat16 angles would turn the far positions.
         host = tables(rope, self._attention.head_dim, self.positions)
         self.tables = tuple(self.engine.array(one) for one in host)

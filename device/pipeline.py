@@ -14,6 +14,7 @@ import numpy as np
 
 import device
 from device.config import MOE
+from device.constants import constants
 from device.decoding import Generation, generate
 from device.drafter import Drafter
 from device.kernels.accept import emitted_length
@@ -59,6 +60,7 @@ class Pipeline:
             | getattr(self._engine, "versions", {}),
             notes=getattr(self._engine, "notes", dict)(),
             modules=("device", *sorted(modules)),
+            constants=constants(self.target, self.drafter),
         )
 
     @property

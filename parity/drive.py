@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
-from parity.golden.provenance import now, producer
+from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import Dump, DumpWriter
 from parity.golden.trust import device_modules
 from parity.guard import told
@@ -81,7 +81,7 @@ def run_device(request: RunRequest) -> Path:
                 says.versions,
                 request.device.describe().notes,  # once more: what it has compiled shows at the end
             ),
-            model=golden.manifest.model,
+            model=with_constants(golden.manifest.model, says.constants),
             case=Case(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,

@@ -79,7 +79,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them."""
+    """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them.
+
+    `precision` is that of the device it was planted in.
+    """
 
     id: str
     gate: str
@@ -87,6 +90,7 @@ class Outcome:
     comparisons: dict[str, Seen]
     text_changed: bool | None
     note: str = ""
+    precision: str = "bfloat16"
 
     @property
     def placed(self) -> bool:
@@ -142,7 +146,7 @@ def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outco
         changed = _emitted(request, _planted(request, fault)(precision=fault.precision)) != clean
     except Exception as error:
         changed, note = None, note or f"free run broke down: {type(error).__name__}: {error}"
-    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note)
+    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note, fault.precision)
 
 
 def _clean(request: Request, fault: Fault) -> Callable[..., Device]:
@@ -170,7 +174,7 @@ def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
         except Exception as error:
             return Seen(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
         seen = _seen(case, report, fault, due)
-        if seen.verdict == FAIL:
+        if seen.verdict == FAIL and seen.first:  # constants that differ fail every prompt, and have no stage
             break
     return seen
 
@@ -189,7 +193,7 @@ def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
 def _seen(golden: Dump, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
-    found = {one.stage for one in report.findings if one.kind != "generation"}
+    found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
     wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | found
 
     def inherits(stage: str) -> bool:

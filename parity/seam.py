@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -80,6 +80,10 @@ class Description:
         eos: token ids that end a generation.
         versions: package name to version, of whatever decides the result.
         modules: the Python modules the device's maths is made of (for the independence check).
+        constants: what it read of the two config.json files, under `target` and `drafter`: the key in the spelling of
+            transformers 5, dotted (`rms_norm_eps`, `rope_parameters.factor`), to the number, flag, word or list that
+            its maths uses, defaults included; end tokens in ascending order. A device that says one says them all:
+            each is compared with the reference's own reading.
         notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
     """
 
@@ -93,6 +97,7 @@ class Description:
     versions: dict[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Device(Protocol):

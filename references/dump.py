@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.utils import logging
 
 from parity.golden.manifest import Generation, Part, Producer
 from parity.golden.provenance import producer
@@ -22,6 +21,7 @@ from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
+from references.constants import constants
 from references.drafting import is_chain, load_loop
 from references.loop import Result, SpeculativeLoop
 from references.prompts import read_prompts
@@ -86,7 +86,6 @@ def dump_golden(request: Request) -> Path:
 
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
-    logging.disable_progress_bar()
     checkpoints = request.checkpoints()
     truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
     rounded = Rounded(rounded, request.roundings)
@@ -112,7 +111,7 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, type(truth.target.model).__module__, names)
-        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings))
+        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings, constants(truth)))
     return request.out
 
 

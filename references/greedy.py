@@ -8,6 +8,7 @@ from time import perf_counter
 
 import torch
 from transformers import GptOssForCausalLM
+from transformers.utils import logging
 
 
 def greedy(target: Path, precision: str) -> Callable[[Sequence[int], int], float]:
@@ -15,6 +16,7 @@ def greedy(target: Path, precision: str) -> Callable[[Sequence[int], int], float
 
     The first token's time is taken by itself: HF's loop has no mark between prefill and decoding.
     """
+    logging.disable_progress_bar()
     model = GptOssForCausalLM.from_pretrained(
         target, dtype=getattr(torch, precision), attn_implementation="eager", local_files_only=True, trust_remote_code=False
     ).eval()

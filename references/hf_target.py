@@ -14,6 +14,7 @@ from transformers import DynamicCache, GptOssForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+from transformers.utils import logging
 
 from parity.errors import UsageError
 from references.capture import TorchTap, ignore
@@ -170,6 +171,7 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
 
     In bfloat16 the norms' weights stay float32, as transformers keeps them.
     """
+    logging.disable_progress_bar()
     try:
         model = GptOssForCausalLM.from_pretrained(
             checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False

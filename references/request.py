@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
-from parity.golden.provenance import checkpoint, digest_files, now
+from parity.golden.provenance import checkpoint, digest_files, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.stages import Named, inputs, select
 
 
 @dataclass(frozen=True)
 class GoldenRequest:
-    """What to dump; `stages` are globs, `progress` is told (done, total, what is at work)."""
+    """What to dump; `stages` are globs, `progress` is told (done, total, what is at work).
+
+    `derived` says what the case was cut from: such a golden is never a default.
+    """
 
     target: Path
     drafter: Path
@@ -25,6 +29,7 @@ class GoldenRequest:
     stages: Sequence[str]
     out: Path
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
+    derived: str = ""
 
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Digests of both checkpoints, to be taken before they are read."""
@@ -44,13 +49,17 @@ class GoldenRequest:
 
 @dataclass(frozen=True)
 class Dumped:
-    """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation."""
+    """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
+
+    `constants` are what it read of the two config.json files; see `parity.seam.Description`.
+    """
 
     producer: Producer
     layers: tuple[int, int]
     stages: Sequence[Named]
     prompts: Sequence[tuple[str, Sequence[int], Generation]]
     roundings: int = 1
+    constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -63,11 +72,12 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
     target, drafter = dumped.layers
     writer.finish(
+        derived=request.derived,
         kind="golden",
         stages=[named.name for named in dumped.stages],
         created=now(),
         producer=dumped.producer,
-        model=Model(**checkpoints, num_layers=target, num_drafter_layers=drafter),
+        model=with_constants(Model(**checkpoints, num_layers=target, num_drafter_layers=drafter), dumped.constants),
         case=Case(
             k=request.k,
             max_new_tokens=request.max_new_tokens,

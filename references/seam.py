@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.seam import Description, Tap
@@ -38,7 +37,6 @@ def load(
     """
     if precision not in DTYPES:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
-    logging.disable_progress_bar()
     dtype = DTYPES[precision]
     return Reference(load_loop(target, drafter, dtype, k, max_positions), precision)
 

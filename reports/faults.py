@@ -25,10 +25,10 @@ device with that fault, for every command. Printed by `parity faults list --mark
 the emitted tokens stay the same (up to ties) or may change: where they stay, token equality sees nothing.
 *Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
 comes by the defect. *Local only* says that a chained comparison's noise is as
-large; *float32* marks what is planted in a float32 device because bfloat16's noise is as large; *TP n* what needs n
-tensor-parallel ranks.
+large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and shows:
+bfloat16's own rounding is as large as what is marked float32.
 """
-COLUMNS = ("fault", "what is wrong", "first stage", "gate", "text", "seen in")
+COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "seen in")
 
 
 def plain(fault: Fault) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def cells(fault: Fault) -> tuple[str, ...]:
     round_ = "" if fault.round is None or not fault.stage else f", round {fault.round}"
     where = f"{fault.stage}{round_}" if fault.stage else "-"
     where += " (local only)" if fault.stage and not fault.chained else ""
-    where += " (float32)" if fault.precision == "float32" else ""
     where += f" (TP {fault.tp})" if fault.tp > 1 else ""
-    return fault.id, fault.what, where, fault.gate or "none yet", "same" if fault.same_text else "may change", fault.seen
+    text = "same" if fault.same_text else "may change"
+    return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, fault.seen
 
 
 def print_list(faults: Iterable[Fault], left_out: Mapping[str, str]) -> None:
@@ -75,7 +75,7 @@ def page(faults: Iterable[Fault], left_out: Mapping[str, str]) -> str:
 def print_outcome(outcome: Outcome) -> None:
     """One line: killed or survived, the gate, both places, the text."""
     text = Text(f"{'killed' if outcome.killed else 'SURVIVED':<10}", style=STYLE["pass" if outcome.killed else "fail"])
-    text.append(f"{outcome.id:<34}{outcome.gate or 'no gate yet':<11}", style="default")
+    text.append(f"{outcome.id:<34}{outcome.gate or 'no gate yet':<11}{outcome.precision:<9} ", style="default")
     for mode, seen in outcome.comparisons.items():
         text.append(f"{mode} {_place(seen)}  ", style="default" if seen.placed else STYLE["fail"])
     text.append({True: "text changed", False: "text same", None: "text unknown"}[outcome.text_changed], style="default")

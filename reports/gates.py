@@ -38,6 +38,8 @@ def line(check: Check, gate: str) -> Text:
 
 def print_gates(gates: Gates) -> None:
     """The last line: the verdict, and the first gate that is no pass with its reproducing command."""
+    for said in gates.unseen:
+        console().print(Text(f"not seen: {said}"), soft_wrap=True)
     word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):

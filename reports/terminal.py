@@ -197,6 +197,8 @@ def _print_blind(out: Console, report: Report) -> None:
         out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
+    for said in report.unseen:
+        out.print(Text(f"not seen: {said}"), soft_wrap=True)
 
 
 def _print_verdict(out: Console, report: Report) -> None:
@@ -208,6 +210,7 @@ def _print_verdict(out: Console, report: Report) -> None:
     if report.verdict != PASS and report.first is not None:
         word.append(f"; first divergent: {report.first_told}; reproduce: {report.reproduce}", style="default")
     elif report.verdict != PASS:
-        word.append(f"; reproduce: {report.reproduce}", style="default")
+        said = f"; {report.findings[0].message}" if report.findings else ""
+        word.append(f"{said}; reproduce: {report.reproduce}", style="default")
     out.print(word, soft_wrap=True)
 

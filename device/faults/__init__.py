@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from device.faults import accepting, attention, caches, drafting, experts, inputs, loading, masks, norms, ranks, rope, shards, taps
+from device.faults import accepting, attention, caches, choosing, constants, drafting, experts, inputs, loading, masks, norms
+from device.faults import ranks, rope, shards, skips, taps
 from device.faults.planting import Fault
 from device.pipeline import Pipeline
 
@@ -35,6 +36,10 @@ _FAMILIES = (
     shards.fault,
     ranks.choice,
     ranks.cached,
+    constants.fault,
+    constants.drafter,
+    choosing.fault,
+    skips.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

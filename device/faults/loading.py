@@ -112,6 +112,19 @@ def _(pipeline: Pipeline) -> None:
     layers[1], layers[2] = layers[2], layers[1]
 
 
+@fault("load-drafter-noise", "0.3 % noise on the drafter's weights", "drafter.fc_out", sites=("drafter.fc_out", "drafter.layers.*", "drafter.pre_head_hidden", "drafter.logits", "kv.drafter.*"), precision="float32", same_text=True, seen="checkpoints converted through a narrower dtype")
+def _(pipeline: Pipeline) -> None:
+    noise = np.random.default_rng(0)
+
+    def shaken(weight: np.ndarray) -> np.ndarray:
+        return weight * (1 + 0.003 * noise.normal(size=weight.shape)).astype(np.float32) if weight.dtype.kind == "f" else weight
+
+    drafter = pipeline.drafter
+    edit(drafter, " ".join(drafter.outer), shaken)
+    for layer in every(drafter):
+        edit(drafter, " ".join(drafter.layers[layer]), shaken, [layer])
+
+
 def _random(weight: np.ndarray) -> np.ndarray:
     """The usual initialisation: normal, 0.02."""
     return np.random.default_rng(0).normal(0.0, 0.02, weight.shape).astype(np.float32)

@@ -38,11 +38,24 @@ from parity.plain import echo
 
 
 class CommandGroup(click.Group):
-    """Lists commands in the order of use, not of the alphabet."""
+    """Lists commands in the order of use, not of the alphabet; refuses an empty name for whatever takes it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order they were added."""
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, once no argument is empty: no command takes one, and an unset variable leaves one.
+
+        Raises:
+            UsageError: one is; which.
+        """
+        for before, word in zip(["", *args], args, strict=False):
+            option, equals, value = word.partition("=") if word.startswith("-") else (before, "=", word)
+            if equals and not value.strip():
+                what = option if option.startswith("-") else "an argument"
+                raise click.UsageError(f"{what} is empty: name something, or leave it out", ctx)
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,6 +96,9 @@ def command() -> int:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = getattr(error.__cause__ or error, "number", signal.SIGINT)
         return _end("interrupted; nothing was left half-written", 128 + number)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code  # 2, as click has it: a script whose command is an unset variable has not passed
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         return _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from parity.errors import UsageError
-from parity.plain import printable
+from parity.home import home
+from parity.plain import echo, printable
 
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
 )
-golden_option = click.option(
-    "--golden", type=click.Path(path_type=Path), help="Golden folder; the newest one by default."
-)
+moved_options = {
+    side: click.option(
+        f"--{side}", type=click.Path(path_type=Path), metavar="CKPT", help=f"Where the golden's {side} lies now, if it moved."
+    )
+    for side in ("target", "drafter")
+}
 device_option = click.option(
     "--device",
     "device_name",
@@ -74,9 +79,22 @@ json_option = click.option(
 )
 
 
-def home() -> Path:
-    """Where dumps go by default: $PARITY_HOME or ./.parity."""
-    return Path(os.environ.get("PARITY_HOME", ".parity"))
+def golden_option(command: Callable) -> Callable:
+    """--golden, --target and --drafter, for the command together its `golden`: see `open_golden`."""
+    option = click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden folder; the newest one by default.")
+    return option(with_checkpoints(command))
+
+
+def with_checkpoints(command: Callable) -> Callable:
+    """--target and --drafter beside a command's own `golden`, for checkpoints that are not where they were."""
+
+    @wraps(command)
+    def run(golden: Path | None, target: Path | None, drafter: Path | None, **rest: Any) -> Any:
+        from parity.golden.choice import Wanted
+
+        return command(golden=Wanted(golden, target, drafter), **rest)
+
+    return moved_options["target"](moved_options["drafter"](run))
 
 
 def fresh(kind: str, name: str) -> Path:
@@ -109,21 +127,17 @@ def published_configs() -> Path | None:
     return folder and folder / "configs"
 
 
-def open_golden(folder: Path | None):
-    """Open the named golden, or the newest.
+def open_golden(wanted):
+    """Open the golden that a `Wanted` names, or the newest that stands for a whole case; say on standard error which it is.
 
     Raises:
-        UsageError: there is none, or the folder is a device's run.
+        UsageError: there is none, the folder is a device's run, or a named checkpoint is not the golden's.
     """
-    from parity.golden.store import Dump, newest
+    from parity.golden.choice import choose
 
-    folder = folder or newest(home() / "goldens")
-    if folder is None:
-        raise UsageError(f"no golden in {home() / 'goldens'}; make one with `parity dump-golden`, or name --golden DIR")
-    dump = Dump(folder)
-    if dump.manifest.kind != "golden":
-        raise UsageError(f"{folder} is a device's run, not a golden; a golden comes from a reference only")
-    return dump
+    golden, why = choose(wanted, home() / "goldens")
+    echo(f"golden: {golden.folder} ({why})", err=True)
+    return golden
 
 
 def agree(run: Any, **chosen: Any) -> None:
@@ -152,12 +166,38 @@ def write_json(path: Path | None, value: Any) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on standard error; silent when that is no terminal."""
+    """A progress bar on standard error, silent when that is no terminal; what is printed meanwhile stands above it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield lambda done, total, name: None
+        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr)):
         task = bar.add_task(what, total=None)
         yield lambda done, total, name: bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))
+
+
+class _Above:
+    """A stream beside a progress bar on the same terminal: the bar is taken away while a text is written.
+
+    rich's own way sends both streams to the bar's: results would leave standard output.
+    """
+
+    def __init__(self, bar: Any, stream: TextIO):
+        self._bar, self._stream = bar, stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write with the bar away, which comes back at the end of a line."""
+        self._bar.stop()
+        count = self._stream.write(text)
+        self._stream.flush()
+        if text.endswith("\n"):
+            self._bar.start()
+        return count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, open_golden, write_json
+from parity.cli.common import json_option, write_json
 
 
 @click.command()
@@ -22,11 +22,12 @@ def corroborate(golden, witnesses, policy, json_file) -> None:
     confirmed, or a stage that two of them have could not be compared.
     """
     from parity.cli.wiring import current
+    from parity.golden.choice import Wanted, choose
     from parity.corroborate import corroborations, triangulate
     from parity.policy import read_policy
     from reports.corroboration import print_triangulation
 
-    goldens = [open_golden(folder) for folder in (golden, *witnesses)]
+    goldens = [choose(Wanted(folder), folder)[0] for folder in (golden, *witnesses)]
     for one in goldens:
         current(one)
     found = triangulate(goldens, read_policy(policy, "float32"))

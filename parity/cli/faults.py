@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import device_option, json_option, open_golden, progress, tiny, write_json
+from parity.cli.common import device_option, json_option, open_golden, progress, tiny, with_checkpoints, write_json
 from parity.plain import echo
 
 PROMPTS = ("types-127-131", "strings-11-13")
@@ -45,6 +45,7 @@ def list_faults(markdown, json_file) -> None:
 @click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
 @device_option
 @click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden to judge by; a small one made now by default.")
+@with_checkpoints
 @json_option
 def run_faults(names, every, device_name, golden, json_file) -> None:
     """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
@@ -76,14 +77,14 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 
 
 @contextmanager
-def _golden(folder: Path | None) -> Iterator:
+def _golden(wanted) -> Iterator:
     """The named golden, or the default one, which lasts as long as the command."""
     from parity.partial import scratch
 
     from parity.cli.golden import make_golden
 
-    if folder is not None:
-        yield open_golden(folder)
+    if wanted.golden is not None:
+        yield open_golden(wanted)
         return
     with scratch("faults") as made:
         lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}

@@ -58,12 +58,14 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
     if red is None:
         return None
     model = golden.manifest.model
+    derived = f"cut from {golden.folder} by parity reduce"
 
     def dump(ids, k, budget, name):
         prompts = folder / f"{name}.jsonl"
         prompts.write_text(json.dumps({"id": name, "ids": list(ids)}))
         target, drafter = Path(model.target.path), Path(model.drafter.path)
-        return make_golden(target, drafter, prompts, k, budget, (), threads, out if name == "reduced" else folder / name)
+        place = out if name == "reduced" else folder / name
+        return make_golden(target, drafter, prompts, k, budget, (), threads, place, derived=derived)
 
     def build(case):
         return builder(device_name, case)(precision=precision)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, open_golden, write_json
+from parity.cli.common import json_option, open_golden, with_checkpoints, write_json
 
 
 @click.command("verify-golden")
 @click.argument("golden", type=click.Path(path_type=Path), required=False, metavar="[GOLDEN]")
+@with_checkpoints
 @json_option
 def verify_golden(golden, json_file) -> None:
     """Dump the case of a GOLDEN (the newest one by default) once more and compare every tensor's bytes.

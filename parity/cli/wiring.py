@@ -164,7 +164,7 @@ def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
     paths = Path(model.target.path), Path(model.drafter.path)
     for path in paths:
         if not (path / "config.json").is_file():
-            raise UsageError(f"{path} is no checkpoint: it has no config.json")
+            raise UsageError(f"{path} is no checkpoint: it has no config.json; if it moved, name it with --target or --drafter")
     return paths
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.constants import check_constants
 from parity.compare.copies import Copies
 from parity.compare.decisions import NOISE
 from parity.compare.evidence import lack_of_scores
@@ -20,6 +21,7 @@ from parity.compare.report import (
     FAIL,
     INCONCLUSIVE,
     PASS,
+    ROUNDED,
     WARN,
     Acceptance,
     Counts,
@@ -78,6 +80,8 @@ def compare(
     results = copies.laid_on(results)
     results = attest(mark(results, golden.declared, mode), golden)
     findings += _generation(golden, run) if not any(one.verdict == DISPUTED for one in results) else []
+    constants = check_constants(golden, run)
+    findings += constants.findings
     own = found_on.own
     verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings] + ([own.verdict] if own else []))
     acceptance = _acceptance(golden, run)
@@ -98,6 +102,7 @@ def compare(
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=own,
+        unseen=(*([ROUNDED] if run.manifest.case.precision == "bfloat16" else []), *constants.unjudged),
     )
 
 

@@ -14,6 +14,9 @@ DISPUTED = "disputed"
 RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
 """How grave a verdict is."""
 
+ROUNDED = "in bfloat16, what hides in its rounding: constants 0.1 % off, 0.3 % noise on the drafter's weights; float32 shows them"
+"""What no comparison of a bfloat16 run sees; both were met."""
+
 
 def join(verdicts) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
@@ -152,8 +155,9 @@ class OwnExperts:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole comparison; `blind` is what its policy cannot see, `witnesses` what other references said of the golden.
+    """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
+    `witnesses` are what other references said of the golden.
     `own_experts` is there where a run went on with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -173,6 +177,7 @@ class Report:
     blind: str = ""
     witnesses: tuple[str, ...] = ()
     own_experts: OwnExperts | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -23,7 +23,7 @@ class Finding:
     """Something that is wrong whatever the values: always a failure.
 
     Args:
-        kind: missing, surplus, unknown, empty, shape, axes, dtype, replicas, non-finite, constant or generation.
+        kind: missing, surplus, unknown, empty, shape, axes, dtype, replicas, non-finite, constant, generation or config.
         stage: full stage name.
         prompt: prompt number.
         round: round number.

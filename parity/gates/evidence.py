@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, Place, conclude
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, ROUNDED, Place, conclude
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Gates:
         return conclude(result.verdict for result in self.results)
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """What these gates do not show of a device that they judged in bfloat16 alone."""
+        exact = any(check.name.startswith("float32 ") for result in self.results for check in result.checks)
+        return () if exact or self.precision != "bfloat16" else (ROUNDED,)
+
+    @property
     def exit_code(self) -> int:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed."""
         return {FAIL: 1, INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
@@ -68,4 +74,4 @@ class Gates:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         gates = [asdict(result) | {"verdict": result.verdict} for result in self.results]
-        return asdict(self) | {"results": gates, "verdict": self.verdict, "exit_code": self.exit_code}
+        return asdict(self) | {"results": gates, "verdict": self.verdict, "unseen": self.unseen, "exit_code": self.exit_code}

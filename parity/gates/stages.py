@@ -1,26 +1,83 @@
-"""Every stage against its golden: from the golden's own input, and with errors travelling downstream."""
+"""Every stage against its golden: from the golden's own input, and with errors travelling downstream.
+
+A device that offers float32 is judged in it as well. Bfloat16's rounding hides what is a thousandth off, a constant of
+the config or a weight; in float32 it stands out a hundredfold. What is off so little is off in every row, or from a
+position on: one prompt shows it, the longest one, and few rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from parity.compare.report import DISPUTED, INCONCLUSIVE, NOT_JUDGED, PASS, Report
+from parity.compare.constants import check_constants
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
+from parity.errors import ParityError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
+from parity.golden.slices import OnePrompt
+
+
+ROUNDS = 3
+"""Of the float32 runs: a draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
+
+EXACT = "float32"
 
 
 def checks(bench: Bench) -> Iterator[Check]:
-    """Both comparisons under the bench's policy."""
+    """Both comparisons under the bench's policy, what the device read of the config, and both in float32."""
     yield judged(bench, "local")
     yield judged(bench, "chained")
+    yield constants(bench)
+    if bench.precision != EXACT:
+        yield from exact(bench)
+
+
+def constants(bench: Bench) -> Check:
+    """Every number of config.json as the device reads it."""
+    found = check_constants(bench.golden, bench.run("local"))
+    said = "; ".join([one.message for one in found.findings[:3]] or found.unjudged) or f"{found.compared} alike"
+    verdict = FAIL if found.findings else PASS if found.compared else NOT_JUDGED
+    return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
+
+
+def exact(bench: Bench) -> Iterator[Check]:
+    """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32."""
+    prompts = bench.golden.manifest.case.prompts
+    longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
+    view = OnePrompt(bench.golden, longest, ROUNDS)
+    try:
+        says = bench.device(EXACT).describe().precision
+    except (ValueError, NotImplementedError, ParityError) as error:
+        yield Check(EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({error})")
+        return
+    except Exception as error:
+        yield Check(EXACT, INCONCLUSIVE, f"asked for float32, the device breaks down ({type(error).__name__}: {error})")
+        return
+    if says != EXACT:
+        yield Check(EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}")
+        return
+    for mode in ("local", "chained"):
+        try:
+            report = bench.compared_exactly(view, mode)
+        except Exception as error:
+            yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 the device breaks down: {type(error).__name__}: {error}")
+            continue
+        name = f"{EXACT} {mode}, prompt {prompts[longest].id}, {len(report.stages)} stages"
+        place = report.first and replace(report.first, prompt=longest)
+        yield Check(name, report.verdict, _line(report), _figures(report), place)
 
 
 def judged(bench: Bench, mode: Mode) -> Check:
     """All stages of the bench's run in this mode."""
     report = bench.compared(mode)
-    figures = {"stages": {stage.stage: {"verdict": stage.verdict, **stage.x} for stage in report.stages}}
-    return Check(f"{mode}, {len(report.stages)} stages", report.verdict, _line(report), figures, report.first)
+    return Check(f"{mode}, {len(report.stages)} stages", report.verdict, _line(report), _figures(report), report.first)
+
+
+def _figures(report: Report) -> dict[str, Any]:
+    return {"stages": {stage.stage: {"verdict": stage.verdict, **stage.x} for stage in report.stages}}
 
 
 def _line(report: Report) -> str:

@@ -9,7 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from parity import files, limits
 from parity.errors import UsageError
@@ -79,14 +90,22 @@ class Producer(Record):
         return self.model_copy(update={"modules": part.modules, "sources": sources, "parts": ()})
 
 
+Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)] | Annotated[Line, Strict()]
+Constant = Scalar | Annotated[tuple[Scalar, ...], Field(max_length=limits.LAYERS)]
+
+
 class Checkpoint(Record):
-    """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none)."""
+    """One checkpoint folder; digests are sha256 over the named files' bytes ('' where there is none).
+
+    `constants` are what the producer read of its config.json, by dotted key; none where it does not say.
+    """
 
     path: Line
     config_digest: str
     weights_digest: str
     tokenizer_digest: str = ""
     chat_template_digest: str = ""
+    constants: Annotated[dict[Line, Constant], Field(max_length=limits.LAYERS)] = {}
 
 
 class Model(Record):
@@ -182,6 +201,8 @@ class Corroboration(Record):
 class Manifest(Record):
     """The whole of manifest.json; `corroborations` are added by `parity corroborate`.
 
+    `derived` says what a golden was cut from, and by what: it judges where it is named, never by default.
+
     `digest` is the sha256 of the file's bytes with 64 zeros in its own place.
     """
 
@@ -191,6 +212,7 @@ class Manifest(Record):
     producer: Producer
     model: Model
     case: Case
+    derived: Line = ""
     stages: Annotated[tuple[Line, ...], FailFast()]
     tensors: Annotated[tuple[TensorRow, ...], FailFast()]
     corroborations: tuple[Corroboration, ...] = ()

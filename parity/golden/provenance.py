@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
 
 from parity.errors import UsageError
 from parity.files import opened
-from parity.golden.manifest import Checkpoint, Producer
+from parity.golden.manifest import Checkpoint, Model, Producer
 from parity.golden.sources import digests
 
 CONFIGS = ("config.json", "generation_config.json")
@@ -45,7 +48,7 @@ def checkpoint(folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is no checkpoint: it has no config.json")
     return Checkpoint(
-        path=_portable(folder),
+        path=str(folder.resolve()),
         config_digest=digest_files(path for name in CONFIGS if (path := folder / name).is_file()),
         weights_digest=digest_files(sorted(folder.glob("*.safetensors"))),
         tokenizer_digest=digest_files(sorted(folder.glob("tokenizer*.json"))),
@@ -53,10 +56,31 @@ def checkpoint(folder: Path) -> Checkpoint:
     )
 
 
-def _portable(folder: Path) -> str:
-    """Relative to the working directory where it lies below it."""
-    absolute = folder.resolve()
-    return os.path.relpath(absolute) if absolute.is_relative_to(Path.cwd()) else str(absolute)
+def with_constants(model: Model, constants: Mapping[str, Mapping[str, Any]]) -> Model:
+    """The same pair, with what another producer read of its config.json files: nothing where it does not say.
+
+    Raises:
+        UsageError: a constant is neither number, flag, word nor a list of them.
+    """
+    try:
+        sides = {
+            side: Checkpoint(**{**getattr(model, side).model_dump(), "constants": dict(constants.get(side, {}))})
+            for side in ("target", "drafter")
+        }
+    except (ValidationError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"constants of config.json: a number, true or false, a word or a list of them is needed ({error})") from None
+    return model.model_copy(update=sides)
+
+
+def handed_on(model: Model, root: Path) -> Model:
+    """The same pair, its folders relative to `root`: for a dump that lies below `root` and is handed on with it.
+
+    Raises:
+        ValueError: a checkpoint does not lie below it.
+    """
+    sides = {side: getattr(model, side) for side in ("target", "drafter")}
+    paths = {side: Path(one.path).resolve().relative_to(root.resolve()).as_posix() for side, one in sides.items()}
+    return model.model_copy(update={side: one.model_copy(update={"path": paths[side]}) for side, one in sides.items()})
 
 
 def producer(

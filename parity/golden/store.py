@@ -85,7 +85,7 @@ class DumpWriter:
         shards.write(self.partial / shard, held)
 
     def finish(
-        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case
+        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case, derived: str = ""
     ) -> Manifest:
         """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract.
 
@@ -95,7 +95,7 @@ class DumpWriter:
         for parts in by_place(self.rows).values():
             merged_row(parts)
         parts = {"producer": producer, "model": model, "case": case, "stages": tuple(stages), "tensors": tuple(self.rows)}
-        manifest = Manifest(kind=kind, created=created, **parts)
+        manifest = Manifest(kind=kind, created=created, derived=derived, **parts)
         files.put(self.partial / FILE, manifest.written())
         self.partial.rename(self.out)
         return manifest
@@ -207,10 +207,3 @@ def seal(folder: Path) -> Dump:
     dump = Dump(folder, Manifest.checked(data, path))
     files.put(path, data)
     return dump
-
-
-def newest(folder: Path) -> Path | None:
-    """The dump in `folder` whose manifest was written last; never one that is half-written."""
-    whole = (path for path in folder.glob(f"*/{FILE}") if not path.parent.name.startswith("."))
-    found = sorted(whole, key=lambda path: path.stat().st_mtime_ns)
-    return found[-1].parent if found else None

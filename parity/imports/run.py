@@ -12,7 +12,7 @@ import numpy as np
 from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.manifest import Case, Producer, PromptCase
-from parity.golden.provenance import digest_files, now
+from parity.golden.provenance import digest_files, now, with_constants
 from parity.golden.ranks import merge_shards
 from parity.golden.store import Dump, DumpWriter
 from parity.imports import READERS
@@ -66,7 +66,7 @@ def import_run(request: ImportRequest) -> Placing:
             stages=[name for name in request.golden.declared if name in stages],
             created=now(),
             producer=producer,
-            model=request.golden.manifest.model,
+            model=with_constants(request.golden.manifest.model, {}),
             case=case,
         )
     return placing

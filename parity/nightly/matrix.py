@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from parity import limits
 from parity.errors import UsageError
@@ -31,6 +31,8 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+Name = Annotated[str, StringConstraints(pattern=r"\S")]
+"""A path, a device or a policy: never empty where it is written down, as an unset variable would leave it."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 Gates = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -63,12 +65,12 @@ class Case(Settings):
     Where a golden is named, `prompts` may be left out.
     """
 
-    target: str
-    drafter: str = ""
+    target: Name
+    drafter: Name = ""
     families: tuple[Label, ...] = ()
-    prompts: str = ""
+    prompts: Name = ""
     max_new_tokens: Count
-    golden: str = ""
+    golden: Name = ""
 
     @model_validator(mode="after")
     def _whole(self) -> Case:
@@ -80,14 +82,14 @@ class Case(Settings):
 class Family(Part):
     """A kind of drafter, by its checkpoint."""
 
-    drafter: str
+    drafter: Name
 
 
 class Bounds(Part):
     """Precision and bounds; the precision's own policy where `bounds` is empty."""
 
     precision: Literal["bfloat16", "float32"] = "bfloat16"
-    bounds: str = ""
+    bounds: Name = ""
 
 
 class Axes(Part):
@@ -132,7 +134,7 @@ class Matrix(Part):
     """A whole matrix file; `path` and `digest` say which."""
 
     cases: Annotated[dict[Label, Case], Field(min_length=1)]
-    devices: Annotated[dict[Label, str], Field(min_length=1)]
+    devices: Annotated[dict[Label, Name], Field(min_length=1)]
     families: dict[Label, Family] = {}
     policies: Annotated[dict[Label, Bounds], Field(min_length=1)] = {"bfloat16": Bounds()}
     k: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -195,6 +197,8 @@ def _sentence(error: ValidationError) -> str:
     """The first mistake, in the words of who wrote the file."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    if first["type"] == "string_pattern_mismatch" and not first["input"].strip():
+        return f"{where} is empty"
     said = {
         "extra_forbidden": "unknown key",
         "missing": "is missing",

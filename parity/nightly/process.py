@@ -14,6 +14,7 @@ from time import monotonic
 
 from pydantic import ValidationError
 
+from parity.home import VARIABLE, home
 from parity.nightly.jobs import Answer
 
 COMMAND = (sys.executable, "-m", "parity.cli.job")
@@ -30,8 +31,7 @@ def environment() -> dict[str, str]:
     """
     threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    home = {"PARITY_HOME": os.path.abspath(os.environ.get("PARITY_HOME", ".parity"))}
-    return {**kept, **threads, **home, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    return {**kept, **threads, VARIABLE: str(home().absolute()), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 def run_job(job: str, log: Path, limit: float, extra: Mapping[str, str], folder: str, started: Started = lambda process: None) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -12,6 +11,7 @@ from typing import Any
 from parity.errors import UsageError
 from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump
+from parity.home import home
 from parity.partial import partial_folder
 
 
@@ -21,7 +21,7 @@ class Unreachable(UsageError):
 
 def cache() -> Path:
     """Where goldens are kept between nights: `$PARITY_HOME/nightly/goldens`."""
-    return Path(os.environ.get("PARITY_HOME", ".parity")).resolve() / "nightly" / "goldens"
+    return home().resolve() / "nightly" / "goldens"
 
 
 def fetch(url: str) -> Path:

@@ -31,7 +31,10 @@ def find_python(named: Path | None) -> Path:
     Raises:
         UsageError: there is none, it has no vLLM, or a version that the recorder does not know.
     """
-    path = Path(named or os.environ.get(VARIABLE) or DEFAULT)
+    told = str(named or os.environ.get(VARIABLE, DEFAULT))
+    if not told.strip():
+        raise UsageError(f"${VARIABLE} is set to an empty name: name a Python that has vLLM, or unset it for {DEFAULT}")
+    path = Path(told)
     if not path.is_file():
         raise UsageError(f"no Python of vLLM's at {path}: `make vllm` sets one up, or name --vllm-python or ${VARIABLE}")
     try:

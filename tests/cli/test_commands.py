@@ -123,3 +123,24 @@ def test_a_golden_of_one_stage_keeps_the_choices_and_what_they_are_judged_by(par
     }
     assert parity("diff", "--golden", golden.folder).code == 0
     assert "dump it without --stage" in parity("diff", "--golden", golden.folder, "--mode", "local").err
+
+
+@pytest.mark.parametrize("command", [(), ("faults",)])
+def test_a_command_without_a_word_prints_its_help_and_has_not_passed(command, parity):
+    found = parity(*command)
+    assert found.code == 2 and found.err.startswith("Usage: ") and found.err == parity(*command, "--help").out
+
+
+def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_golden):
+    arguments = ("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
+    plain, debug = parity(*arguments), parity("--debug", *arguments)
+    assert plain.code == debug.code == 3
+    assert "IndexError" in debug.err and "Traceback" in debug.err and debug.err.endswith(plain.err.splitlines()[-1] + "\n")
+
+
+def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_else_it_cannot_see(parity, small_golden, tmp_path):
+    found = parity("diff", "--golden", small_golden.folder, "--device", "device.faults:const_swiglu_alpha", "--json", tmp_path / "j")
+    assert found.code == 1 and "target: swiglu_alpha is 1.7, the reference reads 1.702" in found.last
+    report = json.loads((tmp_path / "j").read_text())
+    assert [finding["kind"] for finding in report["findings"]] == ["config"] and report["first"] is None
+    assert "not seen: in bfloat16" in found.out and "float32 shows them" in report["unseen"][0]

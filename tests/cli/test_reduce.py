@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 
+from parity.golden.store import Dump
+
 WINDOW = 32
 
 
@@ -16,6 +18,7 @@ def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(pa
     case = json.loads(file.read_text())
     # Bisection stops at a prompt that fails while one token less does not; a row or two past the window may hide in noise.
     assert WINDOW < len(case["ids"]) <= WINDOW + 8 and (case["k"], case["round"]) == (1, 0)
+    assert Dump(out).manifest.derived == f"cut from {small_golden.folder} by parity reduce"
     assert found.last == f"reproduce: {case['reproduce']}"
     again = parity(*shlex.split(case["reproduce"])[1:])
     assert again.code == 1 and "first divergent: target.layers.4.attn_out" in again.last

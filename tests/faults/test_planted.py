@@ -40,6 +40,8 @@ CHAINED = (
     "accept-one-late",
     "rollback-target-noop",
     "tp-attn-not-reduced",
+    "const-rope-theta",
+    "skip-sink-far",
 )
 """One or two of each family: a chained run of every fault is `parity faults run --all`."""
 

@@ -16,7 +16,7 @@ def report(request, device_name, pytestconfig, tmp_path_factory):
     """The device's comparison against the golden, once for each mode."""
     golden = request.getfixturevalue("full_golden")
     out = tmp_path_factory.mktemp("neuron") / request.param
-    run = make_run(golden, device_name, request.param, pytestconfig.getoption("--precision"), out=out)
+    run = make_run(golden, device_name, request.param, pytestconfig.getoption("--parity-precision"), out=out)
     return compare_dumps(golden, run)
 
 

@@ -1,0 +1,58 @@
+"""The numbers of config.json as the device reads them against the reference's reading: equal, every one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from parity.compare.structure import Finding
+from parity.golden.manifest import Constant
+from parity.golden.store import Dump
+
+KIND = "config"
+SIDES = ("target", "drafter")
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What became of the check: how many numbers were compared, findings, and why it was not made, or not whole."""
+
+    compared: int
+    findings: tuple[Finding, ...]
+    unjudged: tuple[str, ...]
+
+
+def check_constants(golden: Dump, run: Dump) -> Constants:
+    """Compare every constant of a run with the golden's; of two runs whose difference it is, with each other's.
+
+    What the reference reads a device that describes itself must say. What one side alone says is not judged otherwise.
+    """
+    other, against = run.sides if len(run.sides) == 2 else (golden, run)
+    alone = against is run  # with the golden
+    names = "the reference" if alone else other.manifest.producer.name, against.manifest.producer.name
+    compared, findings, unjudged = 0, [], []
+    for side in SIDES:
+        true, seen = (getattr(one.manifest.model, side).constants for one in (other, against))
+        if not true or not seen:
+            unjudged.append(f"config constants: {names[bool(true)]} does not say what it read of config.json")
+            continue
+        compared += len(true)
+        said = _differences(true, seen, names[0], every=alone)
+        findings += [Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said]
+        for mine, theirs, who in ((seen, true, names), (() if alone else true, seen, names[::-1])):
+            if beyond := sorted(set(mine) - set(theirs)):
+                unjudged.append(f"config constants: {who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")
+    return Constants(compared, tuple(findings), tuple(dict.fromkeys(unjudged)))
+
+
+def _differences(true: dict[str, Constant], seen: dict[str, Constant], who: str, every: bool) -> Iterator[str]:
+    for key, value in true.items():
+        if key not in seen:
+            if every:
+                yield f"{key} is unread, {who} reads {_shown(value)}"
+        elif isinstance(value, bool) != isinstance(seen[key], bool) or value != seen[key]:
+            yield f"{key} is {_shown(seen[key])}, {who} reads {_shown(value)}"
+
+
+def _shown(value: Constant) -> str:
+    return str(list(value)) if isinstance(value, tuple) else repr(value)

@@ -1,0 +1,22 @@
+"""Where everything goes that is given no folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from parity.errors import UsageError
+
+VARIABLE, DEFAULT = "PARITY_HOME", ".parity"
+
+
+def home() -> Path:
+    """$PARITY_HOME, or ./.parity where it is not set.
+
+    Raises:
+        UsageError: it is set to nothing.
+    """
+    named = os.environ.get(VARIABLE, DEFAULT)
+    if not named.strip():
+        raise UsageError(f"${VARIABLE} is set to an empty name: name a folder, or unset it for {DEFAULT} here")
+    return Path(named)

@@ -1,0 +1,62 @@
+"""What the references read of the two config.json files, by the names of `parity.seam.Description.constants`.
+
+Taken from the loaded models: transformers fills what a config leaves open, and keeps some numbers in its own code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from references.eagle3_config import Eagle3Config
+from references.loop import SpeculativeLoop
+from references.peagle_config import PEagleConfig
+
+SIZES = (
+    *("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("intermediate_size", "num_local_experts", "num_experts_per_tok", "max_position_embeddings", "layer_types"),
+)
+KEYS = {
+    "hidden_size": "hidden_size",
+    "target_hidden_size": "target_hidden_size",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "num_layers": "num_hidden_layers",
+    "intermediate_size": "intermediate_size",
+    "eps": "rms_norm_eps",
+    "vocab_size": "vocab_size",
+    "draft_vocab_size": "draft_vocab_size",
+    "max_positions": "max_position_embeddings",
+    "placeholder_id": "ptd_token_id",
+    "norm_before_residual": "norm_before_residual",
+    "max_drafts": "num_parallel_positions",
+}
+
+
+def constants(loop: SpeculativeLoop) -> dict[str, dict[str, Any]]:
+    """Both sides of a loaded pair."""
+    return {"target": _target(loop), "drafter": _drafter(loop)}
+
+
+def _target(loop: SpeculativeLoop) -> dict[str, Any]:
+    model, config = loop.target.model, loop.target.config
+    experts, rotary = model.model.layers[0].mlp.experts, model.model.rotary_emb
+    said = {name: getattr(config, name) for name in SIZES}
+    said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
+    said |= {"swiglu_alpha": experts.alpha, "swiglu_limit": experts.limit, "rms_norm_eps": model.model.norm.variance_epsilon}
+    return said | {"eos_token_id": sorted(loop.eos)} | _rope(config.rope_parameters, rotary.attention_scaling)
+
+
+def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
+    config: PEagleConfig | Eagle3Config = loop.drafter.config
+    said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
+    said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
+    return said | _rope(config.rope, getattr(loop.drafter, "rope_scale", None))  # the official EAGLE knows no schedule that scales
+
+
+def _rope(rope: dict[str, Any], scale: float | None) -> dict[str, Any]:
+    """A schedule with what it leaves open filled in, and what cos and sin are multiplied by."""
+    said = {name: value for name, value in rope.items() if value is not None}
+    if said["rope_type"] == "yarn":
+        said = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True} | said | {"attention_factor": scale}
+    return {f"rope_parameters.{name}": value for name, value in said.items()}

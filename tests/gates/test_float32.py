@@ -1,0 +1,171 @@
+"""What bfloat16 cannot see: in float32 the gates see it, and without float32 they say that they did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+import device
+from device.faults import CATALOGUE
+from parity.compare.constants import check_constants
+from parity.errors import NotOffered
+from parity.gates import stages
+from parity.gates.bench import Bench
+from parity.gates.evidence import Check, GateResult, Gates
+from parity.golden.provenance import with_constants
+from reports.gates import print_gates
+
+ROUNDING = "hides in its rounding"
+
+
+@pytest.fixture
+def bench(small_golden, tiny, tmp_path):
+    """A bench of bfloat16 on a device that `build` makes."""
+    fixed = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
+    return lambda build=device.load: Bench(
+        small_golden, "device under test", lambda **options: build(**fixed | options), "bfloat16", tmp_path
+    )
+
+
+def planted(name: str):
+    return CATALOGUE[name].factory
+
+
+def test_noise_that_bfloat16_hides_fails_in_float32(bench):
+    local, chained = stages.exact(bench(planted("load-drafter-noise")))
+    assert local.verdict == chained.verdict == "fail" and local.place.stage == chained.place.stage == "drafter.fc_out"
+
+
+def test_a_clean_device_passes_in_float32(bench):
+    found = list(stages.exact(bench()))
+    assert [check.verdict for check in found] == ["pass", "pass"]
+    assert not Gates("numpy", "bfloat16", "", (GateResult("stages", tuple(found)),)).unseen
+
+
+def only_bfloat16(refusal: type[Exception]):
+    def build(precision: str, **options):
+        if precision != "bfloat16":
+            raise refusal(f"no {precision} here")
+        return device.load(precision=precision, **options)
+
+    return build
+
+
+def always_bfloat16(precision: str, **options):
+    return device.load(precision="bfloat16", **options)
+
+
+@pytest.mark.parametrize("build", [*map(only_bfloat16, (ValueError, NotOffered, NotImplementedError)), always_bfloat16])
+def test_without_float32_nothing_is_judged_in_it_and_the_verdict_says_what_it_could_not_see(build, bench, capsys):
+    (check,) = stages.exact(bench(build))
+    assert check.verdict == "not judged" and check.evidence.startswith("not judged in float32")
+    gates = Gates("numpy", "bfloat16", "", (GateResult("stages", (Check("local", "pass", ""), check)),))
+    print_gates(gates)
+    assert gates.verdict == "pass" and ROUNDING in capsys.readouterr().out and ROUNDING in gates.to_dict()["unseen"][0]
+
+
+def test_a_device_that_breaks_down_in_float32_is_inconclusive(bench):
+    (check,) = stages.exact(bench(only_bfloat16(RuntimeError)))
+    assert check.verdict == "inconclusive" and "RuntimeError" in check.evidence
+
+
+def test_gates_that_did_not_run_the_stages_have_not_seen_them():
+    assert Gates("numpy", "bfloat16", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
+    assert not Gates("numpy", "float32", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
+
+
+@pytest.fixture(scope="module")
+def golden(small_golden):
+    """The golden, as far as its constants go."""
+    return said(small_golden.manifest.model, {side: getattr(small_golden.manifest.model, side).constants for side in SIDES})
+
+
+SIDES = ("target", "drafter")
+
+
+def said(model, constants):
+    """A dump that says these constants."""
+    manifest = SimpleNamespace(model=with_constants(model, constants), producer=SimpleNamespace(name="device"))
+    dump = SimpleNamespace(manifest=manifest)
+    dump.sides = (dump,)
+    return dump
+
+
+def held(golden) -> dict[str, dict]:
+    return {side: dict(getattr(golden.manifest.model, side).constants) for side in SIDES}
+
+
+def off(value) -> Iterator:
+    """The value, slightly off."""
+    if isinstance(value, bool):
+        return [not value, int(value)]
+    if isinstance(value, int | float):
+        return [value * 1.0001, value + 1, -value]
+    return [(*value, 1), value[:-1]] if isinstance(value, tuple) else [f"{value}s"]
+
+
+def test_both_sides_read_all_of_both_configs_alike(golden, tiny):
+    clean = device.load(tiny / "target", tiny / "drafter", 4).describe()
+    found = check_constants(golden, said(golden.manifest.model, clean.constants))
+    assert found.compared == len(clean.constants["target"]) + len(clean.constants["drafter"]) > 40
+    assert not found.findings and not found.unjudged
+
+
+def test_every_constant_that_is_off_or_unread_is_a_finding(golden):
+    passed = []
+    for side in SIDES:
+        for key, value in held(golden)[side].items():
+            for other in off(value):
+                constants = held(golden)
+                constants[side][key] = other
+                found = check_constants(golden, said(golden.manifest.model, constants)).findings
+                passed += [] if len(found) == 1 and f"{side}: {key} is " in found[0].message else [(side, key, other)]
+            del constants[side][key]
+            (found,) = check_constants(golden, said(golden.manifest.model, constants)).findings
+            assert f"{side}: {key} is unread" in found.message
+    assert not passed
+
+
+@pytest.mark.parametrize(("constants", "words"), [
+    ({}, "device does not say what it read"),
+    ({"target": {}}, "device does not say what it read"),
+])
+def test_a_device_that_does_not_describe_itself_is_not_judged(constants, words, golden):
+    found = check_constants(golden, said(golden.manifest.model, constants))
+    assert not found.compared and not found.findings and words in found.unjudged[0]
+
+
+def test_what_a_device_reads_beyond_the_reference_is_said(golden):
+    constants = held(golden)
+    constants["drafter"]["mlp_bias"] = True
+    found = check_constants(golden, said(golden.manifest.model, constants))
+    assert not found.findings and "does not read mlp_bias of the drafter" in found.unjudged[0]
+
+
+@pytest.mark.parametrize("name", [name for name, fault in CATALOGUE.items() if fault.family == "constants"])
+def test_a_device_says_what_it_computes_with_not_what_is_in_the_file(name, golden, tiny):
+    wrong = planted(name)(tiny / "target", tiny / "drafter", 4).describe()
+    (found,) = check_constants(golden, said(golden.manifest.model, wrong.constants)).findings
+    assert CATALOGUE[name].id.split("-")[-1][:4] in found.message.replace("_", "-").replace("attention-factor", "concentration")
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {"a": 1}, [[1]], None])
+def test_a_constant_that_is_none_is_one_sentence(value, golden):
+    from parity.errors import UsageError
+
+    with pytest.raises(UsageError, match="constants of config.json"):
+        with_constants(golden.manifest.model, {"target": {"rms_norm_eps": value}})
+
+
+def test_two_devices_are_compared_with_each_other_alike_in_either_order(golden):
+    constants = held(golden)
+    del constants["target"]["head_dim"]
+    constants["drafter"]["rms_norm_eps"] = 1e-6
+    mine, theirs = said(golden.manifest.model, held(golden)), said(golden.manifest.model, constants)
+    for sides in ((mine, theirs), (theirs, mine)):
+        found = check_constants(golden, SimpleNamespace(sides=sides))
+        assert len(found.findings) == 1 and "rms_norm_eps" in found.findings[0].message and "head_dim" in found.unjudged[0]
+    both = check_constants(golden, SimpleNamespace(sides=(theirs, theirs)))
+    assert not both.findings and not both.unjudged
