@@ -8,8 +8,10 @@ from itertools import chain, islice
 from math import inf
 from typing import Any
 
-from parity.compare.report import FAIL, Place
+from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.evidence import failures
 from parity.diagnose.explain import FELL, Residual
+from parity.diagnose.pooled import CONFIRMED, ELSEWHERE, elsewhere, faint
 from parity.diagnose.search import Search, Trial, consistent, order, ranked
 from parity.diagnose.signature import signature
 from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
@@ -17,14 +19,8 @@ from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
 CAUSES = 6
 """Causes peeled off one after another at the most."""
 
-CONFIRMED = 5
-"""Satisfying trials that get a full trial over every stage."""
-
 CASE = "target.embed"
 """A device whose rows differ in number here ran another prompt."""
-
-ELSEWHERE = 3
-"""Other prompts that a tie is taken to, at the most."""
 
 MOST = 0.95
 """A hypothesis that leaves a residual above the floor is still named if it explains this much of the error: a
@@ -75,11 +71,12 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
 
 
-def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnosis:
+def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place, evidence: Sequence[Residual] = ()) -> Diagnosis:
     """Explain a device's errors on one prompt, over all its rounds, one cause after another.
 
     Args:
         first: where the run first diverges.
+        evidence: what failed in the comparison; what the prompt alone does not show is looked for in all of its prompts.
     """
     rounds = trials.rounds
     known: tuple[Assumption, ...] = ()
@@ -99,18 +96,60 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place) -> Diagnos
         if found is None:
             break
         left = peel.full(found).after
-        causes += _causes(found, peel, made)
+        causes += _causes(peel.at_first(found), peel.first, left, made, peel.holds(found))
         known = (*known, *found.assumed)
         if red[0].stage == CASE and red[0].error == inf and trials.drive is not None:
             trials = trials.rebased(known)
             rounds = trials.rounds
             start = left = trials.residuals((), rounds)
-    return _concluded(trials, first, causes, made, red[0] if red else None, rounds)
+        elif rounds < trials.rounds and (wider := attempt(lambda: trials.residuals(known, trials.rounds))):
+            rounds, start, left = trials.rounds, trials.residuals((), trials.rounds), wider
+    told = Diagnosis(trials.mode, trials.prompt, first, tuple(causes))
+    if red:
+        told = replace(told, unexplained=red[0], nearest=near(made), signature=looks(trials, red[0], rounds))
+    told = renumbered(told, trials.prompt)
+    if causes and not red:
+        told = _beyond(told, trials, known, evidence)
+    elif evidence and not red:
+        told = _faint(told, trials, hypotheses, evidence)
+    return replace(told, trials=trials.count)
 
 
-def _concluded(trials: Trials, first: Place, causes, made: Sequence[Trial], rest: Residual | None, rounds: int) -> Diagnosis:
-    told = Diagnosis(_mode(trials), trials.prompt, first, tuple(causes), trials=trials.count)
-    return told if rest is None else replace(told, unexplained=rest, nearest=near(made), signature=looks(trials, rest, rounds))
+def renumbered(told: Diagnosis, prompt: int) -> Diagnosis:
+    """A diagnosis of a view of one prompt, in the numbers of the golden that the prompt is of."""
+
+    def place(one: Place | None) -> Place | None:
+        return one and replace(one, prompt=prompt)
+
+    causes = tuple(replace(cause, place=place(cause.place)) for cause in told.causes)
+    rest = told.unexplained and replace(told.unexplained, place=place(told.unexplained.place))
+    return replace(told, prompt=prompt, first=place(told.first), causes=causes, unexplained=rest)
+
+
+def inconclusive(report: Report) -> Diagnosis:
+    """Nothing failed, and something that would have shown a failure is missing."""
+    return Diagnosis(report.mode, 0, None, verdict=report.verdict, evidence=failures(report))
+
+
+def _beyond(told: Diagnosis, trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]) -> Diagnosis:
+    """The same with what the causes of one prompt leave in others."""
+    rest = elsewhere(trials, known, evidence)
+    if rest is None:
+        return told
+    other, residual = rest
+    placed = residual.place and replace(residual.place, prompt=other.prompt)
+    return replace(told, unexplained=replace(residual, place=placed), signature=looks(other, residual, other.rounds))
+
+
+def _faint(told: Diagnosis, trials: Trials, hypotheses: Sequence[Any], evidence: Sequence[Residual]) -> Diagnosis:
+    """The same with what the whole comparison shows and no prompt alone: named by all prompts, or said to be unexplained."""
+    first = evidence[0]
+    if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
+        return replace(told, unexplained=first, signature=looks(trials, first, trials.rounds))
+    found, made, left = faint(trials, hypotheses, first)
+    if found is not None:
+        return replace(told, causes=tuple(_causes(found, first, left, made, whole=True)))
+    return replace(told, unexplained=first, nearest=near(made), signature=looks(trials, first, trials.rounds))
 
 
 def near(made: Sequence[Trial]) -> tuple[tuple[str, float], ...]:
@@ -199,20 +238,20 @@ class Peel:
         return sum(not one.settled for one in self.full(trial).after.values()), *order(trial)
 
 
-def _causes(found: Trial, peel: Peel, made: Sequence[Trial]) -> list[Cause]:
-    equal = [_says(one) for one in made if one is not found and one.settles and len(one.assumed) == 1]
-    judged, left = peel.at_first(found), peel.full(found).after
+def _causes(found: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool) -> list[Cause]:
+    """A trial as judged over all rounds, with what it leaves at every stage."""
+    equal = [_says(one) for one in made if one.assumed != found.assumed and one.settles and len(one.assumed) == 1]
     return [
         Cause(
             hypothesis=hypothesis.id,
             says=hypothesis.describe(value),
             value=value,
-            stage=peel.first.stage,
-            place=peel.first.place,
-            explained=judged.explained,
-            before=judged.before,
-            after=judged.after,
-            whole=judged.settles and peel.holds(found),
+            stage=first.stage,
+            place=first.place,
+            explained=found.explained,
+            before=found.before,
+            after=found.after,
+            whole=whole and found.settles,
             remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),
@@ -225,6 +264,3 @@ def _causes(found: Trial, peel: Peel, made: Sequence[Trial]) -> list[Cause]:
 def _says(trial: Trial) -> str:
     return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)
 
-
-def _mode(trials: Trials) -> str:
-    return trials.mode

@@ -25,7 +25,8 @@ UNRELATED = 0.1
 
 def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
     """Sentences about the error at the first red stage."""
-    rows = stage_rows(golden, run, golden.declared[first.stage])
+    named = golden.declared.get(first.stage)
+    rows = stage_rows(golden, run, named) if named and first.stage in golden.manifest.stages else None
     if rows is None:
         yield "no tensor of both sides has the same shape"
         return
@@ -134,6 +135,9 @@ def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
 def _exact(rows: StageRows) -> Iterator[str]:
     """Integers: how many rows, which, and by how much where that is one number."""
     apart = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+    if not apart.any():
+        yield f"none of {len(apart)} rows of the forced rounds: what the device emits when it runs freely"
+        return
     yield f"{apart.sum()} of {len(apart)} rows"
     yield from _range("round", rows.round, apart)
     yield from _range("position", rows.position, apart)

@@ -124,6 +124,14 @@ class Trials:
             trials._references = self._references
             yield trials
 
+    def beside(self) -> Iterator[Trials]:
+        """The other prompts of the comparison that this prompt is of."""
+        for number in range(len(self.golden.manifest.case.prompts)):
+            if number != self.prompt:
+                trials = Trials(self.golden, self.run, number, self.policy, self.reference)
+                trials._references = self._references
+                yield trials
+
     def residuals(self, assumed: Sequence[Assumption], rounds: int) -> dict[str, Residual]:
         """What is left of the device's error under these hypotheses, by stage in the order in which it shows.
 
