@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -25,7 +25,7 @@ FELL = 1.02
 """A residual that is 2 percent less has fallen: rounding moves it by as much, and a hypothesis that changes nothing by none."""
 
 HALVED = 0.5
-"""Where the size hardly moves (a direction a hundredth of the noise), the statistic that is beyond its bound has to halve."""
+"""Where the size hardly moves (a direction a hundredth of the noise), the statistics beyond their bounds have to halve."""
 
 ROW = 3.0
 """A row beyond this multiple of its noise is wrong: the default policy's worst row."""
@@ -47,6 +47,7 @@ class Residual:
             where shapes or dtypes differ.
         x: the same in x noise, None for choices.
         worst: the worst statistic as a multiple of its bound.
+        beyond: every statistic as a multiple of what still warns.
     """
 
     stage: str
@@ -56,6 +57,7 @@ class Residual:
     worst: float
     place: Place | None
     settled: bool = False
+    beyond: Mapping[str, float] = field(default_factory=dict)
 
     def settled_by(self, after: Residual) -> bool:
         """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
@@ -63,7 +65,9 @@ class Residual:
 
     def fell_to(self, after: Residual) -> bool:
         """Whether `after` is less by more than chance: nothing is named by a residual that stays where it was."""
-        return self.error > FELL * after.error or self.worst * HALVED >= after.worst < self.worst
+        over = [name for name, times in self.beyond.items() if times > 1.0]
+        halved = bool(over) and all(after.beyond.get(name, inf) <= HALVED * self.beyond[name] for name in over)
+        return self.error > FELL * after.error or halved
 
     def share(self, after: Residual) -> float:
         """What is left of this residual in `after`: 0 is nothing, 1 all of it, more is worse."""
@@ -169,4 +173,5 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         return Residual(result.stage, missing, lost, None, lost, result.first, settled=not missing)
     sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x]
     settled = not red or (bool(sizes) and all(sizes))
-    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled)
+    beyond = {name: result.x[name] / warn for name, (_, warn) in result.bounds.items() if name in result.x and warn}
+    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled, beyond)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from parity.compare.decisions import BUG, draft_columns, judge, judge_experts, ranked
+from parity.compare.decisions import BUG, Choices, judge, judge_experts, ranked
 from parity.gates.noise import Noise
 from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
 from parity.policy import read_policy
@@ -67,7 +67,7 @@ class WithinNoise:
             return np.zeros(0)
         if self.names[stage].stage.exact:
             differ = (old != new).reshape(len(old), -1).any(axis=1)
-            return np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0)
+            return np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0) if differ.any() else np.zeros(len(old))
         return self._errors(old, new) / self.bound(stage)
 
     def bound(self, stage: str) -> float:
@@ -97,22 +97,25 @@ class WithinNoise:
 
     def _explained(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
         """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
-        scores = before.get(scores_of(stage))
-        old, new = before[stage], now[stage]
+        scores = before.get(scores_of(stage)) if self.names[stage].stage.forced else None
+        old, new = (side[stage].astype(np.int64) for side in (before, now))
         if scores is None or len(scores) != len(old):
             return np.zeros(len(old), bool)
-        scores, noise = scores.astype(np.float32), self._row_noise(scores_of(stage), scores)
+        scores = scores.astype(np.float32)
+        noise = np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
         if stage.endswith(".experts"):
-            return judge_experts(scores, old.astype(np.int64), new.astype(np.int64), noise).verdict != BUG
-        if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: columns are known of the largest score alone
-            old, new = scores.argmax(axis=1), draft_columns(scores, old, new)
-            new = np.where(new < 0, now[scores_of(stage)].astype(np.float32).argmax(axis=1), new)
-        legal = (new >= 0) & (new < scores.shape[1])
-        return legal & (judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise).verdict != BUG)
+            return self._near(judge_experts(scores, old, new, noise), noise)
+        if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
+            old, new = (side[scores_of(stage)].astype(np.float32).argmax(axis=1) for side in (before, now))
+        legal = (new >= 0) & (new < scores.shape[1]) & (new != old)
+        return legal & self._near(judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise), noise)
 
-    def _row_noise(self, stage: str, scores: np.ndarray) -> np.ndarray:
-        size = np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
-        return size * (FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage))
+    def _share(self, stage: str) -> float:
+        return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
+
+    def _near(self, found: Choices, noise: np.ndarray) -> np.ndarray:
+        """In float32 both scores may be off by their bound, in bfloat16 a tie or the row's noise explains it."""
+        return found.regret <= 2 * noise if self.precision == "float32" else found.verdict != BUG
 
 
 def scores_of(stage: str) -> str:
