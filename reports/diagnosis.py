@@ -85,7 +85,7 @@ def _print_unexplained(out, found: Diagnosis) -> None:
 
 def _amount(residual: Residual) -> str:
     if isinf(residual.error):
-        return "another shape or dtype"
+        return "wrong whatever its values"
     if residual.x is not None:
         return f"{residual.x:.3g}x noise"
     return f"{residual.error:.1%} of rows wrong"

@@ -72,7 +72,8 @@ class Search:
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage is not red up to there."""
         for round_ in (shown, min(shown + AHEAD, self.trials.rounds)):
-            if self.trials.before(self.known, round_, self.first.stage).red:
+            before = attempt(lambda round_=round_: self.trials.before(self.known, round_, self.first.stage))
+            if before is None or before.red:
                 return round_
         return self.trials.rounds
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, Report
+from parity.compare.structure import Finding
 from parity.diagnose.evidence import Red, failures, red_run
 from parity.errors import UsageError
 from parity.golden.slices import OnePrompt
 from tests.diagnose.toys import POLICY, compared, explained, scaled
 from tests.meta import plants as p
 from tests.meta.defects import DEFECTS
-from tests.meta.dumps import Pair, clean
+from tests.meta.dumps import Pair, clean, write
 from tests.meta.worlds import SHORT
 
 Q, KEYS = p.Q, p.KEYS
@@ -110,10 +113,24 @@ def test_a_green_comparison_has_nothing_to_diagnose(tmp_path):
     assert compared(clean(SHORT), tmp_path)[2] is None
 
 
-def test_a_prompt_that_ends_early_keeps_its_budget(small_golden):
+def test_a_prompt_that_an_end_token_ended_keeps_its_budget(tmp_path):
     """A device that goes on behind an end token has to have tokens left, or nothing shows it."""
-    for number, prompt in enumerate(small_golden.manifest.case.prompts):
-        rounds = len(prompt.generation.acceptance_length)
-        assert OnePrompt(small_golden, number, rounds).manifest.case.max_new_tokens == small_golden.manifest.case.max_new_tokens
-        cut = OnePrompt(small_golden, number, 1).manifest.case
-        assert cut.max_new_tokens == len(cut.prompts[0].generation.emitted)
+    golden = write(clean(SHORT), tmp_path)[0]
+    case = golden.manifest.case
+    golden.manifest = golden.manifest.model_copy(update={"case": case.model_copy(update={"max_new_tokens": 20})})
+    assert OnePrompt(golden, 0, 3).manifest.case.max_new_tokens == 20
+    assert OnePrompt(golden, 0, 1).manifest.case.max_new_tokens == 3
+
+
+def test_what_only_the_free_run_shows_is_said(tmp_path):
+    """Every stage passes on the golden's tokens, and the device by itself emits something else."""
+    pair = clean(SHORT)
+    golden, run = write(pair, tmp_path)
+    case = golden.manifest.case
+    prompts = tuple(one.model_copy(update={"generation": one.generation.model_copy(update={"finish": "eos"})}) for one in case.prompts)
+    run.manifest = run.manifest.model_copy(update={"case": run.manifest.case.model_copy(update={"prompts": prompts})})
+    report = replace(compare(golden, run, POLICY), verdict=FAIL, findings=(Finding("generation", "accept.emitted", 0, 2, "other tokens"),))
+    told = explained(Red(golden, run, 0, report))
+    assert Red(golden, run, 0, report).free and told.causes == ()
+    assert told.unexplained.stage == "accept.emitted" and "runs freely" in " ".join(told.signature)
+    assert "other tokens" in " ".join(failures(report))
