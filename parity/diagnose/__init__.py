@@ -204,8 +204,11 @@ class Peel:
         return self._parted(alike) if alike else None
 
     def holds(self, trial: Trial) -> bool:
-        """Whether a trial has the device's shapes in the later rounds as well, where shapes are what is wrong."""
-        return self.first.error < inf or self._whole(self.trials, trial) < inf
+        """Whether a trial has the device's shapes in the later rounds as well, where shapes are what is wrong, and breaks nothing there."""
+        if self.first.error < inf or self.rounds == self.trials.rounds:
+            return True
+        wide = attempt(lambda: self.trials.weigh(self.known, trial.assumed, self.trials.rounds, own_floor=True))
+        return wide is not None and wide.after[self.first.stage].error < inf and not _broken(wide.before, wide.after)
 
     def _parted(self, alike: list[Trial]) -> Trial:
         """Ties of the first rounds part in the later ones of the prompt, or on another prompt."""
@@ -230,12 +233,16 @@ class Peel:
     def _harmless(self, trial: Trial) -> bool:
         """No stage that was within its bounds becomes red."""
         after = self.full(trial).after
-        broken = (name for name, one in after.items() if not one.settled and name in self.left)
-        return bool(after) and all(self.left[name].worst > 1.0 for name in broken)
+        return bool(after) and not _broken(self.left, after)
 
     def _rank(self, trial: Trial) -> tuple:
         """Fewest stages left red; then the fewest assumptions, the least residual."""
         return sum(not one.settled for one in self.full(trial).after.values()), *order(trial)
+
+
+def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:
+    """Whether a stage that was within its bounds is not any more."""
+    return any(not one.settled and name in before and before[name].worst <= 1.0 for name, one in after.items())
 
 
 def _causes(found: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool) -> list[Cause]:
