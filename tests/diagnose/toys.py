@@ -62,7 +62,7 @@ class Replay:
         prompts = [one.ids for one in self.golden.manifest.case.prompts]
         number = prompts.index(tuple(ids))
         for variant, prompt, round_, stage in sorted(self.golden.rows, key=lambda place: place[2]):
-            if variant != "float32" or prompt != number or (rounds is not None and round_ > rounds):
+            if variant != "float32" or prompt != number or stage not in self.golden.declared or round_ > (round_ if rounds is None else rounds):
                 continue
             value = self.golden.contents(variant, prompt, round_, stage)
             for one, what in assumed:
