@@ -7,6 +7,7 @@ from math import isinf
 
 from rich.text import Text
 
+from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.explain import Residual
 from parity.diagnose.gates import Found
@@ -25,12 +26,17 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     out = console()
     name = golden.manifest.case.prompts[found.prompt].id
     out.print(f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried", style="dim")
-    out.print(f"first divergent: {found.first}")
+    if found.first is not None:
+        out.print(f"first divergent: {found.first}")
+    for line in found.evidence:
+        out.print(f"evidence: {line}", soft_wrap=True)
     for number, cause in enumerate(found.causes, 1):
         _print_cause(out, number, cause)
     if found.unexplained is not None:
         _print_unexplained(out, found)
     word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or "no hypothesis fits"
+    if found.verdict != FAIL:
+        word = f"{found.verdict}: nothing fails, and not everything could be compared"
     rest = f"; {found.unexplained.stage} stays unexplained" if found.causes and found.unexplained else ""
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
 
@@ -79,7 +85,7 @@ def _print_unexplained(out, found: Diagnosis) -> None:
 
 def _amount(residual: Residual) -> str:
     if isinf(residual.error):
-        return "another shape or dtype"
+        return "wrong whatever its values"
     if residual.x is not None:
         return f"{residual.x:.3g}x noise"
     return f"{residual.error:.1%} of rows wrong"

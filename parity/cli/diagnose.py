@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
-    nothing is wrong; 1: something is, named or not.
+    nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
     """
     from parity.partial import scratch
 
@@ -46,14 +46,14 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
         print_clean(golden, run)
         return
     (print_gates if isinstance(found, list) else print_diagnosis)(found, golden)
-    sys.exit(1)
+    sys.exit(3 if getattr(found, "verdict", "") in ("inconclusive", "disputed") else 1)
 
 
 def diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits=None):
     """The diagnosis of a run, or of a device run now; what gates found where no stage is red; None where nothing is."""
-    from parity.cli.wiring import builder, counterfactuals, judging
-    from parity.diagnose import diagnose
-    from parity.diagnose.evidence import Redrive, other_prompts, red_device, red_run
+    from parity.cli.wiring import Rerun, builder, counterfactuals, judging
+    from parity.diagnose import diagnose, inconclusive, renumbered
+    from parity.diagnose.evidence import Red, Redrive, failures, other_prompts, red_device, red_run
     from parity.diagnose.gates import read_gates
     from parity.diagnose.ranks import OneRank, Parted, read_ranks
     from parity.diagnose.trials import Trials
@@ -63,37 +63,27 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     bounds = read_policy(policy, run.manifest.case.precision if run else precision)
     if run is not None:
         judging(golden)
-        red = red_run(golden, run, bounds)
+        red = red_run(golden, run, bounds, Rerun())
     else:
         build = builder(device_name, golden, limits)
-        bench = Bench(golden, device_name, build, precision, folder / "gates", HISTORIES)
+        bench = Bench(golden, device_name, build, precision, folder / "gates", HISTORIES, bounds=policy)
         bench.rotate, bench.configs = build.rotary(), published_configs()
         if shared := list(read_gates(bench, ["provenance"])):
             return shared
         live = bench.device()
         with progress(f"diagnose {device_name}") as bar:
-            red = red_device(golden, live, bounds, folder, bar)
-    if red is None:
-        return None if run is not None else list(read_gates(bench))
+            red = red_device(golden, live, bounds, folder, bar, bench.run)
     if isinstance(red, Parted):
         return read_ranks(red)
+    if not isinstance(red, Red):
+        return (list(read_gates(bench)) if run is None else []) or (inconclusive(red) if red else None)
     rank = red.run.rank if isinstance(red.run, OneRank) else None
     reference, hypotheses = counterfactuals(golden, threads)
-    trials = Trials(red.golden, red.run, red.prompt if run is not None else 0, bounds, reference)
+    trials = Trials(red.golden, red.run, red.number, bounds, reference)
     if run is None:
         trials.drive = Redrive(live, red.run.manifest.case.mode, folder, rank)
-    trials.others = partial(other_prompts, golden, red.prompt, red.run if run else trials.drive)
-    found = diagnose(trials, hypotheses, red.first)
-    return found if run is not None else _renumbered(found, red.prompt)
-
-
-def _renumbered(found, prompt):
-    """A diagnosis of a golden's one prompt, in the numbers of the whole golden."""
-    from dataclasses import replace
-
-    def place(one):
-        return one and replace(one, prompt=prompt)
-
-    causes = tuple(replace(cause, place=place(cause.place)) for cause in found.causes)
-    rest = found.unexplained and replace(found.unexplained, place=place(found.unexplained.place))
-    return replace(found, prompt=prompt, first=place(found.first), causes=causes, unexplained=rest)
+    trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
+    found = diagnose(trials, hypotheses, red.first, red.residuals())
+    found = replace(found, evidence=failures(red.report))
+    read = list(read_gates(bench)) if run is None and red.free else []
+    return read or (found if red.golden is golden else renumbered(found, red.prompt))

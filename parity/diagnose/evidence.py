@@ -4,34 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
-from parity.compare.report import FAIL, Place
+from parity.compare.basis import Rerun
+from parity.compare.report import FAIL, Place, Report, StageResult
+from parity.compare.structure import Finding
+from parity.diagnose.explain import Residual, judged
 from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
 from parity.drive import Progress, RunRequest, run_device
-from parity.errors import Inconclusive
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
 from parity.seam import Device
 
+MODES: tuple[Mode, ...] = ("local", "chained")
+
 QUICK = 4
 """Rounds of the first look: enough for a rejection, what it leaves in the caches, and the round behind it."""
 
 
+CLEAR = 2.0
+"""A first look at one prompt is enough where a stage is twice beyond its bound. What is nearer to it may be within it by
+the floor of all prompts: then the comparison of all of them decides."""
+
+
 @dataclass(frozen=True)
 class Red:
-    """A run that fails, the golden it is held against, and where it first does; `prompt` is the golden's own number."""
+    """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's number."""
 
     golden: Dump
     run: Dump
     prompt: int
-    first: Place
+    report: Report
+
+    @property
+    def first(self) -> Place:
+        """Where it first fails; a stage that the golden does not know has no layer."""
+        return self.report.first or next(_where(one) for one in self.report.findings)
+
+    @property
+    def free(self) -> bool:
+        """Whether every stage passes on the golden's tokens, and only what the device emits by itself is wrong."""
+        return all(one.verdict != FAIL for one in self.report.stages) and {one.kind for one in self.report.findings} == {"generation"}
+
+    @property
+    def number(self) -> int:
+        """The prompt's number in `golden`."""
+        return 0 if len(self.golden.manifest.case.prompts) == 1 else self.prompt
 
     def first_in(self, whole: Dump) -> Place:
         """`first` in the prompt numbers of the whole golden."""
         return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
+
+    def residuals(self) -> tuple[Residual, ...]:
+        """What failed in the comparison, as it judged it: stages, then what belongs to none of them."""
+        stages = [one for one in judged(self.golden, self.run, self.report).values() if one.red]
+        named = {one.stage for one in stages}
+        places = [_where(one) for one in self.report.findings if one.stage not in named]
+        return (*stages, *(Residual(place.stage, True, inf, None, inf, place) for place in places))
+
+
+def _where(found: Finding) -> Place:
+    return Place(found.stage, None, found.prompt, found.round)
+
+
+def failures(report: Report) -> tuple[str, ...]:
+    """What a comparison says against a run, in a sentence for stages and one for findings."""
+    wanted = FAIL if report.verdict == FAIL else report.verdict
+    stages = [one for one in report.stages if one.verdict == wanted]
+    own = [one for one in stages if "inherited" not in one.marks] or stages
+    said = [f"{len(stages)} of {len(report.stages)} stages: {report.verdict}, {own[0].stage} by {_by(own[0])}"] if own else []
+    said += [str(report.own_experts)] if report.own_experts is not None and report.verdict != FAIL else []
+    many = f"{len(report.findings)} findings, the first: " if len(report.findings) > 1 else ""
+    return (*said, *(many + one.message for one in report.findings[:1]))
+
+
+def _by(result: StageResult) -> str:
+    """The statistic that is furthest beyond its bound, or why there is none."""
+    beyond = {name: result.x[name] / bound for name, (_, bound) in result.bounds.items() if name in result.x}
+    if result.choices:
+        return f"{result.choices['bug']} of {result.rows} rows"
+    if result.note or not beyond:
+        return result.note or "no tensor that could be compared"
+    worst = max(beyond, key=beyond.__getitem__)
+    return f"{worst} {result.x[worst]:.3g} (bound {result.bounds[worst][1]:g})"
 
 
 @dataclass
@@ -52,45 +110,58 @@ class Redrive:
         return run if self.rank is None else OneRank(run, self.rank)
 
 
-def red_run(golden: Dump, run: Dump, policy: Policy) -> Red | Parted | None:
-    """The first failing place of a run that was made already.
+def red_run(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> Red | Parted | Report | None:
+    """What `parity diff` says of a run that was made already: None where it passes, its report where it is inconclusive.
 
-    Raises:
-        Inconclusive: nothing fails, and rows that ran through experts of the run's own cannot be judged.
+    Args:
+        rerun: as for `parity.compare.compare`: a run that went on with experts of its own is inconclusive without it.
     """
-    one, report = told_apart(golden, run, policy)
-    if report.first is None and report.own_experts is not None:
-        raise Inconclusive(f"nothing is red that can be judged here: {report.own_experts}")
-    if report.first is None:
+    one, report = told_apart(golden, run, policy, rerun)
+    if report.exit_code == 0:
         return None
-    return parted(one, report) or Red(golden, one, report.first.prompt, report.first)
+    if report.verdict != FAIL:
+        return report
+    red = Red(golden, one, 0, report)
+    return parted(one, report) or replace(red, prompt=red.first.prompt)
 
 
-def red_device(golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress) -> Red | Parted | None:
-    """Run a device until it fails: the longest prompt briefly, local and chained, then every prompt whole.
+def red_device(
+    golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress, whole: Callable[[Mode], Dump] | None = None
+) -> Red | Parted | Report | None:
+    """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff` does.
 
     The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the
-    whole golden in both modes. Ranks that differ within their bounds are what it is only where nothing fails by its values.
+    whole golden in both modes. Ranks that differ within their bounds, and what is inconclusive, are what it is only where
+    nothing fails by its values.
+
+    Args:
+        whole: makes the run of all prompts in a mode.
     """
-    looks = list(_looks(golden))
-    differ: Parted | None = None
-    for number, (mode, prompt, rounds) in enumerate(looks):
-        progress(number, len(looks), f"{mode}, {golden.manifest.case.prompts[prompt].id}")
-        found = _look(golden, device, policy, mode, prompt, rounds, folder / str(number))
-        if isinstance(found, Red):
-            whole = len(golden.manifest.case.prompts[prompt].generation.acceptance_length)
-            again = _look(golden, device, policy, mode, prompt, whole, folder / "whole") if rounds < whole else found
+    prompts = golden.manifest.case.prompts
+    longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
+    last = len(prompts[longest].generation.acceptance_length)
+    for number, mode in enumerate(MODES):
+        progress(number, 4, f"{mode}, {prompts[longest].id}")
+        found = _look(golden, device, policy, mode, longest, QUICK, folder / mode)
+        if isinstance(found, Red) and any(one.worst > CLEAR for one in found.residuals()):
+            again = _look(golden, device, policy, mode, longest, last, folder / "whole") if last > QUICK else found
             return again if isinstance(again, Red) else found
-        differ = differ or found
-    return differ
+    rest: list[Parted | Report] = []
+    for number, mode in enumerate(MODES, 2):
+        progress(number, 4, mode)
+        run = whole(mode) if whole else Dump(run_device(RunRequest(device, golden, mode, (), folder / f"all-{mode}")))
+        found = red_run(golden, run, policy)
+        if isinstance(found, Red):
+            return found
+        rest += [found] if found else []
+    return next((one for one in rest if isinstance(one, Parted)), next(iter(rest), None))
 
 
-def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path) -> Red | Parted | None:
+def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
+    """The first rounds of one prompt."""
     view = OnePrompt(golden, prompt, rounds)
-    run, report = told_apart(view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy)
-    if report.verdict != FAIL or report.first is None:
-        return None
-    return parted(run, report) or Red(view, run, prompt, report.first)
+    found = red_run(view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy)
+    return replace(found, prompt=prompt) if isinstance(found, Red) else found
 
 
 def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:
@@ -103,14 +174,3 @@ def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump])
         else:
             view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generation.acceptance_length))
             yield view, run(view), 0
-
-
-def _looks(golden: Dump) -> Iterator[tuple[Mode, int, int]]:
-    """Mode, prompt and rounds of each run, cheapest first."""
-    prompts = golden.manifest.case.prompts
-    by_length = sorted(range(len(prompts)), key=lambda number: -len(prompts[number].ids))
-    yield "local", by_length[0], QUICK
-    yield "chained", by_length[0], QUICK
-    for mode in ("local", "chained"):
-        for number in by_length:
-            yield mode, number, len(prompts[number].generation.acceptance_length)

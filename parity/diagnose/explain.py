@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
+
 from parity.compare import compare
+from parity.compare.floor import NOISY, row_floors
 from parity.compare.flow import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
-from parity.compare.rows import order
+from parity.compare.rows import order, stage_rows
 from parity.compare.structure import Finding
 from parity.diagnose.imagined import Imagined
 from parity.golden.store import Dump
+from parity.metrics import measure
 from parity.policy import Policy
 
+
+FELL = 1.02
+"""A residual that is 2 percent less has fallen: rounding moves it by as much, and a hypothesis that changes nothing by none."""
+
+HALVED = 0.5
+"""Where the size hardly moves (a direction a hundredth of the noise), the statistics beyond their bounds have to halve."""
+
+ROW = 3.0
+"""A row beyond this multiple of its noise is wrong: the default policy's worst row."""
 
 FINE = ("scale", "bias", "unlike")
 """Statistics of a direction or of bits instead of a size."""
@@ -33,6 +47,7 @@ class Residual:
             where shapes or dtypes differ.
         x: the same in x noise, None for choices.
         worst: the worst statistic as a multiple of its bound.
+        beyond: every statistic as a multiple of what still warns.
     """
 
     stage: str
@@ -42,16 +57,30 @@ class Residual:
     worst: float
     place: Place | None
     settled: bool = False
+    beyond: Mapping[str, float] = field(default_factory=dict)
 
     def settled_by(self, after: Residual) -> bool:
         """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
         return not after.red or (after.settled and not self.settled)
 
+    def fell_to(self, after: Residual) -> bool:
+        """Whether `after` is less by more than chance: nothing is named by a residual that stays where it was."""
+        over = [name for name, times in self.beyond.items() if times > 1.0]
+        halved = bool(over) and all(after.beyond.get(name, inf) <= HALVED * self.beyond[name] for name in over)
+        return self.error > FELL * after.error or halved
+
+    def share(self, after: Residual) -> float:
+        """What is left of this residual in `after`: 0 is nothing, 1 all of it, more is worse."""
+        if self.error == inf:
+            return after.error
+        return after.error / self.error if self.error > 0.0 else inf if after.error > 0.0 else 1.0
+
     def explained(self, after: Residual) -> float:
         """Share of this residual's square that is gone in `after`: 1 is all of it, 0 none, below 0 it is worse."""
-        if self.error in (0.0, inf):
+        if self.error == inf:
             return 1.0 if self.settled_by(after) else 0.0
-        return max(1.0 - (after.error / self.error) ** 2, -1.0) if after.error < inf else -1.0
+        left = self.share(after)
+        return max(1.0 - left**2, -1.0) if left < inf else -1.0
 
 
 def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
@@ -59,7 +88,11 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
 
     A stage that only inherits is not red: its error is another stage's.
     """
-    report = compare(golden, run, policy, stages)
+    return judged(golden, run, compare(golden, run, policy, stages))
+
+
+def judged(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
+    """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes last."""
     rank = order(golden)
     late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
 
@@ -68,6 +101,24 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
         return round_, rank.get((round_ > 0, found[0]), 0)
 
     return dict(sorted(_each(report, Absent(golden, run)), key=when))
+
+
+def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], bool]:
+    """Of each row of a stage, by (round, position, how often it came before in it), whether it is wrong by itself."""
+    rows = stage_rows(golden, run, golden.declared[stage])
+    if rows is None:
+        return {}
+    if rows.floor is None:
+        bad = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+    else:
+        device, floor = (measure(rows.golden, side).rows.rel_l2 for side in (rows.device, rows.floor))
+        bad = ~(device <= ROW * row_floors(floor, np.zeros(len(floor), bool), NOISY))
+    seen: Counter = Counter()
+    found = {}
+    for *place, red in zip(rows.round.tolist(), rows.position.tolist(), bad.tolist(), strict=True):
+        found[*place, seen[*place]] = red
+        seen[*place] += 1
+    return found
 
 
 class Absent:
@@ -122,4 +173,5 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         return Residual(result.stage, missing, lost, None, lost, result.first, settled=not missing)
     sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x]
     settled = not red or (bool(sizes) and all(sizes))
-    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled)
+    beyond = {name: result.x[name] / warn for name, (_, warn) in result.bounds.items() if name in result.x and warn}
+    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled, beyond)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.compare import compare
+from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import Found
 from parity.gates.evidence import Check
@@ -43,9 +44,9 @@ class Parted:
     reproduce: str
 
 
-def told_apart(golden: Dump, run: Dump, policy: Policy) -> tuple[Dump, Report]:
+def told_apart(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> tuple[Dump, Report]:
     """The run as the first rank has it whose tensors fail, and its report; the run itself where no rank's do by themselves."""
-    report = compare(golden, run, policy)
+    report = compare(golden, run, policy, rerun=rerun)
     if any(finding.kind == "replicas" for finding in report.findings):
         for rank in range(max(map(len, run.parts.values()))):
             one = OneRank(run, rank)

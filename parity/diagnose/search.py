@@ -12,7 +12,7 @@ from parity.diagnose.trials import Assumption, Trials, attempt
 from parity.stages import matches
 
 AHEAD = 3
-"""Rounds behind the first red one that a full trial looks at: what a round leaves in the caches shows in the next."""
+"""Rounds behind the first red one that tell what it does not: what a round leaves in the caches shows in the next."""
 
 SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""
@@ -30,7 +30,7 @@ to 2 / 8 * 0.618^14, 0.03 % of itself."""
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of assumptions and what it leaves at the first red stage."""
+    """One set of assumptions, and the first red stage without it and with it, over the same rounds and rows."""
 
     assumed: tuple[Assumption, ...]
     before: Residual
@@ -39,8 +39,13 @@ class Trial:
 
     @property
     def settles(self) -> bool:
-        """Whether the stage is back at its floor."""
-        return self.before.settled_by(self.after)
+        """Whether the stage was red, and is back at its floor by them."""
+        return self.before.red and self.before.settled_by(self.after) and self.before.fell_to(self.after)
+
+    @property
+    def left(self) -> float:
+        """What it leaves, as a share of the error."""
+        return self.before.share(self.after)
 
     @property
     def explained(self) -> float:
@@ -60,9 +65,21 @@ class Search:
 
     def __init__(self, trials: Trials, hypotheses: Sequence[Any], known: tuple[Assumption, ...], first: Residual):
         self.trials, self.known, self.first = trials, known, first
-        self.round = first.place.round if first.place else 0
+        self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
         self.hypotheses = [one for one in hypotheses if consistent(one, first.stage) and one.id not in taken]
+
+    def _round(self, shown: int) -> int:
+        """The last round to try over: the one in which it shows, or later where the stage is not red up to there."""
+        for round_ in (shown, min(shown + AHEAD, self.trials.rounds)):
+            before = attempt(lambda round_=round_: self.trials.before(self.known, round_, self.first.stage))
+            if before is None or before.red:
+                return round_
+        return self.trials.rounds
+
+    def alone(self) -> list[Trial]:
+        """Every hypothesis by itself, the best first: for a stage that is within its bounds on this prompt alone."""
+        return ranked(trial for tier in (self._enumerated(), self._fitted()) for trials in tier for trial in trials)
 
     def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
@@ -111,12 +128,12 @@ class Search:
             value = back(x)
             if value not in made:
                 made[value] = self._try((*beside, (hypothesis, value)))
-            return made[value].after.error if made[value] else inf
+            return made[value].left if made[value] else inf
 
         low, high = to(fit.low), to(fit.high)
         grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
         best = min(range(GRID), key=lambda i: error(grid[i]))
-        if error(grid[best]) < self.first.error:
+        if error(grid[best]) < (1.0 if self.first.error < inf else inf):
             golden_section(error, grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)], STEPS)
         return ranked(trial for trial in made.values() if trial)[:1]
 
@@ -127,7 +144,7 @@ class Search:
             others = [one for one in alone if one.assumed[0][0] is not leader.assumed[0][0]]
             pairs = self._tried((leader.assumed[0], one.assumed[0]) for one in others)
             yield pairs
-            better = [pair for pair in ranked(pairs) if pair.after.error < leader.after.error][:LEADERS]
+            better = [pair for pair in ranked(pairs) if pair.left < leader.left][:LEADERS]
             fits = ((kept, moved) for pair in better for kept, (moved, _) in (pair.assumed, pair.assumed[::-1]) if moved.fit)
             yield [trial for kept, moved in fits for trial in self._fit(moved, (kept,))]
 
@@ -136,25 +153,25 @@ class Search:
         return [trial for trial in found if trial is not None]
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
-        stage, everything = self.first.stage, (*self.known, *assumed)
-
-        def over(rounds: int) -> dict[str, Residual]:
-            return self.trials.residuals(everything, rounds, [stage], last=stage)
-
         later = min(self.round + AHEAD, self.trials.rounds)
-        left = attempt(lambda: over(self.round), lambda: attempt(lambda: over(later)))
-        return None if left is None else Trial(assumed, self.first, left[stage])
+        found = attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
+        return found and Trial(assumed, *found)
+
+    def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> tuple[Residual, Residual]:
+        stage = self.first.stage
+        found = self.trials.weigh(self.known, assumed, rounds, [stage], last=stage, own_floor=own_floor)
+        return found.before[stage], found.after[stage]
 
     def _doubted(self, made: list[Trial]) -> list[Trial]:
         """The best unsettled trials, by floors of their own; they take the old ones' place."""
-        stage, again = self.first.stage, []
+        again = []
         for trial in [one for one in ranked(made) if not one.doubted and one.explained > SHARE][:DOUBTED]:
             if trial.settles:
                 continue
-            everything = (*self.known, *trial.assumed)
-            left = attempt(lambda: self.trials.residuals(everything, self.round, [stage], last=stage, own_floor=True))
+            found = attempt(lambda: self._weigh(trial.assumed, self.round, own_floor=True))
             made.remove(trial)
-            again.append(replace(trial, after=left[stage] if left else trial.after, doubted=True))
+            before, after = found or (trial.before, trial.after)
+            again.append(replace(trial, before=before, after=after, doubted=True))
         return again
 
 
@@ -179,7 +196,7 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 def order(trial: Trial) -> tuple:
     """What trials are ranked by."""
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
-    error = float(f"{trial.after.error:.2e}")  # what differs behind the third digit is alike
+    error = float(f"{trial.left:.2e}")  # what differs behind the third digit is alike
     return error, len(hypotheses), sum(one.cost for one in hypotheses), not all(one.seen for one in hypotheses)
 
 

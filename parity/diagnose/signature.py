@@ -25,12 +25,22 @@ UNRELATED = 0.1
 
 def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
     """Sentences about the error at the first red stage."""
-    rows = stage_rows(golden, run, golden.declared[first.stage])
+    named = golden.declared.get(first.stage)
+    rows = stage_rows(golden, run, named) if named and first.stage in golden.manifest.stages else None
     if rows is None:
         yield "no tensor of both sides has the same shape"
         return
     if rows.named.stage.exact:
         yield from _exact(rows)
+        return
+    lost = ~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1)
+    if lost.any() or not np.isfinite(rows.golden).all():
+        yield f"{lost.sum()} of {len(lost)} rows hold NaN or Inf" if lost.any() else "the golden itself holds NaN or Inf"
+        yield from _range("round", rows.round, lost)
+        yield from _range("position", rows.position, lost)
+        return
+    if rows.floor is None or not np.isfinite(rows.floor.astype(np.float32)).all():
+        yield "the golden's noise at this stage is no number"
         return
     error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
     bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))
@@ -58,7 +68,7 @@ def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
     masked = _masked(rows)
     if masked is not None and bad[masked].any() != bad[~masked].any():
         yield "only masked rows" if bad[masked].any() else "only committed rows"
-    if bad.all() and len(np.unique(rows.position)) > 8:
+    if bad.all() and len(np.unique(rows.position)) > 8 and np.ptp(error) > 0:
         slope = np.corrcoef(rows.position, error)[0, 1]
         yield from ["grows with position"] if slope > 0.7 else ["alike at all positions"] if abs(slope) < 0.2 else []
 
@@ -66,7 +76,7 @@ def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
 def _range(what: str, labels: np.ndarray, bad: np.ndarray) -> Iterator[str]:
     """Say where the wrong rows are, if the right ones are elsewhere."""
     wrong, right = np.unique(labels[bad]), np.unique(labels[~bad])
-    if not len(right) or len(np.unique(labels)) == 1:
+    if not len(right) or not len(wrong) or len(np.unique(labels)) == 1:
         return
     if wrong.min() > right.max():
         yield f"only from {what} {wrong.min()} on"
@@ -134,6 +144,9 @@ def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
 def _exact(rows: StageRows) -> Iterator[str]:
     """Integers: how many rows, which, and by how much where that is one number."""
     apart = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+    if not apart.any():
+        yield f"none of {len(apart)} rows of the forced rounds: what the device emits when it runs freely"
+        return
     yield f"{apart.sum()} of {len(apart)} rows"
     yield from _range("round", rows.round, apart)
     yield from _range("position", rows.position, apart)

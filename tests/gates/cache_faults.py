@@ -158,7 +158,11 @@ def refuses_what_fits(**options) -> Pipeline:
 
 def error_loses_state(**options) -> Pipeline:
     """A verb that raises puts nothing back."""
-    broken = device.load(**options)
+    return losing_state(device.load(**options))
+
+
+def losing_state(broken: Pipeline) -> Pipeline:
+    """The same of any pipeline."""
     broken._whole = nullcontext
     return broken
 
@@ -196,7 +200,12 @@ def swallows_errors(**options) -> Pipeline:
 
 def reads_dead_values(**options) -> Pipeline:
     """Dead rows have weight zero, and are read all the same: zero times NaN is NaN."""
-    return _while_computing(device.load(**options), attention, "seen_values", lambda values, seen: values)
+    return reading_dead(device.load(**options))
+
+
+def reading_dead(pipeline: Pipeline) -> Pipeline:
+    """The same of any pipeline."""
+    return _while_computing(pipeline, attention, "seen_values", lambda values, seen: values)
 
 
 def mask_off_by_one(**options) -> Pipeline:

@@ -13,7 +13,7 @@ from parity.gates import run_gate
 from parity.gates.bench import Bench
 from parity.gates.rollback.history import Round, Sequence
 
-ROWS, STATE, POISON, ERRORS, EXACT = range(5)
+REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 PLAIN = (Sequence(0, 9, (Round(0, 4),)),)
 
 
@@ -31,7 +31,8 @@ def gate(small_golden, tmp_path):
 @pytest.mark.parametrize(("device", "precision"), [("numpy", "bfloat16"), ("references.seam:load", "float32")])
 def test_clean_devices_pass(device, precision, gate):
     result = gate(device, precision, histories=40)
-    assert [check.verdict for check in result.checks] == ["pass"] * (5 if precision == "bfloat16" else 4), result
+    assert [check.verdict for check in result.checks] == ["pass"] * (7 if precision == "bfloat16" else 5), result
+    assert "the same bits" in result.checks[REPEATS].evidence
     assert re.search(r"^40 histories, .* accepted 0, 1, 2, 3, 4 of 4; ", result.checks[ROWS].evidence)
 
 
@@ -69,13 +70,36 @@ def test_a_fault_that_only_bits_show_is_found_in_the_bench_precision(gate, monke
 
     monkeypatch.setattr(cache_faults, "only_bfloat16", only_bfloat16, raising=False)
     result = gate("tests.gates.cache_faults:only_bfloat16", "bfloat16", histories=24)
-    assert [check.verdict for check in result.checks] == ["pass"] * 4 + ["fail"], result
+    assert [check.verdict for check in result.checks] == ["pass"] * 6 + ["fail"], result
     assert "poison nan" in result.checks[EXACT].evidence
+
+
+def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate):
+    result = gate("tests.gates.restless:restless", "bfloat16", histories=20)
+    assert [check.verdict for check in result.checks] == ["pass"] * 7, result
+    for check in (REPEATS, REPEATS_TOO):
+        assert re.search(r"it does not: \d+ of \d+ tensors .* first at target.layers.0.(attn_in|q);", result.checks[check].evidence)
+    assert "ULP (bound 256)" in result.checks[REPEATS].evidence and "x noise (bound 3)" in result.checks[REPEATS_TOO].evidence
+    assert "within noise" in result.checks[ERRORS].evidence and "within noise" in result.checks[EXACT].evidence
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"), [("error_loses_state", ERRORS), ("reads_dead_values", POISON), ("wild", REPEATS)]
+)
+def test_a_fault_of_such_a_device_still_fails(fault, check, gate):
+    result = gate(f"tests.gates.restless:{fault}", histories=20)
+    assert result.checks[check].verdict == "fail", result
+    assert fault == "wild" or result.checks[REPEATS].verdict == "pass"
+
+
+def test_a_device_whose_first_repetitions_are_alike_is_asked_again_before_its_recovery_is_blamed(gate):
+    result = gate("tests.gates.restless:late", histories=20)
+    assert result.verdict == "pass" and "it does not: " in result.checks[REPEATS].evidence, result
 
 
 def test_what_was_not_seen_is_no_pass(gate):
     without = gate("tests.gates.cache_faults:unpoisonable")
-    assert [check.verdict for check in without.checks] == ["pass", "pass", "inconclusive", "pass"]
+    assert [check.verdict for check in without.checks] == ["pass", "pass", "pass", "inconclusive", "pass"]
     assert "poison" in without.checks[POISON].evidence
     silent = gate("tests.gates.cache_faults:silent_caches")
     assert silent.verdict == "inconclusive"
@@ -86,7 +110,7 @@ def test_an_exploration_that_missed_a_case_is_no_pass(gate, monkeypatch):
     # By module: the package's own `explore` is the function.
     monkeypatch.setattr(import_module("parity.gates.rollback.explore"), "_cases", lambda *_: [PLAIN])
     few = gate("numpy", histories=1)
-    assert [check.verdict for check in few.checks] == ["inconclusive", "pass", "inconclusive", "inconclusive"]
+    assert [check.verdict for check in few.checks] == ["pass", "inconclusive", "pass", "inconclusive", "inconclusive"]
     assert "no round accepted 1, 2, 3, 4 of 4" in few.checks[ROWS].evidence
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
+from parity.gates.rollback.sameness import Bits, Sameness, changed_row
 from parity.gates.rollback.truth import FLOAT32_BOUND, Truth, require_caches, row_errors
 from parity.seam import Device
 from parity.stages import declared
@@ -62,13 +63,16 @@ class Invariants:
 
     Args:
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
+        same: how a verb that is called again is compared with the first time. What stays in a cache is never computed
+            again, and has the same bits on any device.
     """
 
     live: Live
 
-    def __init__(self, device: Device, exact: bool):
+    def __init__(self, device: Device, exact: bool, same: Sameness | None = None):
         says = device.describe()
         self.device, self.exact, self.tally = device, exact, Tally()
+        self.same = same or Bits()
         self.k, self.eos = says.k, says.eos
         self.names = declared(says.num_layers, says.num_drafter_layers)
 
@@ -158,13 +162,3 @@ class Invariants:
         layer = self.names[stage].layer if stage in self.names else None
         return Place(stage, layer, self.live.truth.prompt, self.live.round, position)
 
-
-def changed_row(before: np.ndarray, now: np.ndarray) -> int | None:
-    """The first row whose bits differ; None if all are the same."""
-    if before.shape != now.shape or before.dtype != now.dtype:
-        return 0
-    if not before.size:
-        return None
-    bits = (np.ascontiguousarray(x).view(np.uint8).reshape(len(x), -1) for x in (before, now))
-    differ = np.not_equal(*bits).any(axis=1)
-    return int(differ.argmax()) if differ.any() else None

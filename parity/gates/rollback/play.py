@@ -8,7 +8,8 @@ import numpy as np
 
 from parity.errors import DeviceEnded
 from parity.gates.rollback.history import Error, History, Round, Sequence
-from parity.gates.rollback.invariants import Broken, Invariants, Live, changed_row
+from parity.gates.rollback.invariants import Broken, Invariants, Live
+from parity.gates.rollback.sameness import Sameness, chosen
 from parity.gates.rollback.truth import Truth, Watch
 from parity.guard import raised
 from parity.seam import Device
@@ -28,10 +29,13 @@ class Player(Invariants):
         truths: the prompts that histories start from; their text serves every precision.
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
         fewer: `draft` may give fewer than K drafts; as many are verified.
+        same: how a verb that is called again is compared with the first time; by its bits where None.
     """
 
-    def __init__(self, device: Device, truths: Many[Truth], exact: bool, fewer: bool = False):
-        super().__init__(device, exact)
+    def __init__(
+        self, device: Device, truths: Many[Truth], exact: bool, fewer: bool = False, same: Sameness | None = None
+    ):
+        super().__init__(device, exact, same)
         self.truths, self.fewer = truths, fewer
         self.failed: dict[str, dict[str, np.ndarray]] = {}
         self.stages: dict[str, int] = {}
@@ -142,7 +146,7 @@ class Player(Invariants):
             self.tally.errors[verb] += fired
             if fired and error.restart and verb in ("verify", "commit"):
                 raise RoundAnew
-        watch = Watch(routes=routes)
+        watch = Watch(routes=self._routed(verb, routes or {}))
         try:
             result = getattr(self.device, verb)(*arguments, watch)
         except DeviceEnded:
@@ -172,12 +176,18 @@ class Player(Invariants):
         self.failed[verb] = watch.tensors
         return watch.fired
 
+    def _routed(self, verb: str, true: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The routes of true rows; behind an error the other choices of the first time, where these may fall otherwise."""
+        before = chosen(self.names, self.failed.get(verb, {})) if self.same.forces else {}
+        for stage in before.keys() & true.keys():
+            before[stage] = np.concatenate([true[stage], before[stage][len(true[stage]) :]])
+        return true | before
+
     def _again(self, verb: str, tensors: dict[str, np.ndarray]) -> None:
-        """What was handed over before the error must come once more, bit for bit."""
-        for stage, before in self.failed.pop(verb, {}).items():
-            now = tensors.get(stage)
-            row = -1 if now is None else changed_row(before, now)
+        """What was handed over before the error must come once more."""
+        first = self.failed.pop(verb, {})
+        for stage in first:
+            row = self.same.changed(stage, first, tensors)
             if row is not None:
-                row = max(row, 0)
                 message = f"{stage} row {row} is another when {verb} is called again"
                 raise Broken("again", message, self.place(stage, row))

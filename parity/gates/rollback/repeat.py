@@ -1,0 +1,137 @@
+"""Whether a device repeats itself: the same verbs from the same state, with the same input, several times over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isinf
+
+import numpy as np
+
+from parity.compare.report import FAIL, PASS, Place
+from parity.gates.evidence import Check
+from parity.gates.rollback.sameness import Bits, Sameness, Tensors, WithinNoise, chosen
+from parity.gates.rollback.truth import Truth, Watch
+from parity.seam import Device
+from parity.stages import Named, dataflow
+
+PLAYS = 4
+"""One to leave behind what every later one finds, one to compare with, and two more. A device whose sums come in random order has
+thousands of rows in each: that all of them fall alike by chance does not happen."""
+
+MORE = 48
+"""Plays at the most once a repeated verb gave other bits though `PLAYS` were alike: an order that is another in one play
+of ten is missed once in a hundred times."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What came of it.
+
+    Attributes:
+        plays: how often it was played once more.
+        tensors, differing: tensors compared, and those of other bits than in the first play.
+        first: the first stage whose bits differ, along the dataflow.
+        worst: the largest difference of a row as a multiple of its bound, and its stage.
+        place: of a row beyond its bound.
+    """
+
+    plays: int
+    tensors: int
+    differing: int
+    first: str
+    worst: tuple[float, str]
+    place: Place | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether every bit came again."""
+        return not self.differing
+
+
+@dataclass
+class Play:
+    """One prefill and one round: what each verb handed over, the drafts and the target's tokens."""
+
+    seen: dict[str, Tensors] = field(default_factory=dict)
+    drafts: np.ndarray | None = None
+    tokens: np.ndarray | None = None
+
+
+def asked_more(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
+    """The first repetitions that differ, of `MORE` plays."""
+    for _ in range(MORE // PLAYS):
+        found = repeats(device, truth, within)
+        if not found.exact:
+            break
+    return found
+
+
+def repeats(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
+    """Play one prefill and one round `PLAYS` times, and compare each play with the second.
+
+    The choices, drafts and tokens of the first are every other one's: what is left to differ is arithmetic, and what a
+    verb finds there that the play before did not leave behind.
+    """
+    script = _play(device, truth, within.names, None)
+    true, *others = (_play(device, truth, within.names, script).seen for _ in range(PLAYS - 1))
+    tensors, bad, worst, place = 0, [], (0.0, ""), None
+    for verb, stage, before, now in ((verb, stage, true[verb], one[verb]) for one in others for verb in true for stage in true[verb]):
+        tensors += 1
+        if Bits().changed(stage, before, now) is None:
+            continue
+        rows = _apart(within, stage, before, now)
+        bad.append((verb != "prefill", stage))
+        worst = max(worst, (float(rows.max()), stage))
+        if place is None and worst[0] > 1.0:
+            place = Place(stage, within.names[stage].layer, truth.prompt, int(verb != "prefill"), int(rows.argmax()))
+    order = {(bool(round_), one.name): n for round_ in (0, 1) for n, one in enumerate(dataflow(within.names.values(), round_))}
+    first = min(bad, key=lambda one: (one[0], order.get(one, 0)), default=(False, ""))[1]
+    return Repeats(len(others), tensors, len(bad), first, worst, place)
+
+
+def _apart(within: WithinNoise, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+    """How far each row is, as a multiple of its bound; infinite where the tensor is of another shape, or lacking."""
+    if stage not in now or before[stage].shape != now[stage].shape:
+        return np.array([np.inf])
+    return within.apart(stage, before, now)
+
+
+def _play(device: Device, truth: Truth, names: Mapping[str, Named], script: Play | None) -> Play:
+    """Once through the verbs; without a script the device's own drafts and tokens are what it goes on with."""
+    play, says = Play(), device.describe()
+
+    def call(verb: str, *arguments: object) -> object:
+        watch = Watch(routes=chosen(names, script.seen[verb]) if script else None)
+        result = getattr(device, verb)(*arguments, watch)
+        play.seen[verb] = watch.tensors
+        return result
+
+    first = call("prefill", truth.ids, 2 * says.k + 3)
+    if int(first) in says.eos:
+        return play
+    play.drafts = call("draft")
+    drafts = play.drafts if script is None else script.drafts
+    play.tokens = call("verify", drafts)
+    call("commit", drafts, play.tokens if script is None else script.tokens)
+    return play
+
+
+def how(found: Repeats, within: WithinNoise) -> Sameness:
+    """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
+    return Bits() if found.exact else within
+
+
+def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
+    """The line of its own: how often, how much, and the first stage; a failure only where it is no rounding."""
+    name = f"repeats itself, {within.precision}"
+    figures = {"plays": found.plays, "tensors": found.tensors, "differing": found.differing, "worst": found.worst[0]}
+    if found.exact:
+        return Check(name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of prefill and a round", figures)
+    apart, stage = found.worst
+    line = f"it does not: {found.differing} of {found.tensors} tensors have other bits when the same verbs are called again; "
+    line += f"first at {found.first}; worst row "
+    line += f"{stage} is another choice or shape" if isinf(apart) else f"{within.said(stage, apart)} at {stage}"
+    if apart > 1.0:
+        return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, found.place)
+    return Check(name, PASS, f"{line}; a verb called again is judged by that bound, not by bits", figures | {"stage": stage})

@@ -1,0 +1,140 @@
+"""What "the same again" means: the same bits of a device that repeats itself, within noise of one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from parity.compare.decisions import BUG, Choices, judge, judge_experts, ranked
+from parity.gates.noise import Noise
+from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
+from parity.policy import read_policy
+from parity.stages import Named
+
+Tensors = Mapping[str, np.ndarray]
+ULP = 2.0**-23
+"""The unit of a float32 row's error: one rounding of a value as large as the row's RMS."""
+
+
+class Sameness(Protocol):
+    """How a verb that is called again, from the same state with the same input, is compared with the first time."""
+
+    forces: bool
+    """Whether the second call goes on with the choices of the first: a router tie that rounding decides sends a row elsewhere."""
+
+    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+        """The first row of a stage that is another; None if all are the same."""
+        ...
+
+
+class Bits:
+    """The same bits."""
+
+    forces = False
+
+    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+        """The first row whose bits differ."""
+        return changed_row(before[stage], now[stage]) if stage in now else 0
+
+
+@dataclass(frozen=True)
+class WithinNoise:
+    """The same but for rounding, bounded by what is no measure of the device's own.
+
+    In float32 a row may differ by `FLOAT32_BOUND`, in bfloat16 by the policy's worst row times the golden's noise at
+    the stage. Choices are judged by the scores of the first call, every other integer by its bits.
+    """
+
+    names: Mapping[str, Named]
+    precision: str
+    noise: Noise
+    forces: bool = True
+
+    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+        """The first row beyond its bound."""
+        if stage not in now or before[stage].shape != now[stage].shape or before[stage].dtype != now[stage].dtype:
+            return 0
+        bad = np.flatnonzero(self.apart(stage, before, now) > 1.0)
+        return int(bad[0]) if bad.size else None
+
+    def apart(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+        """How far each row is from the first time, as a multiple of its bound [S]; infinite for what may not differ."""
+        old, new = before[stage], now[stage]
+        if not len(old):
+            return np.zeros(0)
+        if self.names[stage].stage.exact:
+            differ = (old != new).reshape(len(old), -1).any(axis=1)
+            return np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0) if differ.any() else np.zeros(len(old))
+        return self._errors(old, new) / self.bound(stage)
+
+    def bound(self, stage: str) -> float:
+        """Largest relative error of a row."""
+        if self.precision == "float32":
+            return FLOAT32_BOUND
+        return read_policy(None, self.precision).row(stage, "chained").bounds["worst_row"].warn * self.noise.noisy(stage)
+
+    def unit(self, stage: str) -> float:
+        """The relative error that is 1 in `said`."""
+        return ULP if self.precision == "float32" else self.noise.noisy(stage)
+
+    def said(self, stage: str, apart: float) -> str:
+        """A multiple of the bound in words."""
+        unit = " ULP" if self.precision == "float32" else "x noise"
+        return f"{apart * self.bound(stage) / self.unit(stage):.2g}{unit} (bound {self.bound(stage) / self.unit(stage):.3g})"
+
+    def _errors(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Relative row errors [S]; NaN and Inf count as infinite, unless both have them in the same places."""
+        if self.precision == "float32":
+            return row_errors(new, old)
+        old, new = (side.reshape(len(side), -1).astype(np.float64) for side in (old, new))
+        with np.errstate(all="ignore"):
+            size = np.linalg.norm(old, axis=1)
+            gap = np.linalg.norm(new - old, axis=1) / np.where(size > 0, size, 1.0)
+        return np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
+
+    def _explained(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+        """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
+        scores = before.get(scores_of(stage)) if self.names[stage].stage.forced else None
+        old, new = (side[stage].astype(np.int64) for side in (before, now))
+        if scores is None or len(scores) != len(old):
+            return np.zeros(len(old), bool)
+        scores = scores.astype(np.float32)
+        noise = np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
+        if stage.endswith(".experts"):
+            return self._near(judge_experts(scores, old, new, noise), noise)
+        if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
+            old, new = (side[scores_of(stage)].astype(np.float32).argmax(axis=1) for side in (before, now))
+        legal = (new >= 0) & (new < scores.shape[1]) & (new != old)
+        return legal & self._near(judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise), noise)
+
+    def _share(self, stage: str) -> float:
+        return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
+
+    def _near(self, found: Choices, noise: np.ndarray) -> np.ndarray:
+        """In float32 both scores may be off by their bound, in bfloat16 a tie or the row's noise explains it."""
+        return found.regret <= 2 * noise if self.precision == "float32" else found.verdict != BUG
+
+
+def scores_of(stage: str) -> str:
+    """The scores that a choice is made from."""
+    side, _, last = stage.rpartition(".")
+    return f"{side}.router_logits" if last == "experts" else f"{side}.logits"
+
+
+def chosen(names: Mapping[str, Named], tensors: Tensors) -> dict[str, np.ndarray]:
+    """The choices among what a verb handed over: experts and tokens."""
+    return {stage: x for stage, x in tensors.items() if names[stage].stage.forced and names[stage].stage.side != "accept"}
+
+
+def changed_row(before: np.ndarray, now: np.ndarray) -> int | None:
+    """The first row whose bits differ; None if all are the same."""
+    if before.shape != now.shape or before.dtype != now.dtype:
+        return 0
+    if not before.size:
+        return None
+    bits = (np.ascontiguousarray(x).view(np.uint8).reshape(len(x), -1) for x in (before, now))
+    differ = np.not_equal(*bits).any(axis=1)
+    return int(differ.argmax()) if differ.any() else None
