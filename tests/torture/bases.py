@@ -1,0 +1,74 @@
+"""Clean evidence to spoil: a hand-made golden and run, made in milliseconds, and a golden and run of the tiny pair."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from tests.meta.dumps import clean, write
+from tests.meta.worlds import Size
+from tests.torture.child import ROOT
+
+SIZE = Size(prompts=(14, 9), vocab=64, rounds=2)
+TINY = ROOT / "fixtures" / "tiny"
+
+
+class Bases:
+    """Both pairs of folders, in a folder of their own; the real one is made when it is asked for."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @cached_property
+    def small(self) -> Path:
+        """A folder with golden/ and run/ of a synthetic world."""
+        folder = self.folder / "small"
+        if not folder.exists():
+            write(clean(SIZE), folder)
+        return folder
+
+    @cached_property
+    def real(self) -> Path:
+        """A folder with golden/ (two chat prompts, 12 tokens) and run/ (numpy, bfloat16, chained) of the tiny pair."""
+        folder = self.folder / "real"
+        if not (folder / "run").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            prompts = folder / "two.jsonl"
+            prompts.write_text("\n".join((TINY / "prompts/chat.jsonl").read_text().splitlines()[:2]) + "\n")
+            _parity("dump-golden", "--prompts", prompts, "-k", 4, "--max-new-tokens", 12, "--out", folder / "golden")
+            _parity("run", "--golden", folder / "golden", "--out", folder / "run")
+        return folder
+
+
+def _parity(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "parity", *map(str, arguments)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def lay_out(base: Path, folder: Path) -> Path:
+    """A copy of golden and run below `folder`/work, to be spoilt: files are hard links until `own` is asked for one."""
+    work = folder / "work"
+    for path in base.rglob("*"):
+        to = work / path.relative_to(base)
+        if path.is_dir():
+            to.mkdir(parents=True, exist_ok=True)
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, to)
+    return work
+
+
+def rewrite(path: Path, content: bytes | str) -> None:
+    """Put a new file in the place of a link."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+
+
+def manifest(folder: Path) -> dict:
+    """manifest.json as plain data."""
+    return json.loads((folder / "manifest.json").read_bytes())
