@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -23,7 +24,6 @@ def main() -> int:
     """Attack; the exit code."""
     options = _options()
     work = options.work.resolve()
-    shutil.rmtree(work / "now", ignore_errors=True)
     bases = Bases(work / "bases")
     warm(bases.small)
     attacks = [CLASSES[name](bases) for name in options.only or CLASSES]
@@ -32,6 +32,7 @@ def main() -> int:
     for number, attack in enumerate(attacks):
         until = None if options.minutes is None else begun + 60 * options.minutes * (number + 1) / len(attacks)
         total += _attack(attack, options, work, until)
+    shutil.rmtree(work / f"now.{os.getpid()}", ignore_errors=True)
     print(f"{total['attempts']} attempts in {time.monotonic() - begun:.0f} s: " + _line(total))
     return int(any(total[count] for count in COUNTS))
 
@@ -58,7 +59,7 @@ def _attack(attack: Attack, options: argparse.Namespace, work: Path, until: floa
     for number in numbers:
         if until is not None and time.monotonic() > until:
             break
-        attempt, ended, bad = one(attack, number, options.seed, work / "now")
+        attempt, ended, bad = one(attack, number, options.seed, work / f"now.{os.getpid()}")
         counts["attempts"] += 1
         counts[f"exit {ended.code}" if not attempt.ends else "ended"] += 1
         for what in {what for what, _ in bad}:
@@ -92,7 +93,7 @@ def _report(attack: Attack, number: int, options, attempt: Attempt, ended: Ended
         kept = work / "found" / f"{attack.name}-{options.seed}-{number}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(work / "now", kept)
+        shutil.move(work / f"now.{os.getpid()}", kept)
 
 
 def _line(counts: Counter) -> str:

@@ -43,6 +43,7 @@ class Attempt:
         process: a real process; a fork of the attack otherwise.
         before: run in the child before parity, such as a planted failure.
         seconds: until it hangs.
+        runs_code: code of the attempt is meant to run: a device.
         ends: the attempt kills the command itself, so that its exit code and output say nothing.
     """
 
@@ -53,6 +54,7 @@ class Attempt:
     process: bool = False
     before: Callable[[], None] | None = None
     seconds: float = 20.0
+    runs_code: bool = False
     ends: bool = False
 
 
@@ -73,7 +75,7 @@ class Attack:
 
 def judged(attempt: Attempt, ended: Ended) -> Bad:
     """What is wrong with an outcome; nothing where it is allowed."""
-    bad: Bad = [(EXECUTED, what) for what in ended.executed] + [(OUTSIDE, what) for what in ended.outside]
+    bad: Bad = [(EXECUTED, what) for what in ended.executed if not attempt.runs_code] + [(OUTSIDE, what) for what in ended.outside]
     if ended.memory > MOST_MEMORY or "MemoryError" in ended.err:
         bad.append((MEMORY, f"{ended.memory / 2**30:.1f} GB"))
     if ended.hang:

@@ -42,8 +42,17 @@ class Bases:
             prompts = folder / "two.jsonl"
             prompts.write_text("\n".join((TINY / "prompts/chat.jsonl").read_text().splitlines()[:2]) + "\n")
             _parity("dump-golden", "--prompts", prompts, "-k", 4, "--max-new-tokens", 12, "--out", folder / "golden")
+            _absolute(folder / "golden")
             _parity("run", "--golden", folder / "golden", "--out", folder / "run")
         return folder
+
+
+def _absolute(golden: Path) -> None:
+    """The checkpoints' paths, so that they are found from an attempt's folder as well."""
+    data = manifest(golden)
+    for part in ("target", "drafter"):
+        data["model"][part]["path"] = str(ROOT / data["model"][part]["path"])
+    rewrite(golden / "manifest.json", json.dumps(data))
 
 
 def _parity(*arguments: object) -> None:

@@ -1,0 +1,73 @@
+"""Devices that misbehave, run by `parity diff`: they raise, end, hang, patch, print and hand over nonsense."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+from click.testing import CliRunner
+
+from parity.cli import cli
+from tests.torture.attempts import ANY, NOT_ACCEPTED, SAME, Attack, Attempt
+from tests.torture.bases import Bases, lay_out
+from tests.torture.child import Ended
+from tests.torture.misbehaving import KINDS, WHERE
+
+MODULE = "tests.torture.misbehaving"
+LIMIT = 8
+
+
+def attack(bases: Bases) -> Attack:
+    """Every misbehaviour at every place; every fifth in a process of its own, the others in a fork."""
+    devices = [("clean", "", "")] + [
+        (kind, what, where)
+        for kind, known in KINDS.items()
+        for what in known
+        for where in (WHERE if kind not in ("taps", "wraps") else ("",))
+    ]
+    isolate, limits = _offered()
+
+    def prepare(number: int, rng: Random, folder: Path) -> Attempt:
+        kind, what, where = devices[number % len(devices)]
+        lay_out(bases.real, folder)
+        (folder / "work" / "home").mkdir()
+        os.environ["TORTURE_RUN"] = str(bases.real / "run")
+        arguments = ["diff", "--golden", "golden", "--device", _name(kind, what, where)]
+        if kind in ("hostile", "hangs") or "exits" in what or what == "becomes true":
+            arguments += isolate + (limits if kind == "hangs" else [])
+        title = f"{kind} {what!r} at {where or 'every stage'}"
+        process = number % 5 == 0 or kind in ("hostile", "hangs")
+        after = (lambda ended: []) if kind != "clean" else _passes
+        return Attempt(title, _allowed(kind, what, where), arguments, after, process, seconds=40.0, runs_code=True)
+
+    return Attack("devices", len(devices), prepare, 60)
+
+
+def _name(kind: str, what: str, where: str) -> str:
+    if kind == "clean":
+        return "tests.torture.replay:load"
+    options = f",kind={kind},what={list(KINDS[kind]).index(what)}" + (f",where={where}" if where else "")
+    return f"{MODULE}:load{options}"
+
+
+def _allowed(kind: str, what: str, where: str) -> frozenset[int]:
+    """A pass only of what is clean; what a verb returns counts only where something is made of it."""
+    if kind == "clean":
+        return SAME
+    if kind == "harmless" or what.startswith("returns") and where in ("draft", "verify"):
+        return ANY
+    return NOT_ACCEPTED
+
+
+def _passes(ended: Ended):
+    return [] if "verdict: pass" in ended.out else [("misjudged", "the clean device does not pass")]
+
+
+def _offered() -> tuple[list[str], list[str]]:
+    """What the command offers for devices that end or hang: a process of their own, and its limits."""
+    said = CliRunner().invoke(cli, ["diff", "--help"]).output
+    isolate = ["--isolate"] if "--isolate" in said else []
+    limit = next((name for name in ("--time-limit", "--timeout", "--limit-seconds", "--seconds") if name in said), None)
+    return isolate, [limit, str(LIMIT)] if limit else []
+
