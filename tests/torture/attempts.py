@@ -21,7 +21,8 @@ ANY = SAME | NOT_ACCEPTED
 
 LOST, ACCEPTED, MISJUDGED, TRACEBACK = "lost", "wrongly accepted", "misjudged", "tracebacks"
 HANG, EXECUTED, OUTSIDE, MEMORY, ESCAPES = "hangs", "executed", "outside", "above 2 GB", "raw control characters"
-COUNTS = (LOST, ACCEPTED, MISJUDGED, TRACEBACK, HANG, EXECUTED, OUTSIDE, MEMORY, ESCAPES)
+LEFT = "left behind"
+COUNTS = (LOST, LEFT, ACCEPTED, MISJUDGED, TRACEBACK, HANG, EXECUTED, OUTSIDE, MEMORY, ESCAPES)
 
 MOST_MEMORY = 2 * 2**30
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -76,7 +77,7 @@ class Attack:
 def judged(attempt: Attempt, ended: Ended) -> Bad:
     """What is wrong with an outcome; nothing where it is allowed."""
     bad: Bad = [(EXECUTED, what) for what in ended.executed if not attempt.runs_code] + [(OUTSIDE, what) for what in ended.outside]
-    if ended.memory > MOST_MEMORY or "MemoryError" in ended.err:
+    if ended.memory > MOST_MEMORY or "MemoryError" in ended.err and not attempt.runs_code:
         bad.append((MEMORY, f"{ended.memory / 2**30:.1f} GB"))
     if ended.hang:
         bad.append((HANG, f"no end after {attempt.seconds:g} s"))

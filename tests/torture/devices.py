@@ -17,6 +17,13 @@ from tests.torture.misbehaving import KINDS, WHERE
 MODULE = "tests.torture.misbehaving"
 LIMIT = 8
 
+DEADLY = (
+    "exits 0", "exits 1", "becomes true", "aborts", "segfaults", "kills itself", "ends itself", "alarms itself", "pipe signal",
+    "timer exits 0", "takes memory",
+)  # fmt: skip
+"""What nothing in the same process survives."""
+INTERRUPTED = ("raises KeyboardInterrupt", "raises Abort", "interrupts itself", "interrupts main")
+
 
 def attack(bases: Bases) -> Attack:
     """Every misbehaviour at every place; every fifth in a process of its own, the others in a fork."""
@@ -27,14 +34,14 @@ def attack(bases: Bases) -> Attack:
         for where in (WHERE if kind not in ("taps", "wraps") else ("",))
     ]
     isolate, limits = _offered()
+    os.environ["TORTURE_RUN"] = str(bases.real / "run")
 
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
         kind, what, where = devices[number % len(devices)]
         lay_out(bases.real, folder)
         (folder / "work" / "home").mkdir()
-        os.environ["TORTURE_RUN"] = str(bases.real / "run")
         arguments = ["diff", "--golden", "golden", "--device", _name(kind, what, where)]
-        if kind in ("hostile", "hangs") or "exits" in what or what == "becomes true":
+        if kind in ("hostile", "hangs") or what in DEADLY:
             arguments += isolate + (limits if kind == "hangs" else [])
         title = f"{kind} {what!r} at {where or 'every stage'}"
         process = number % 5 == 0 or kind in ("hostile", "hangs")
@@ -57,6 +64,8 @@ def _allowed(kind: str, what: str, where: str) -> frozenset[int]:
         return SAME
     if kind == "harmless" or what.startswith("returns") and where in ("draft", "verify"):
         return ANY
+    if what in INTERRUPTED:
+        return NOT_ACCEPTED | {130}
     return NOT_ACCEPTED
 
 
