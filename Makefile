@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test catalogue fuzz browser vllm clean
+.PHONY: demo test catalogue fuzz browser vllm torture torture-slice mutants coverage clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,13 @@ fuzz: $(VENV)/ready
 	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	PARITY_FUZZ=deep $(VENV)/bin/pytest -q tests/fuzz
 	for target in $(FUZZ); do $(VENV)/bin/python -m tests.fuzz $$target 120 || exit 1; done
+
+# The attack (docs/torture.md): whole, and the part of it that CI runs. OPTIONS="--only edits --seed 7" narrows it.
+torture: $(VENV)/ready
+	$(VENV)/bin/python -m tests.torture $(OPTIONS)
+
+torture-slice: $(VENV)/ready
+	$(VENV)/bin/python -m tests.torture --slice --minutes 10 $(OPTIONS)
 
 # What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
 # skip; with PARITY_BROWSER_REQUIRED set they fail.

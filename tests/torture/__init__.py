@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.torture import devices, edits, fields, hostile, kills, shards
+from tests.torture import devices, edits, fields, hostile, kills, shards, writers
 
-CLASSES = {module.__name__.rpartition(".")[2]: module.attack for module in (fields, shards, edits, hostile, devices, kills)}
+CLASSES = {module.__name__.rpartition(".")[2]: module.attack for module in (fields, shards, edits, hostile, devices, kills, writers)}

@@ -74,7 +74,7 @@ def _attack(attack: Attack, options: argparse.Namespace, work: Path, until: floa
 def one(attack: Attack, number: int, seed: int, now: Path) -> tuple[Attempt, Ended, Bad]:
     """One attempt in a fresh folder."""
     shutil.rmtree(now, ignore_errors=True)
-    for part in ("work", "outside"):
+    for part in ("work", "outside", "tmp"):
         (now / part).mkdir(parents=True)
     (now / "outside" / "secret").write_text("not yours")
     attempt = attack.prepare(number, Random(f"{seed} {attack.name} {number}"), now)

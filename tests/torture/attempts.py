@@ -45,6 +45,7 @@ class Attempt:
         before: run in the child before parity, such as a planted failure.
         seconds: until it hangs.
         runs_code: code of the attempt is meant to run: a device.
+        raw: the attempt itself prints control characters.
         ends: the attempt kills the command itself, so that its exit code and output say nothing.
     """
 
@@ -56,6 +57,7 @@ class Attempt:
     before: Callable[[], None] | None = None
     seconds: float = 20.0
     runs_code: bool = False
+    raw: bool = False
     ends: bool = False
 
 
@@ -97,6 +99,6 @@ def _code(attempt: Attempt, ended: Ended) -> Bad:
         bad.append((TRACEBACK, f"ended by signal {-ended.code}"))
     elif ended.code == REFUSED and not any(line.startswith("parity: ") for line in ended.err.splitlines()):
         bad.append((TRACEBACK, "exit 2 without a sentence"))
-    if found := CONTROL.search(ended.out + ended.err):
+    if (found := CONTROL.search(ended.out + ended.err)) and not attempt.raw:
         bad.append((ESCAPES, ascii(found.group())))
     return bad

@@ -106,7 +106,7 @@ def _inside(arguments, folder: Path, logs, process: bool, before) -> None:
         os.dup2(os.open(logs[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder / "work")
-    os.environ |= {"PARITY_HOME": str(folder / "work" / "home"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {"PARITY_HOME": str(folder / "work" / "home"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder / "tmp")}
     os.environ |= {"TORTURE_CANARY": str(folder / "canary"), "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     if process:
         os.execv(sys.executable, [sys.executable, "-m", "parity", *arguments])
@@ -148,7 +148,7 @@ def command(arguments: Sequence[str]) -> int:
 
 def watch(folder: Path, log: int) -> None:
     """Write down code that runs out of the attempt's folder, processes that start, and files touched outside of it."""
-    work, outside, busy = f"{folder}/work", f"{folder}/outside", threading.local()
+    work, outside, busy = str(folder), f"{folder}/outside", threading.local()
 
     def hook(event: str, arguments: tuple) -> None:
         if getattr(busy, "now", False):
@@ -173,9 +173,9 @@ def _suspicious(event: str, arguments: tuple, work: str, outside: str) -> str:
         return "" if known else f"executed {event} {program}"
     if event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
         path, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[2] or 0
-        if path.startswith(outside):
+        if path.startswith(f"{outside}/"):
             return f"outside {path} was opened"
-        if flags & WRITES and not path.startswith((work, "/dev/", "/proc/", "/tmp/parity-")) and "__pycache__" not in path:
+        if flags & WRITES and not path.startswith((work, "/dev/", "/proc/")) and "__pycache__" not in path:
             return f"outside {path} was written"
     return ""
 

@@ -46,7 +46,7 @@ def attack(bases: Bases) -> Attack:
         title = f"{kind} {what!r} at {where or 'every stage'}"
         process = number % 5 == 0 or kind in ("hostile", "hangs")
         after = (lambda ended: []) if kind != "clean" else _passes
-        return Attempt(title, _allowed(kind, what, where), arguments, after, process, seconds=40.0, runs_code=True)
+        return Attempt(title, _allowed(kind, what, where), arguments, after, process, seconds=40.0, runs_code=True, raw=what == "prints escapes")
 
     return Attack("devices", len(devices), prepare, 60)
 

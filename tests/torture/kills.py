@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.torture import child, failures
-from tests.torture.attempts import ANY, LEFT, LOST, MISJUDGED, NOT_ACCEPTED, Attack, Attempt, Bad
+from tests.torture.attempts import ANY, LEFT, LOST, MISJUDGED, REFUSED, Attack, Attempt, Bad
 from tests.torture.bases import Bases
 from tests.torture.child import Ended
 from tests.torture.operations import OPERATIONS, Operation
@@ -62,13 +62,15 @@ def attack(bases: Bases) -> Attack:
         before_files = _files(work)
         words = f"of {changes} changes before {place}" if "later" not in how and how != "small files" else f"{size} bytes, {moment:.2f} s"
 
-        def after(ended: Ended) -> Bad:
-            return _checked(operation, how, code, folder, before_files)
-
-        allowed = ANY if how == "small files" or "later" in how else NOT_ACCEPTED
         ends = how not in ("full disk", "small files")
+
+        def after(ended: Ended) -> Bad:
+            bad = _checked(operation, how, code, folder, before_files)
+            done = not ends and ended.code == code != REFUSED and not (work / operation.out).exists()
+            return bad + ([(LOST, "it says that it is done, and nothing is there")] if done else [])
+
         title = f"{operation.name} {how}: {words}"
-        return Attempt(title, allowed, operation.arguments, after, False, before, operation.seconds, True, ends)
+        return Attempt(title, ANY, operation.arguments, after, False, before, operation.seconds, True, ends)
 
     return Attack("kills", len(OPERATIONS) * len(ENDS) * 4, prepare, len(OPERATIONS) * len(ENDS) // 2)
 
@@ -91,7 +93,7 @@ def _checked(operation: Operation, how: str, code: int, folder: Path, before: di
     work, bad = folder / "work", []
     out = work / operation.out
     bad += [(LOST, f"{name} changed") for name, data in before.items() if not name.startswith(operation.out) and _read(work / name) != data]
-    left = _partials(work)
+    left = leftovers(work)
     if how in CLEANS_UP and left:
         bad.append((LEFT, f"{left[0]} and {len(left) - 1} more"))
     if out.exists():
@@ -106,7 +108,7 @@ def _checked(operation: Operation, how: str, code: int, folder: Path, before: di
         bad.append((MISJUDGED, f"begun again it ends with {again.code}: {said}"))
     elif out.exists():
         bad += _whole(operation, out)
-    if left := _partials(work):
+    if left := leftovers(work):
         bad.append((LEFT, f"after the next one: {left[0]}"))
     return bad
 
@@ -124,7 +126,8 @@ def _default(folder: Path, said: str) -> Bad:
     return [] if ended.code == 0 else [(LOST, f"{said}: exit {ended.code}")]
 
 
-def _partials(work: Path) -> list[str]:
+def leftovers(work: Path) -> list[str]:
+    """Files and folders under the names that belong to what is not whole yet."""
     return [str(path.relative_to(work)) for path in work.rglob("*") if "partial" in path.name or path.name.endswith(".tmp")]
 
 

@@ -25,6 +25,8 @@ def _stages_exchanged(golden: Evidence, run: Evidence, rng: Random) -> str:
             by_shape.setdefault((place[1], place[2], array.shape), []).append(place)
     pairs = [places for places in by_shape.values() if len(places) > 1]
     one, other = rng.sample(rng.choice(pairs), 2)
+    if np.allclose(*(run.arrays[place].astype(np.float32) for place in (one, other)), rtol=0.1):
+        return ""
     run.arrays[one], run.arrays[other] = run.arrays[other], run.arrays[one]
     return f"{one} and {other}"
 
