@@ -110,6 +110,7 @@ def _inside(arguments, folder: Path, logs, process: bool, before) -> None:
     os.environ |= {"TORTURE_CANARY": str(folder / "canary"), "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     if process:
         os.execv(sys.executable, [sys.executable, "-m", "parity", *arguments])
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, mapped + ROOM))
     watch(folder, os.open(logs["seen"], os.O_WRONLY | os.O_CREAT | os.O_APPEND))
