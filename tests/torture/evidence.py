@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from parity.golden import shards
-from tests.torture.bases import manifest, rewrite
+from tests.torture.bases import manifest, rewrite, sealed
 
 Place = tuple[str, int, int, str]
 """Variant, prompt, round, stage."""
@@ -61,7 +60,7 @@ class Evidence:
             files.setdefault(row["shard"], {})[row["key"]] = array
         for name, tensors in files.items():
             rewrite(self.folder / name, save(tensors))
-        rewrite(self.folder / "manifest.json", json.dumps(self.data))
+        rewrite(self.folder / "manifest.json", sealed(self.data))
 
 
 def both(work: Path) -> tuple[Evidence, Evidence]:

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from tests.torture.attempts import NOT_ACCEPTED, SAME, UNREADABLE, Attack, Attempt
-from tests.torture.bases import TINY, Bases, lay_out, manifest, rewrite
+from tests.torture.bases import TINY, Bases, lay_out, manifest, rewrite, sealed
 from tests.torture.shards import rebuilt
 
 DIFF = ("diff", "run", "--golden", "golden")
@@ -114,7 +114,7 @@ def _outside(work, rng):
     shutil.copy(path, outside)
     text = (work / "run" / "manifest.json").read_text()
     named = rng.choice((f"../../outside/{path.name}", str(outside), f"./../../outside/{path.name}", f"p000.bfloat16.safetensors/../../../outside/{path.name}"))
-    rewrite(work / "run" / "manifest.json", text.replace(path.name, named))
+    rewrite(work / "run" / "manifest.json", sealed(text.replace(path.name, named)))
     return DIFF
 
 
@@ -165,7 +165,7 @@ def _claimed(work, rng):
         data["case"]["prompts"] *= 100_000
     else:
         data["tensors"] += [data["tensors"][0] | {"rank": rank} for rank in range(1, 200_000)]
-    rewrite(path, json.dumps(data))
+    rewrite(path, sealed(data))
     return DIFF
 
 
@@ -200,7 +200,7 @@ def _words(work, rng):
     data["producer"]["name"] = rng.choice(NASTY[:5])
     data["producer"]["notes"] = {"note": rng.choice(NASTY[:5])}
     data["case"]["prompts"][0]["id"] = rng.choice(NASTY[:5])
-    rewrite(path, json.dumps(data))
+    rewrite(path, sealed(data))
     return DIFF
 
 
@@ -209,7 +209,7 @@ def _stages(work, rng):
     path = work / "run" / "manifest.json"
     stage, nasty = rng.choice(manifest(work / "run")["stages"]), rng.choice(NASTY)
     text = path.read_text().replace(json.dumps(stage)[1:-1] + '"', json.dumps(nasty)[1:-1] + '"')
-    rewrite(path, text)
+    rewrite(path, sealed(text))
     return DIFF
 
 
@@ -220,7 +220,7 @@ def _keys(work, rng):
     row = rng.choice(data["tensors"])
     stage = row["key"].split("/")[2]
     row["key"] = rng.choice(("", "/", "p0/r0", f"p-1/r0000/{stage}", f"pq/rz/{stage}", f"p000/r{'9' * 5000}/{stage}", f"p٣/r0000/{stage}", f"p000/r0000/{stage}/x", f"p1_0/r0000/{stage}", "\x1b[31m"))
-    rewrite(path, json.dumps(data))
+    rewrite(path, sealed(data))
     return DIFF
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parity.golden.store import Dump
-from tests.torture.bases import TINY, Bases, lay_out, manifest, rewrite
+from tests.torture.bases import TINY, Bases, lay_out, manifest, rewrite, sealed
 from tests.torture.child import ROOT
 
 REPLAY = "tests.torture.replay:load"
@@ -102,7 +102,7 @@ def _witness(work: Path, bases: Bases) -> None:
     shutil.copytree(bases.small / "golden", work / "other")
     data = manifest(work / "other")
     data["producer"] |= {"name": "other", "modules": ["synthetic.other"], "source_digest": "other"}
-    rewrite(work / "other" / "manifest.json", json.dumps(data))
+    rewrite(work / "other" / "manifest.json", sealed(data))
 
 
 def _unpacked(work: Path, bases: Bases) -> None:
