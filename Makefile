@@ -37,6 +37,20 @@ torture: $(VENV)/ready
 torture-slice: $(VENV)/ready
 	$(VENV)/bin/python -m tests.torture --slice --minutes 10 $(OPTIONS)
 
+# Mutation testing and coverage of the core: tools of their own. What they cost: docs/torture.md.
+build/mutants/ready: $(VENV)/ready pyproject.toml constraints.txt
+	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	mkdir -p $(@D) && touch $@
+
+mutants: build/mutants/ready
+	$(VENV)/bin/python -m tests.mutants $(OPTIONS)
+
+coverage: build/mutants/ready
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(VENV)/bin/coverage run -m pytest -q -n 2 --dist loadfile $(OPTIONS)
+	$(VENV)/bin/coverage combine -q
+	$(VENV)/bin/coverage report --skip-covered --fail-under=95
+
 # What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
 # skip; with PARITY_BROWSER_REQUIRED set they fail.
 browser: build/browser/ready
