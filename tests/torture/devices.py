@@ -15,7 +15,7 @@ from tests.torture.child import Ended
 from tests.torture.misbehaving import KINDS, WHERE
 
 MODULE = "tests.torture.misbehaving"
-LIMIT = 8
+SECONDS = 8
 
 DEADLY = (
     "exits 0", "exits 1", "becomes true", "aborts", "segfaults", "kills itself", "ends itself", "alarms itself", "pipe signal",
@@ -33,7 +33,7 @@ def attack(bases: Bases) -> Attack:
         for what in known
         for where in (WHERE if kind not in ("taps", "wraps") else ("",))
     ]
-    isolate, limits = _offered()
+    isolate, time, memory = _offered()
     os.environ["TORTURE_RUN"] = str(bases.real / "run")
 
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
@@ -42,7 +42,7 @@ def attack(bases: Bases) -> Attack:
         (folder / "work" / "home").mkdir()
         arguments = ["diff", "--golden", "golden", "--device", _name(kind, what, where)]
         if kind in ("hostile", "hangs") or what in DEADLY:
-            arguments += isolate + (limits if kind == "hangs" else [])
+            arguments += isolate + (time if kind == "hangs" else memory if what == "takes memory" else [])
         title = f"{kind} {what!r} at {where or 'every stage'}"
         process = number % 5 == 0 or kind in ("hostile", "hangs")
         after = (lambda ended: []) if kind != "clean" else _passes
@@ -73,10 +73,9 @@ def _passes(ended: Ended):
     return [] if "verdict: pass" in ended.out else [("misjudged", "the clean device does not pass")]
 
 
-def _offered() -> tuple[list[str], list[str]]:
-    """What the command offers for devices that end or hang: a process of their own, and its limits."""
+def _offered() -> tuple[list[str], list[str], list[str]]:
+    """What the command offers for devices that end or hang: a process of their own, limits of its time and memory."""
     said = CliRunner().invoke(cli, ["diff", "--help"]).output
-    isolate = ["--isolate"] if "--isolate" in said else []
-    limit = next((name for name in ("--time-limit", "--timeout", "--limit-seconds", "--seconds") if name in said), None)
-    return isolate, [limit, str(LIMIT)] if limit else []
+    options = (["--isolate"], ["--time-limit", str(SECONDS)], ["--memory-limit", "1"])
+    return tuple(option if option[0] in said else [] for option in options)
 
