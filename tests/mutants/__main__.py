@@ -68,19 +68,25 @@ def _judge(options, work: Path, reach: Reach, tree: Path) -> int:
     from cosmic_ray.commands import init
     from cosmic_ray.work_db import WorkDB, use_db
 
-    path = work / "session.sqlite"
-    fresh = not path.exists()
-    with use_db(str(path), WorkDB.Mode.create) as work_db:
-        if fresh:
+    path, partial = work / "session.sqlite", work / "session.partial"
+    if not path.exists():
+        partial.unlink(missing_ok=True)
+        with use_db(str(partial), WorkDB.Mode.create) as work_db:
             init(modules(tree), work_db, {})
+        partial.rename(path)
+    with use_db(str(path), WorkDB.Mode.open) as work_db:
         chosen = [one for one in sampled(work_db.work_items, options.seed, tree) if options.only in str(one.mutations[0].module_path)]
-        chosen = chosen[: options.sample]
         done = {item.job_id: result for item, result in work_db.completed_work_items}
+        judged = []
         for item in chosen:
+            if len(judged) == options.sample:
+                break
             if item.job_id not in done:
                 done[item.job_id] = _one(item, reach, options.budget)
                 work_db.set_result(item.job_id, done[item.job_id])
-        return _summary(chosen, done, work, options.least)
+            if done[item.job_id].test_outcome is not None:  # cosmic-ray lists a few places that it cannot change
+                judged.append((item, done[item.job_id]))
+        return _summary(judged, work, options.least)
 
 
 def _one(item, reach: Reach, budget: float):
@@ -96,15 +102,14 @@ def _one(item, reach: Reach, budget: float):
     else:
         result = WorkResult(WorkerOutcome.NORMAL, "no test reaches it", TestOutcome.SURVIVED, "")
     said = f"{place.module_path}:{place.start_pos[0]} {place.operator_name.removeprefix('core/')}"
-    print(f"{result.test_outcome or result.worker_outcome}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)", flush=True)
+    print(f"{(result.test_outcome or result.worker_outcome).value}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)", flush=True)
     return result
 
 
-def _summary(chosen, done, work: Path, least: float) -> int:
+def _summary(results, work: Path, least: float) -> int:
     """The share that is killed, with Wilson's interval; survivors go into a file."""
     from scipy.stats import binomtest
 
-    results = [(item, done[item.job_id]) for item in chosen]
     survivors = [(item, result) for item, result in results if not result.is_killed]
     killed = len(results) - len(survivors)
     share = binomtest(killed, len(results)).proportion_ci(method="wilson")

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,11 @@ RECORD, GOLDENS = os.environ.get("MUTANTS_RECORD"), os.environ.get("MUTANTS_GOLD
 costs: dict[str, float] = {}
 fixtures: dict[str, float] = {}
 needs: dict[str, list[str]] = {}
+
+
+def _clock() -> float:
+    """Seconds of this process and its children: others may use the machine."""
+    return sum(os.times()[:4])
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -57,11 +61,11 @@ def pytest_runtest_protocol(item, nextitem):
     running = coverage.Coverage.current()
     if running is not None:
         running.switch_context(item.nodeid)
-    begun, before = time.monotonic(), sum(fixtures.values())
+    begun, before = _clock(), sum(fixtures.values())
     try:
         return (yield)
     finally:
-        costs[item.nodeid] = max(0.0, time.monotonic() - begun - (sum(fixtures.values()) - before))
+        costs[item.nodeid] = max(0.0, _clock() - begun - (sum(fixtures.values()) - before))
         needs[item.nodeid] = [name for name in item.fixturenames if name in fixtures]
         if running is not None:
             running.switch_context("")
@@ -70,12 +74,12 @@ def pytest_runtest_protocol(item, nextitem):
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
     """What fixtures of a session or a module cost: every selection of tests pays for them once."""
-    begun, before = time.monotonic(), sum(fixtures.values())
+    begun, before = _clock(), sum(fixtures.values())
     try:
         return (yield)
     finally:
         if RECORD and fixturedef.scope in ("session", "module"):
-            fixtures[fixturedef.argname] = fixtures.get(fixturedef.argname, 0) + time.monotonic() - begun - (sum(fixtures.values()) - before)
+            fixtures[fixturedef.argname] = fixtures.get(fixturedef.argname, 0) + _clock() - begun - (sum(fixtures.values()) - before)
 
 
 def pytest_sessionfinish(session) -> None:
