@@ -56,10 +56,11 @@ def _checked(operation: Operation, work: Path, folder: Path, ended: Ended, other
             bad.append((TRACEBACK, f"{found.group()}: {said.splitlines()[-1]}"))
     if operation.name in ONE_WINS and codes.count(0) != 1:
         bad.append((MISJUDGED, f"exit codes {codes}: one writes it, the others are refused"))
-    if operation is ONCE_MORE and (codes.count(0) != len(codes) or len(list((work / operation.out).iterdir())) != len(codes)):
-        bad.append((LOST, f"exit codes {codes}, {len(list((work / operation.out).iterdir()))} runs"))
+    made = list((work / operation.out).glob("*")) if operation is ONCE_MORE else [work / operation.out]
+    if operation is ONCE_MORE and not codes.count(0) == len(codes) == len(made):
+        bad.append((LOST, f"exit codes {codes}, {len(made)} runs"))
     try:
-        for out in [*(work / operation.out).iterdir()] if operation is ONCE_MORE else [work / operation.out]:
+        for out in made:
             operation.whole(out)
     except Exception as error:
         bad.append((LOST, f"what they wrote is not whole: {type(error).__name__}: {error}"))
