@@ -85,7 +85,7 @@ def _packed(work: Path, bases: Bases) -> None:
     """The run as one file of plain arrays, to be imported."""
     from parity.imports.export import export_npz
 
-    packed = bases.small / "run.npz"
+    packed = bases.folder / "run.npz"
     if not packed.exists():
         export_npz(Dump(bases.small / "run"), packed)
     shutil.copy(packed, work / "run.npz")
