@@ -16,7 +16,7 @@ from tests.meta.dumps import clean, write
 from tests.meta.worlds import Size
 from tests.torture.child import ROOT
 
-SIZE = Size(prompts=(14, 9), vocab=64)
+SIZE = Size(prompts=(14, 9))
 TINY = ROOT / "fixtures" / "tiny"
 DIGEST = re.compile(r'"digest":\s*"([0-9a-f]{64})"\s*\}\s*\Z')
 
