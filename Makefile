@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test catalogue fuzz browser vllm clean
+.PHONY: demo test catalogue fuzz browser vllm torture torture-slice mutants coverage clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,27 @@ fuzz: $(VENV)/ready
 	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	PARITY_FUZZ=deep $(VENV)/bin/pytest -q tests/fuzz
 	for target in $(FUZZ); do $(VENV)/bin/python -m tests.fuzz $$target 120 || exit 1; done
+
+# The attack (docs/torture.md): whole, and the part of it that CI runs. OPTIONS="--only edits --seed 7" narrows it.
+torture: $(VENV)/ready
+	$(VENV)/bin/python -m tests.torture $(OPTIONS)
+
+torture-slice: $(VENV)/ready
+	$(VENV)/bin/python -m tests.torture --slice --minutes 10 $(OPTIONS)
+
+# Mutation testing and coverage of the core: tools of their own. What they cost: docs/torture.md.
+build/mutants/ready: $(VENV)/ready pyproject.toml constraints.txt
+	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	mkdir -p $(@D) && touch $@
+
+mutants: build/mutants/ready
+	$(VENV)/bin/python -m tests.mutants $(OPTIONS)
+
+coverage: build/mutants/ready
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(VENV)/bin/coverage run -m pytest -q -n 2 --dist loadfile $(OPTIONS)
+	$(VENV)/bin/coverage combine -q
+	$(VENV)/bin/coverage report --skip-covered --fail-under=95
 
 # What the tests of the report page need beside it: Chromium, the Nu HTML checker and axe-core. Without them these tests
 # skip; with PARITY_BROWSER_REQUIRED set they fail.

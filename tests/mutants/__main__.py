@@ -1,0 +1,126 @@
+"""`python -m tests.mutants`: record which tests reach which line, mutate a sample, run the tests that reach it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.mutants.sample import modules, sampled
+from tests.mutants.selection import STARTUP, Reach
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("parity", "references", "device", "fixtures", "reports", "tests", "benchmarks", "docs")
+OPTIONS = "-q -x -p no:cacheprovider -p tests.mutants.recorder"
+
+
+def main() -> int:
+    """Judge a sample; 0 where enough of it is killed."""
+    options = _options()
+    work = options.work.resolve()
+    tree, record = work / "tree", work / "record"
+    if options.record or not (record / "costs.json").exists():
+        _record(tree, record, options.tests)
+    os.chdir(tree)
+    os.environ |= {"PYTHONPATH": str(tree), "MUTANTS_GOLDENS": str(work / "goldens"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return _judge(options, work, Reach(record, tree), tree)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Mutation testing of a sample of the core.")
+    parser.add_argument("--sample", type=int, default=30, help="mutants to judge, those judged before included")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only mutants of files whose path holds this")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests against a mutant at the most")
+    parser.add_argument("--least", type=float, default=0.85, help="share that has to be killed")
+    parser.add_argument("--record", action="store_true", help="copy the sources and record contexts anew; judged mutants are forgotten")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="with --record: tests that may be chosen")
+    parser.add_argument("--work", type=Path, default=Path("build/mutants"))
+    return parser.parse_args()
+
+
+def _record(tree: Path, record: Path, tests: list[str]) -> None:
+    """A copy of the sources, and one run of the tests over it under coverage, a context a test."""
+    for folder in (tree, record):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    (record.parent / "session.sqlite").unlink(missing_ok=True)
+    for part in COPIED:
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+    for file in ("conftest.py", "pyproject.toml", "constraints.txt", "README.md", "CONTRIBUTING.md", "Makefile"):
+        shutil.copy(ROOT / file, tree / file)
+    environment = os.environ | {"PYTHONPATH": str(tree), "MUTANTS_RECORD": str(record), "MUTANTS_GOLDENS": str(record.parent / "goldens")}
+    shutil.rmtree(record.parent / "goldens", ignore_errors=True)
+    command = [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", "--source=parity", f"--data-file={record / '.coverage'}"]
+    command += ["-m", "pytest", *shlex.split(OPTIONS.replace("-x ", "")), *tests]
+    begun = time.monotonic()
+    subprocess.run(command, cwd=tree, env=environment, stdout=(record / "pytest.log").open("w"), stderr=subprocess.STDOUT)
+    print(f"recorded {', '.join(tests)} in {time.monotonic() - begun:.0f} s: {(record / 'pytest.log').read_text().splitlines()[-1]}", flush=True)
+
+
+def _judge(options, work: Path, reach: Reach, tree: Path) -> int:
+    """The first of the sample that are not judged yet; the summary of all that are."""
+    from cosmic_ray.commands import init
+    from cosmic_ray.work_db import WorkDB, use_db
+
+    path, partial = work / "session.sqlite", work / "session.partial"
+    if not path.exists():
+        partial.unlink(missing_ok=True)
+        with use_db(str(partial), WorkDB.Mode.create) as work_db:
+            init(modules(tree), work_db, {})
+        partial.rename(path)
+    with use_db(str(path), WorkDB.Mode.open) as work_db:
+        chosen = [one for one in sampled(work_db.work_items, options.seed, tree) if options.only in str(one.mutations[0].module_path)]
+        done = {item.job_id: result for item, result in work_db.completed_work_items}
+        judged = []
+        for item in chosen:
+            if len(judged) == options.sample:
+                break
+            if item.job_id not in done:
+                done[item.job_id] = _one(item, reach, options.budget)
+                work_db.set_result(item.job_id, done[item.job_id])
+            if done[item.job_id].test_outcome is not None:  # cosmic-ray lists a few places that it cannot change
+                judged.append((item, done[item.job_id]))
+        return _summary(judged, work, options.least)
+
+
+def _one(item, reach: Reach, budget: float):
+    """One mutant against the tests that reach it."""
+    from cosmic_ray.mutating import mutate_and_test
+    from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+
+    place = item.mutations[0]
+    tests, cost = reach.tests(place.module_path, place.start_pos[0], place.end_pos[0], budget)
+    begun = time.monotonic()
+    if tests:
+        result = mutate_and_test(item.mutations, f"{sys.executable} -m pytest {OPTIONS} {shlex.join(tests)}", STARTUP + 30 + 5 * cost)
+    else:
+        result = WorkResult(WorkerOutcome.NORMAL, "no test reaches it", TestOutcome.SURVIVED, "")
+    said = f"{place.module_path}:{place.start_pos[0]} {place.operator_name.removeprefix('core/')}"
+    print(f"{(result.test_outcome or result.worker_outcome).value}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)", flush=True)
+    return result
+
+
+def _summary(results, work: Path, least: float) -> int:
+    """The share that is killed, with Wilson's interval; survivors go into a file."""
+    from scipy.stats import binomtest
+
+    survivors = [(item, result) for item, result in results if not result.is_killed]
+    killed = len(results) - len(survivors)
+    share = binomtest(killed, len(results)).proportion_ci(method="wilson")
+    with (work / "survivors.diff").open("w") as file:
+        for item, result in survivors:
+            place = item.mutations[0]
+            file.write(f"# {place.module_path}:{place.start_pos[0]} {place.operator_name}\n{result.diff or result.output}\n\n")
+    print(f"{killed} of {len(results)} mutants killed: {killed / len(results):.1%} (95 %: {share.low:.1%} to {share.high:.1%})")
+    print(f"{len(survivors)} survivors in {work / 'survivors.diff'}")
+    return int(killed / len(results) < least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A pytest plugin for both halves: which test reaches which line and what it costs, and goldens that are made once.
+
+    -p tests.mutants.recorder    with $MUTANTS_RECORD: write costs.json there; coverage, if it runs, gets a context a test
+                                 with $MUTANTS_GOLDENS: goldens of the session's fixtures are kept in that folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+RECORD, GOLDENS = os.environ.get("MUTANTS_RECORD"), os.environ.get("MUTANTS_GOLDENS")
+costs: dict[str, float] = {}
+fixtures: dict[str, float] = {}
+needs: dict[str, list[str]] = {}
+
+
+def _clock() -> float:
+    """Seconds of this process and its children: others may use the machine."""
+    return sum(os.times()[:4])
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep goldens: a mutant of the comparison needs no other one, and a new one takes ten seconds."""
+    home = next((module for module in list(sys.modules.values()) if hasattr(module, "make_golden") and hasattr(module, "TINY")), None)
+    if GOLDENS and home:
+        make = home.make_golden
+        home.make_golden = lambda out, **asked: _kept(make, out, **asked)
+
+
+def _kept(make, out: Path, **asked):
+    from parity.golden.store import Dump
+
+    said = {name: Path(value).read_text() if name == "prompts" else repr(value) for name, value in asked.items()}
+    kept = Path(GOLDENS) / hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    if not kept.exists():
+        return make(out, **asked) if not RECORD else _keep(make(out, **asked), kept)
+    shutil.copytree(kept, out)
+    return Dump(out)
+
+
+def _keep(made, kept: Path):
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(made.folder, kept)
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """A context of coverage for each test, its fixtures included."""
+    if not RECORD:
+        return (yield)
+    import coverage
+
+    running = coverage.Coverage.current()
+    if running is not None:
+        running.switch_context(item.nodeid)
+    begun, before = _clock(), sum(fixtures.values())
+    try:
+        return (yield)
+    finally:
+        costs[item.nodeid] = max(0.0, _clock() - begun - (sum(fixtures.values()) - before))
+        needs[item.nodeid] = [name for name in item.fixturenames if name in fixtures]
+        if running is not None:
+            running.switch_context("")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """What fixtures of a session or a module cost: every selection of tests pays for them once."""
+    begun, before = _clock(), sum(fixtures.values())
+    try:
+        return (yield)
+    finally:
+        if RECORD and fixturedef.scope in ("session", "module"):
+            fixtures[fixturedef.argname] = fixtures.get(fixturedef.argname, 0) + _clock() - begun - (sum(fixtures.values()) - before)
+
+
+def pytest_sessionfinish(session) -> None:
+    """Add what was measured to what an earlier recording left."""
+    if not RECORD:
+        return
+    path = Path(RECORD) / "costs.json"
+    known = json.loads(path.read_text()) if path.exists() else {"tests": {}, "fixtures": {}, "needs": {}}
+    known["tests"] |= costs
+    known["fixtures"] |= fixtures
+    known["needs"] |= needs
+    path.write_text(json.dumps(known))

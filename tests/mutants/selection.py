@@ -1,0 +1,63 @@
+"""The tests that reach a line, the cheapest first."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+STARTUP, KEPT, LEAST = 3.0, 0.5, 10
+"""Seconds until pytest runs the first test, and of a golden that is kept; tests that run whatever they cost."""
+
+
+class Reach:
+    """What the recording knows: contexts by file and line, and what each test and its fixtures cost.
+
+    Args:
+        record: the folder of `.coverage` and `costs.json`.
+        tree: where the recorded files lie.
+    """
+
+    def __init__(self, record: Path, tree: Path):
+        import coverage
+
+        known = json.loads((record / "costs.json").read_text())
+        self.costs, self.fixtures, self.needs = known["tests"], known["fixtures"], known["needs"]
+        self.fixtures |= {name: KEPT for name in self.fixtures if name.endswith("golden")}
+        self.tree = tree
+        self.data = coverage.CoverageData(str(record / ".coverage"))
+        self.data.read()
+        self.files: dict[Path, dict[int, list[str]]] = {}
+
+    def lines(self, module: Path) -> dict[int, list[str]]:
+        """Tests by line."""
+        if module not in self.files:
+            raw = self.data.contexts_by_lineno(str((self.tree / module).resolve()))
+            self.files[module] = {line: [one for one in contexts if one] for line, contexts in raw.items()}
+        return self.files[module]
+
+    def tests(self, module: Path, first: int, last: int, budget: float) -> tuple[list[str], float]:
+        """Tests that reach one of these lines, the cheapest first, up to so many seconds; and what they cost.
+
+        A line that is compiled (numba) or runs at import has none: then those that reach the module.
+        """
+        lines = self.lines(module)
+        found = {test for line in range(first, last + 1) for test in lines.get(line, ())}
+        found = found or {test for tests in lines.values() for test in tests}
+        return self._cheapest({test for test in found if test in self.costs}, budget)
+
+    def _cheapest(self, tests: set[str], budget: float) -> tuple[list[str], float]:
+        """By cost; a fixture is paid by the first test that needs it."""
+        groups = defaultdict(list)
+        for test in tests:
+            groups[frozenset(self.needs.get(test, ()))].append(test)
+        chosen, paid, spent = [], set(), 0.0
+        for needed, group in sorted(groups.items(), key=lambda one: sum(self.fixtures.get(name, 0) for name in one[0])):
+            spent += sum(self.fixtures.get(name, 0) for name in needed - paid)
+            paid |= needed
+            for test in sorted(group, key=self.costs.__getitem__):
+                if len(chosen) >= LEAST and spent + self.costs[test] > budget:
+                    return chosen, spent
+                chosen.append(test)
+                spent += self.costs[test]
+        return chosen, spent
