@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parity.errors import UsageError
 from parity.golden.provenance import now
-from parity.nightly.folder import NightFolder
+from parity.nightly.folder import PARTS, NightFolder
 from parity.nightly.matrix import Matrix
 from parity.nightly.records import Cell, Night
 
@@ -49,7 +49,8 @@ def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> N
     if (night.commit, night.dirty) != (commit, dirty):
         states = [f"{one[:12] or 'no commit'}{' with changes' if changed else ''}" for one, changed in ((night.commit, night.dirty), (commit, dirty))]
         raise UsageError(f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; choose another --out")
-    (folder.path / "goldens").mkdir(exist_ok=True)
+    for part in PARTS:
+        (folder.path / part).mkdir(exist_ok=True)
     return folder
 
 
