@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...]
     Raises:
         UsageError: the folder is another matrix's or another commit's, or none of a night.
     """
+    if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
+        raise UsageError(f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs")
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     commit, dirty = _commit()
     if path is not None and path.exists():
