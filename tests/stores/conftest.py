@@ -38,6 +38,7 @@ def way(shared_way, monkeypatch, tmp_path) -> Iterator:
     for name, value in {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
     s3fs.S3FileSystem.clear_instance_cache()
     shared_way.clear()

@@ -20,13 +20,16 @@ class Server:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         line = next(line for line in self._process.stdout if "Running on" in line)
         self.port = int(line.rstrip().rsplit(":", 1)[1])
-        Thread(target=self._process.stdout.read, daemon=True).start()  # its log, which else fills the pipe
+        self._log = Thread(target=self._process.stdout.read, daemon=True)  # else its log fills the pipe
+        self._log.start()
         self.url = f"http://{HOST}:{self.port}"
 
     def stop(self) -> None:
         """End it."""
         self._process.kill()
         self._process.wait()
+        self._log.join()
+        self._process.stdout.close()
 
 
 class Way(ThreadingHTTPServer):

@@ -63,7 +63,8 @@ def test_a_writer_killed_in_its_upload_leaves_nothing_behind(bucket, made, way):
     process = writer(code, bucket)
     wait_for(lambda: any(parquet("PUT")(*one) and made.name(1) in one[1] for one in way.seen))
     process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert list(load(bucket)["night"].unique()) == [made.name(0)]
 
 
@@ -118,7 +119,7 @@ def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(buck
     process = writer("import sys\nfrom pathlib import Path\nfrom parity.nightly.stores import publish\npublish(Path(sys.argv[1]), sys.argv[2])", str(golden), bucket)
     wait_for(lambda: any(method == "PUT" and "manifest" in path for method, path in way.seen))
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     way.clear()
     with pytest.raises(UsageError, match="there is no golden at"):
         fetch(bucket)
