@@ -7,10 +7,11 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo test catalogue fuzz browser vllm clean
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[references,test,xla,nightly,ray]'
+	$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 demo: $(VENV)/ready

@@ -69,5 +69,6 @@ def suspicious(frame: pd.DataFrame, night: Night, found: Sequence[CellResult]) -
     tonight = table(night, found).to_pandas().assign(date=moment(night.started).date().isoformat())
     past = frame[frame["cell"] == found[0].cell.name]
     text = {name: str for name in tonight.columns if tonight[name].dtype == "category"}
-    whole = pd.concat([past.astype(text), tonight.astype(text)], ignore_index=True)
+    shared = [name for name in tonight.columns if name in past.columns]
+    whole = pd.concat([one[shared].astype({name: str for name in text if name in shared}) for one in (past, tonight)], ignore_index=True)
     return another(series(whole, stamps(whole, night.name)), len(night.cells))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parity.history.bands import ALARMS, NEEDED, core
+from parity.history.bands import ALARMS, NEEDED, core, uncertainty
 
 if TYPE_CHECKING:
     from parity.history.series import Series
@@ -40,10 +40,10 @@ SAME = 3
 EARLIER = 2
 """Nights before a cell is measured again to learn: who runs one night or two wants no history."""
 
-HELD = 1 / 3
+HELD = 1 / 5
 """Share of a figure's variance that a night may hold."""
 
-ALIKE, ALIKE_ALONE = 0.8, 0.6
+ALIKE, ALIKE_ALONE = 0.9, 0.65
 """Repeats differ by this share of what nights differ by, at the least: the median figure of a cell, sqrt(1 - HELD), and each
 figure alone, whose ratio of 14 pairs is off by a quarter."""
 
@@ -80,7 +80,7 @@ class Repeats:
             return False
         held = [float(np.median(one)) if len(one) else value for one, value in zip(drawn, run, strict=True)]
         shift = side * (float(np.mean(held)) - centre)
-        if shift <= max(self.floor / np.sqrt(nights) * deviation, float(least(centre))):
+        if shift <= max(self.floor / np.sqrt(nights) * deviation * uncertainty(len(past)), float(least(centre))):
             return False
         return chance(side * past, side * np.concatenate(drawn)) <= self.level[night]
 
