@@ -1,11 +1,13 @@
 """How often the verdicts on history are wrong, and how little they find: made-up nights, seeded.
 
-    python benchmarks/history.py alarms [--seeds 200] [--cells 12] [--first 0] [--jobs 1]
-    python benchmarks/history.py power [--seeds 5]
+    python benchmarks/history.py alarms [--seeds 200] [--cells 12] [--first 0] [--jobs 1] [--no-again] [--held 0]
+    python benchmarks/history.py power [--seeds 5] [--no-again]
 
 `alarms` judges every one of thirty clean nights and counts nights with a regression, drift or improvement that was not
 there the night before. `power` plants a step, or a drift, into one figure of each cell and says how large it has to be to be
 found in nine of ten, in standard deviations of the figure's nights, and how often its date is right. Noise: tests/history/synthetic.py.
+Cells are measured again within a night as `parity nightly` does, not with --no-again. --held: the share of normal noise that a night
+holds, the same in all of its repeats; neighbours that are alike are held whole.
 """
 
 from __future__ import annotations
@@ -100,6 +102,16 @@ def alarms(given: argparse.Namespace) -> None:
     print(f"repeats: {sum(drawn for _, drawn, _ in results) / (given.seeds * NIGHTS * given.cells):.2f} a cell and night")
 
 
+def chosen_places(made: World, noise: str) -> list[int]:
+    """The noisiest figure of every cell with such noise, beside the least width of its band, and not below half of it."""
+    chosen, loud = {}, {}
+    for place, (cell, _, mode, metric, unit) in enumerate(made.keys):
+        loud[place] = made.noise[place] / HALF_WIDTHS[metric][mode, unit].absolute if metric in ("l2", "worst_row") else 0.0
+        if made.kinds[place] == noise and loud[place] > max(0.5, loud[chosen[cell]] if cell in chosen else 0):
+            chosen[cell] = place
+    return list(chosen.values())
+
+
 def planted(kind: str, noise: str, size: float, seed: int, after: int, again: bool = True) -> list[int | None]:
     """A step or drift of this many standard deviations in the noisiest figure of every cell with such noise.
 
@@ -107,18 +119,14 @@ def planted(kind: str, noise: str, size: float, seed: int, after: int, again: bo
 
     Returns for each cell the error of the date in nights; None where it is not found.
     """
-    made, chosen, loud = world(seed, NIGHTS, 12), {}, {}
-    for place, (cell, _, mode, metric, unit) in enumerate(made.keys):
-        loud[place] = made.noise[place] / HALF_WIDTHS[metric][mode, unit].absolute if metric in ("l2", "worst_row") else 0.0
-        if made.kinds[place] == noise and loud[place] > max(0.5, loud[chosen[cell]] if cell in chosen else 0):
-            chosen[cell] = place
-    nights = np.arange(NIGHTS)
+    made, nights = world(seed, NIGHTS, 12), np.arange(NIGHTS)
+    chosen = chosen_places(made, noise)
     shape = nights >= NIGHTS - after if kind == "step" else nights / (NIGHTS - 1)
-    for place in chosen.values():
+    for place in chosen:
         made.plant(place, made.noise[place] * size * shape)
     found = {(one.cell, one.stage, one.mode, one.metric): one for one in Nights(made, again).changes(NIGHTS - 1) if one.kind in ("regression", "drift")}
     names = {made.name(night): night for night in range(NIGHTS)}
-    ends = (found.get(made.keys[place][:4]) for place in chosen.values())
+    ends = (found.get(made.keys[place][:4]) for place in chosen)
     return [None if one is None else abs(names[one.since_night] - (NIGHTS - after)) for one in ends]
 
 
