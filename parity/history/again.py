@@ -34,9 +34,11 @@ SUSPECT = (2.8, 2.2, 1.6)
 PAIRS = 10
 """Nights with a repeat before a figure's noise is known to be the run's."""
 
-LEARNT = 14
-"""Pairs that a cell is asked for while it has no band; a cell that repeats bit for bit has told after three."""
-SAME = 3
+LEARNT, SAME = 20, 3
+"""Pairs that a cell is asked for at first; one that repeats bit for bit has told after three."""
+
+LAGS = (1, 2, 3)
+"""Nights are compared with the next three: near enough that a step parts few of them."""
 EARLIER = 2
 """Nights before a cell is measured again to learn: who runs one night or two wants no history."""
 
@@ -45,7 +47,7 @@ HELD = 1 / 5
 
 ALIKE, ALIKE_ALONE = 0.9, 0.65
 """Repeats differ by this share of what nights differ by, at the least: the median figure of a cell, sqrt(1 - HELD), and each
-figure alone, whose ratio of 14 pairs is off by a quarter."""
+figure alone, whose ratio of 20 pairs is off by a fifth."""
 
 LOOKBACK = 60
 """Nights before that the repeats are compared with: more of them make less likely chances provable."""
@@ -145,7 +147,8 @@ def fresh(series: Series) -> np.ndarray:
     count = series.values.shape[1]
     if not len(series.again):
         return np.zeros(count, bool)
-    between, within = np.abs(np.diff(series.values, axis=0)), np.abs(series.again[0] - series.values)
+    nights = [np.abs(series.values[lag:] - series.values[:-lag]) for lag in LAGS if lag < len(series.values)]
+    between, within = np.concatenate(nights), np.abs(series.again[0] - series.values)
     most = np.quantile(np.nan_to_num(between), 0.9, axis=0)  # what an outlier counts for at the most
     pairs = (~np.isnan(within)).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

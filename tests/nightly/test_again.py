@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from parity.history import append, load
+from parity.history import append
 from parity.nightly.folder import NightFolder
 from parity.nightly.jobs import Answer
 from parity.nightly.outputs import verdict_of, write_outputs
@@ -80,4 +80,3 @@ def test_nothing_is_suspected_without_a_past_or_behind_a_failure(plan, cell, tmp
     assert not Suspicion(str(tmp_path / "nowhere"), plan, 16)((found.model_copy(update={"verdict": "pass"}),))
     append(str(tmp_path / "h"), plan.model_copy(update={"name": "20261120T020000.000"}), [found])
     assert not Suspicion(str(tmp_path / "h"), plan, 16)((found,))
-    assert load(str(tmp_path / "h"))["night"].nunique() == 1
