@@ -5,12 +5,13 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test catalogue fuzz browser vllm torture torture-slice mutants coverage clean
+.PHONY: demo test catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[references,test,xla,nightly,ray]'
+	$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 demo: $(VENV)/ready
@@ -57,6 +58,17 @@ browser: build/browser/ready
 
 build/browser/ready: tests/browser/install tests/browser/package.json tests/browser/package-lock.json
 	tests/browser/install
+
+# The quick slice of the tests with the lowest or the newest versions that pyproject.toml allows, and the hashed lock anew.
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/pip install -qq --disable-pip-version-check uv
+
+lowest newest: build/uv/bin/uv
+	UV=$< PYTHON=$(PYTHON) tests/supply/bounds $@
+
+lock: build/uv/bin/uv
+	UV=$< tests/supply/lock
 
 # vLLM pins its own transformers, so it has its own environment. Without an accelerator its build for CPUs cannot load
 # the torchvision, torchaudio and torchcodec that come along.

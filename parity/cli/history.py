@@ -43,7 +43,7 @@ def history(url, cell, stage, metric, mode, since, night, last, listing, changes
 
     url = default_url(url)
     if changes:
-        sys.exit(_changes(load(url, cell=cell, last=None if night else last or WINDOW), night, json_file))
+        sys.exit(_changes(load(url, cell=cell, last=None if night else last or WINDOW, repeats=True), night, json_file))
     since = since and since.date()
     frame = load(url, cell=cell, stage=stage, metric=metric, mode=mode, since=since, night=night, last=last)
     if csv_file:

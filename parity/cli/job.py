@@ -54,8 +54,8 @@ def _make(job, out: Path) -> None:
 def _failed(error: BaseException):
     """One sentence; the traceback is for the log."""
     from parity.errors import ParityError
-    from parity.nightly.stores import Unreachable
     from parity.nightly.jobs import Answer
+    from parity.remote import Unreachable
 
     if isinstance(error, ParityError):
         return Answer(error=str(error), lost=isinstance(error, Unreachable))

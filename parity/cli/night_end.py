@@ -31,7 +31,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     verdict = verdict_of(folder, results)
     code = {"fail": 1, "inconclusive": 3, "disputed": 3}.get(verdict, 0)
     write_outputs(folder)
-    kept = not history or _tried("the night is not in the history", lambda: _append(history, folder, results))
+    kept = not history or _tried("the night is not in the history", lambda: _append(history, folder))
     changes: list = []
     told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
@@ -53,10 +53,10 @@ def _tried(otherwise: str, make: Callable[[], None]) -> bool:
     return True
 
 
-def _append(history: str, folder, results) -> None:
+def _append(history: str, folder) -> None:
     from parity.history import append
 
-    append(history, folder.night, results)
+    append(history, folder.night, folder.measured())
 
 
 def _tell(folder, history: str) -> list:

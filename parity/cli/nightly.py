@@ -55,12 +55,22 @@ def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, h
     from parity.cli.night_end import end, interruptible
     from parity.nightly.start import begin
 
+    url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
         folder = begin(out, home(), plan, wanted, engine)
         wanted = tuple(cell for cell in chosen(folder.night.cells, only) if cell.name in folder.missing())
         with interruptible(folder, f"parity nightly{f' {matrix}' if matrix else ''} --out {folder.path}"):
-            _run(folder, wanted, engines, goldens)
-    sys.exit(end(folder, "" if no_history else history or str(home() / "history"), github, json_file))
+            _run(folder, wanted, engines, goldens, _suspicion(url, folder, plan.run.again))
+    sys.exit(end(folder, url, github, json_file))
+
+
+def _suspicion(url: str, folder, most: int):
+    """Which cells are measured again: never without a history, which is what a figure looks changed against."""
+    if not url or not most:
+        return lambda found: False
+    from parity.nightly.suspicion import Suspicion
+
+    return Suspicion(url, folder.night, most)
 
 
 def _installed() -> None:
@@ -89,7 +99,7 @@ def _engines(run, workers, engine, ray_address):
         here.stop()
 
 
-def _run(folder, wanted, engines, goldens) -> None:
+def _run(folder, wanted, engines, goldens, again) -> None:
     """The missing cells."""
     from parity.nightly.run import NightRun
     from reports.nightly import print_cell
@@ -97,10 +107,10 @@ def _run(folder, wanted, engines, goldens) -> None:
     ended, planned = [len(folder.night.cells) - len(folder.missing())], len(folder.night.cells)
 
     def told(result) -> None:
-        ended[0] += 1
+        ended[0] += not result.repeat
         print_cell(result, ended[0], planned)
 
-    NightRun(folder, *engines, goldens, told).run(wanted)
+    NightRun(folder, *engines, goldens, told, again).run(wanted)
 
 
 def judge_cell(night: str, cell, golden, folder: Path):

@@ -36,7 +36,7 @@ def ratchet(policy, url, nights, label, cell, calibration, out, check, against, 
 
     source = source_of(policy, policy)
     rules = read_policy(source, "")
-    frame = labelled(load(default_url(url), cell=cell, last=max(nights, WINDOW)), label or rules.name)
+    frame = labelled(load(default_url(url), cell=cell, last=max(nights, WINDOW), repeats=True), label or rules.name)
     found = proposals(rules, frame, nights, calibration)
     loosened = list(looser(rules, read_policy(against, ""), frame)) if against else []
     write_json(json_file, lambda: {"policy": str(source), "proposals": [asdict(one) for one in found], "loosened": loosened})

@@ -4,6 +4,7 @@
     frame = load(url, last=WINDOW)  the table
     verdicts(frame, night)          what changed, gravest first
     waiting(frame, night)           cells that have too few nights for a band
+    suspicious(frame, night, found) whether a cell is measured again tonight
     Bands(frame, night).get(key)    the band of one figure
 """
 
@@ -17,9 +18,13 @@ from parity.history.series import WINDOW, series, stamps
 from parity.history.store import append, load, nights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
-__all__ = ["WINDOW", "Bands", "Change", "append", "load", "nights", "verdicts", "waiting"]
+    from parity.nightly.records import CellResult, Night
+
+__all__ = ["WINDOW", "Bands", "Change", "append", "load", "nights", "suspicious", "verdicts", "waiting"]
 
 
 def verdicts(frame: pd.DataFrame, night: str) -> list[Change]:
@@ -48,3 +53,22 @@ def waiting(frame: pd.DataFrame, night: str) -> dict[str, int]:
     tonight = frame[frame["night"] == night]["cell"].astype(str).unique()
     need = {cell: NEEDED + 1 - int(counts.get(cell, 0)) for cell in sorted(tonight)}
     return {cell: missing for cell, missing in need.items() if missing > 0}
+
+
+def suspicious(frame: pd.DataFrame, night: Night, found: Sequence[CellResult]) -> bool:
+    """Whether a cell of a night that is not recorded yet is measured once more; `found`: its result and its repeats so far.
+
+    Args:
+        frame: the nights before, with their repeats.
+    """
+    import pandas as pd
+
+    from parity.history.again import another
+    from parity.history.schema import moment, table
+
+    tonight = table(night, found).to_pandas().assign(date=moment(night.started).date().isoformat())
+    past = frame[frame["cell"] == found[0].cell.name]
+    text = {name: str for name in tonight.columns if tonight[name].dtype == "category"}
+    shared = [name for name in tonight.columns if name in past.columns]
+    whole = pd.concat([one[shared].astype({name: str for name in text if name in shared}) for one in (past, tonight)], ignore_index=True)
+    return another(series(whole, stamps(whole, night.name)), len(night.cells))

@@ -38,10 +38,14 @@ def scale(values: np.ndarray) -> np.ndarray:
     The median deviation alone is 0 where more than half of the nights are the same, and by luck too small once in many
     thousand series; the inner 80 % and the range do not let it.
     """
-    centre = np.median(values, axis=0)
-    deviation = 1.4826 * np.median(np.abs(values - centre), axis=0)
-    low, tenth, ninetieth, high = np.quantile(values, [0, 0.1, 0.9, 1], axis=0)
-    return np.maximum(np.maximum(deviation, (ninetieth - tenth) / 2.563), (high - low) / 6)
+    return np.maximum(core(values), (values.max(axis=0) - values.min(axis=0)) / 6)
+
+
+def core(values: np.ndarray) -> np.ndarray:
+    """The same without the range: outliers do not widen it."""
+    deviation = 1.4826 * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    tenth, ninetieth = np.quantile(values, [0.1, 0.9], axis=0)
+    return np.maximum(deviation, (ninetieth - tenth) / 2.563)
 
 
 def limits(series: int) -> np.ndarray:

@@ -22,7 +22,7 @@ COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound",
 def findings(frame: pd.DataFrame, stamps: Sequence[Stamp]) -> Iterator[Finding]:
     """What the cells of the last of these nights show against their earlier nights."""
     number = {one.night: place for place, one in enumerate(stamps)}
-    frame = frame.loc[frame["night"].isin(list(number)), list(COLUMNS)]
+    frame = frame.loc[frame["night"].isin(list(number)) & (frame["repeat"] == 0), list(COLUMNS)]
     frame = frame.assign(place=frame["night"].map(number).to_numpy(np.int64))
     for cell, rows in frame.groupby("cell", observed=True, sort=True):
         yield from _Cell(str(cell), rows, stamps).findings()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.history import drift, steps
+from parity.history.again import Repeats, floor, spend
 from parity.history.bands import NEEDED, OUTSIDE, limits
 from parity.history.changes import RECENT, Change, Finding, between, lasting, told
 from parity.history.series import Series
@@ -24,9 +25,11 @@ def findings(series: Series) -> Iterator[Finding]:
     dense, order, counts = steps.packed(series.values)
     significant = drift.significance(count)
     rule = steps.Rule(series.least, series.quiet, limits(count))
+    repeats = _repeats(series, order, counts)
     chosen = steps.screen(dense, counts, rule) | drift.screen(dense, counts, significant)
+    chosen[list(repeats)] = True
     for place in np.flatnonzero(chosen):
-        figure = _Figure(series, place, dense[: counts[place], place], order[:, place])
+        figure = _Figure(series, place, dense[: counts[place], place], order[:, place], repeats.get(place))
         found = figure.judged(rule.limits, significant)
         chosen[place] = found is not None
         if found:
@@ -34,11 +37,25 @@ def findings(series: Series) -> Iterator[Finding]:
     yield from _moved(series, dense, order, counts, chosen)
 
 
+def _repeats(series: Series, order: np.ndarray, counts: np.ndarray) -> dict[int, Repeats]:
+    """Series whose repeats within a night may show a step, by their number."""
+    if not len(series.again):
+        return {}
+    spent, far, found = spend(series), floor(series.values.shape[1]), {}
+    for place in np.flatnonzero((spent > 0).any(axis=0)):
+        nights = order[: counts[place], place]
+        drawn = tuple(one[~np.isnan(one)] for one in series.again[:, nights, place].T)
+        one = Repeats(series.values[nights, place], drawn, spent[nights, place], far)
+        if one.anywhere(lambda centre, place=place: series.least(np.asarray(centre), place)):
+            found[int(place)] = one
+    return found
+
+
 class _Figure:
     """One series on its way to a finding."""
 
-    def __init__(self, series: Series, place: int, values: np.ndarray, order: np.ndarray):
-        self.series, self.place, self.values, self.order = series, place, values, order
+    def __init__(self, series: Series, place: int, values: np.ndarray, order: np.ndarray, repeats: Repeats | None = None):
+        self.series, self.place, self.values, self.order, self.repeats = series, place, values, order, repeats
         self.sign = float(series.sign[place])
 
     def least(self, centre) -> float:
@@ -51,7 +68,7 @@ class _Figure:
             worse = self.sign * (found.now - found.before) > 0
             half = max(OUTSIDE * found.deviation, self.least(found.before))
             return self._finding("drift" if worse else "improvement", found.first, found.before, found.now, half)
-        levels = steps.levels(self.values, steps.Rule(self.least, self.series.quiet[self.place], limits))
+        levels = steps.levels(self.values, steps.Rule(self.least, self.series.quiet[self.place], limits), self.repeats)
         if len(levels) == 1:
             levels = self._shifted(levels, significant)
         stands = steps.standing(levels, self.sign, self.least)

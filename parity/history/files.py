@@ -15,12 +15,15 @@ from parity import limits
 from parity.errors import UsageError
 from parity.history.schema import migrated
 from parity.partial import write_whole
+from parity.remote import ask, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE = re.compile(r"date=(?P<date>\d{4}-\d\d-\d\d)/(?P<night>[^/]+)-[0-9a-f]{32}\.parquet$")
 LOCAL = ("file", "local")
+ANSWER = 120.0
+"""Seconds that a store has for one answer: files of a night are small, and the next night is waiting."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,15 @@ class Store:
     """
 
     def __init__(self, url: str):
-        fsspec = _packages()
+        _packages()
         self.url = str(url)
-        try:
-            self.files, self.root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"history {self.url} cannot be opened: {error}") from None
-        self.root = self.root.rstrip("/")
+        self.files, self.root = open_store(self.url)
 
     def parts(self) -> list[Part]:
         """Every file, by date and name."""
         self.files.invalidate_cache()
         try:
-            found = self.files.find(self.root)
+            found = ask(self.url, lambda: self.files.find(self.root), ANSWER)
         except FileNotFoundError:
             return []
         named = ((path, FILE.search(path)) for path in sorted(found))
@@ -69,42 +68,51 @@ class Store:
             if _protocol(self.files) in LOCAL:
                 _write_local(folder, path, content)
             else:
-                self.files.pipe_file(path, content)
+                ask(self.url, lambda: self.files.pipe_file(path, content), ANSWER)
         except OSError as error:
             raise UsageError(f"history {path} cannot be written ({error.strerror or error})") from None
+        except UsageError as error:
+            raise UsageError(f"history {path} cannot be written ({error})") from None
         return path
 
     def read(self, part: Part) -> pa.Table:
         """One file in this version's columns.
 
         Raises:
-            UsageError: it is damaged, of another version, or cannot be read.
+            UsageError: it is damaged, of another version, or its store does not answer.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            if self.files.info(part.path)["type"] != "file" or self.files.size(part.path) > limits.HISTORY_BYTES:
+            content = ask(self.url, lambda: self._content(part), ANSWER)
+        except FileNotFoundError:
+            raise UsageError(f"history file {part.path} is gone since it was listed; run the command again") from None
+        try:
+            if content is None:
                 raise OSError(f"no regular file of at most {limits.HISTORY_BYTES} bytes")
-            content = BytesIO(self.files.cat_file(part.path))
-            if pq.read_metadata(content).num_rows > limits.HISTORY_ROWS:
+            if pq.read_metadata(BytesIO(content)).num_rows > limits.HISTORY_ROWS:
                 raise OSError(f"more than {limits.HISTORY_ROWS} rows")
-            content.seek(0)
-            found = pq.read_table(content, partitioning=None, page_checksum_verification=True)
+            found = pq.read_table(BytesIO(content), partitioning=None, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             why = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None
         return migrated(found, part.path)
 
+    def _content(self, part: Part) -> bytes | None:
+        """A file's bytes; None where it is none, or too large."""
+        there = self.files.info(part.path)
+        fits = there["type"] == "file" and there["size"] <= limits.HISTORY_BYTES
+        return self.files.cat_file(part.path) if fits else None
 
-def _packages() -> Any:
+
+def _packages() -> None:
     try:
-        import fsspec
+        import fsspec  # noqa: F401
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise UsageError(f"history needs {error.name}: pip install 'parity-harness[nightly]'") from None
-    return fsspec
 
 
 def _protocol(files: Any) -> str:

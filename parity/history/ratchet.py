@@ -83,6 +83,7 @@ def proposals(policy: Policy, frame: pd.DataFrame, nights: int = NIGHTS, calibra
         raise UsageError(f"--nights {nights}: a bound is lowered on {NIGHTS} nights at the least")
     _settled(frame)
     least = _least(calibration)
+    frame = frame[frame["repeat"] == 0]
     latest = frame.drop_duplicates("night")["night"].iloc[-nights:]
     recent = frame[frame["night"].isin(latest) & frame["bound"].notna()]
     groups = _by_row(policy, recent)

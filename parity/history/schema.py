@@ -12,7 +12,7 @@ from parity.nightly.records import CellResult, Night
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
 KEY = b"parity.history.schema_version"
 
 TEXT = (
@@ -21,13 +21,22 @@ TEXT = (
 )  # fmt: skip
 COLUMNS = (
     "schema_version", "night", "started", "recorded", "commit", "dirty", "machine", "engine", "cell", "case", "device",
-    "device_spec", "family", "k", "tp", "policy", "precision", "stage", "mode", "metric", "value", "unit", "better",
+    "device_spec", "family", "k", "tp", "policy", "precision", "repeat", "stage", "mode", "metric", "value", "unit", "better",
     "verdict", "bound", "low", "high", "cell_verdict",
 )  # fmt: skip
 """Columns of a file; `load` adds `date`, which is the partition."""
 
 Migration = Callable[["pa.Table"], "pa.Table"]
-MIGRATIONS: dict[int, Migration] = {}
+
+
+def _unrepeated(found: pa.Table) -> pa.Table:
+    """Version 1 knew no repeats: every row is a night's first."""
+    import pyarrow as pa
+
+    return found.append_column("repeat", pa.array([0] * len(found), pa.int16()))
+
+
+MIGRATIONS: dict[int, Migration] = {1: _unrepeated}
 """From a version to the next: applied one after the other on reading. Files are never rewritten."""
 
 
@@ -36,7 +45,7 @@ def schema() -> pa.Schema:
     import pyarrow as pa
 
     text, moment = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("us", tz="UTC")
-    numbers = {"schema_version": pa.int16(), "k": pa.int32(), "tp": pa.int32(), "dirty": pa.bool_()}
+    numbers = {"schema_version": pa.int16(), "k": pa.int32(), "tp": pa.int32(), "repeat": pa.int16(), "dirty": pa.bool_()}
     kinds = {name: text for name in TEXT} | {"started": moment, "recorded": moment} | numbers
     nullable = ("value", "bound", "low", "high")
     fields = [pa.field(name, kinds.get(name, pa.float64()), nullable=name in nullable) for name in COLUMNS]
@@ -64,7 +73,7 @@ def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any
     )
     for result in results:
         cell = result.cell
-        mine = dict(cell=cell.name, device_spec=cell.device, precision=cell.precision, cell_verdict=result.verdict)
+        mine = dict(cell=cell.name, device_spec=cell.device, precision=cell.precision, repeat=result.repeat, cell_verdict=result.verdict)
         axes = cell.axes.model_dump()
         for one in result.metrics:
             figures = one.model_dump()

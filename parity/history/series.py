@@ -44,6 +44,7 @@ class Series:
         absolute, share: [S] the least half width of a band, and the same as a share of its centre.
         quiet: [S] the least standard deviation, as a share of that width; 0 in a cell that repeats bit for bit.
         bound: [S] what still passes, NaN where nothing is bounded; unit: [S].
+        again: [R, T, S] what repeats within a night found, NaN where there are none; R = 0 without any.
     """
 
     stamps: tuple[Stamp, ...]
@@ -55,6 +56,13 @@ class Series:
     quiet: np.ndarray
     bound: np.ndarray
     unit: list[str]
+    again: np.ndarray
+
+    @property
+    def cells(self) -> dict[str, np.ndarray]:
+        """The numbers of each cell's series."""
+        names, codes = np.unique([cell for cell, *_ in self.keys], return_inverse=True) if self.keys else ((), np.zeros(0))
+        return {str(name): np.flatnonzero(codes == code) for code, name in enumerate(names)}
 
     def least(self, centre: np.ndarray, chosen=slice(None)) -> np.ndarray:
         """The least half width around these centres."""
@@ -86,7 +94,8 @@ def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
     frame = frame[frame["night"].isin(list(number)) & frame["metric"].isin(list(HALF_WIDTHS))]
     place = frame["night"].map(number).to_numpy(np.int64)
     codes = _codes(frame)
-    tonight = (place == len(nights) - 1) & ~np.isnan(frame["value"].to_numpy())
+    repeat = frame["repeat"].to_numpy(np.int64)
+    tonight = (place == len(nights) - 1) & (repeat == 0) & ~np.isnan(frame["value"].to_numpy())
     known, column = np.unique(codes[tonight], return_index=True)
     order = np.argsort(column)
     rows = frame[tonight].iloc[np.sort(column)]
@@ -94,8 +103,11 @@ def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
     kept = known[where] == codes if len(known) else np.zeros(len(codes), bool)
     back = np.empty(len(known), np.int64)
     back[order] = np.arange(len(known))
-    grids = {name: _grid(frame[name].to_numpy(), place, where, back, kept, (len(nights), len(known))) for name in ("value", "low", "high")}
-    return _assembled(nights, rows, grids)
+    shape = (len(nights), len(known))
+    first = kept & (repeat == 0)
+    grids = {name: _grid(frame[name].to_numpy(), place, where, back, first, shape) for name in ("value", "low", "high")}
+    drawn = [_grid(frame["value"].to_numpy(), place, where, back, kept & (repeat == one), shape) for one in range(1, repeat.max(initial=0) + 1)]
+    return _assembled(nights, rows, grids, np.array(drawn).reshape(len(drawn), *shape))
 
 
 def _codes(frame: pd.DataFrame) -> np.ndarray:
@@ -113,7 +125,7 @@ def _grid(values, place, where, back, kept, shape) -> np.ndarray:
     return np.where(np.isinf(grid), np.sign(grid) * 1e30, grid)
 
 
-def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, np.ndarray]) -> Series:
+def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, np.ndarray], again: np.ndarray) -> Series:
     keys = [tuple(map(str, key)) for key in zip(*(rows[name] for name in NAMES), strict=True)]
     widths = [HALF_WIDTHS[metric].get((mode, unit), Width()) for (_, _, mode, metric), unit in zip(keys, rows["unit"], strict=True)]
     absolute = np.array([one.absolute for one in widths], np.float64)
@@ -124,13 +136,14 @@ def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, n
         sign=np.where(rows["better"] == "higher", -1.0, 1.0),
         absolute=np.fmax(absolute, _interval(grids)),
         share=np.array([one.share for one in widths], np.float64),
-        quiet=_quiet(keys, grids["value"]),
+        quiet=quiet(keys, grids["value"]),
         bound=rows["bound"].to_numpy(np.float64),
         unit=[str(one) for one in rows["unit"]],
+        again=again,
     )
 
 
-def _quiet(keys: list[tuple[str, str, str, str]], values: np.ndarray) -> np.ndarray:
+def quiet(keys: list[tuple[str, str, str, str]], values: np.ndarray) -> np.ndarray:
     """`bands.QUIET` for figures of cells that do not repeat: a fifth of their figures differ on a fifth of the nights.
 
     There, a figure that was the same so far need not be one that is always the same.

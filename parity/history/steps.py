@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.history.again import NIGHTS, Repeats
 from parity.history.bands import NEEDED, OUTSIDE, REFERENCE, RUN, scale, uncertainty
 
 EARLIER = 3
@@ -70,29 +71,42 @@ def _run_outside(dense, counts, reference: slice, first: int, rule: Rule) -> np.
 
 @dataclass(frozen=True)
 class Level:
-    """A stretch of nights on one level: its first night, one behind its last, its median, and its robust deviation."""
+    """A stretch of nights on one level: its first night, one behind its last, its median, and its robust deviation.
+
+    `repeated`: its repeats within a night show that it is another level, even where nights alone do not.
+    """
 
     first: int
     end: int
     centre: float
     deviation: float
+    repeated: bool = False
 
 
-def levels(values: np.ndarray, rule: Rule) -> list[Level]:
+def levels(values: np.ndarray, rule: Rule, repeats: Repeats | None = None) -> list[Level]:
     """The levels of one series, one behind the other; `values` [n] without gaps."""
-    found, start, deviation, night = [], 0, 0.0, NEEDED
+    found, start, deviation, night, repeated = [], 0, 0.0, NEEDED, False
     while night < len(values):
-        split = _left(values, start, night, deviation, rule)
+        split, again = _left(values, start, night, deviation, rule), False
+        if split is None and repeats:
+            split = _repeated(repeats, start, night, rule)
+            again = split is not None
         if split is not None:
-            found.append(_level(values, start, split, deviation))
-            start, deviation = split, found[-1].deviation
+            found.append(_level(values, start, split, deviation, repeated))
+            start, deviation, repeated = split, found[-1].deviation, again
         night += 1
-    return [*found, _level(values, start, len(values), deviation)]
+    return [*found, _level(values, start, len(values), deviation, repeated)]
 
 
-def _level(values: np.ndarray, first: int, end: int, before: float) -> Level:
+def _repeated(repeats: Repeats, start: int, night: int, rule: Rule) -> int | None:
+    """Where the level ended, if this night's repeats show it."""
+    firsts = range(night, max(night - NIGHTS, start), -1)
+    return next((first for first in firsts if repeats.shown(start, first, night, rule.least)), None)
+
+
+def _level(values: np.ndarray, first: int, end: int, before: float, repeated: bool = False) -> Level:
     inside = values[first:end]
-    return Level(first, end, float(np.median(inside)), _deviation(inside[:REFERENCE], before))
+    return Level(first, end, float(np.median(inside)), _deviation(inside[:REFERENCE], before), repeated)
 
 
 def _deviation(past: np.ndarray, before: float) -> float:
@@ -138,7 +152,7 @@ def standing(found: list[Level], sign: float, least) -> Standing:
     base, opened, improved = found[0], None, None
     for level in found[1:]:
         worse = sign * (level.centre - base.centre)
-        half = max(OUTSIDE * base.deviation, float(least(base.centre)))
+        half = max(0.0 if level.repeated else OUTSIDE * base.deviation, float(least(base.centre)))
         if worse > half:
             opened, improved = opened or level, None
         elif worse < -half:

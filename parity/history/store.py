@@ -49,6 +49,7 @@ def load(
     since: date | str | None = None,
     night: str | None = None,
     last: int | None = None,
+    repeats: bool = False,
 ) -> pd.DataFrame:
     """The table, a row per night x cell x stage x metric, by night and in the order in which a cell found them.
 
@@ -57,6 +58,7 @@ def load(
         since: nights of this date or later.
         night: this night alone.
         last: the latest nights only, this many of those that the other filters leave.
+        repeats: with what cells found that were measured again within a night (`repeat` above 0).
 
     Returns:
         `schema.COLUMNS` and `date`; text columns are categories, `night` in the order of time.
@@ -77,6 +79,7 @@ def load(
     dates = [one.date for one, found in zip(parts, tables, strict=True) for _ in range(len(found))]
     whole = pa.concat_tables(tables or [schema().empty_table()]).unify_dictionaries()
     frame = _latest(whole.to_pandas().assign(date=dates))
+    frame = frame if repeats else frame[frame["repeat"] == 0]
     return _filtered(frame, cell, stage, metric, mode)
 
 

@@ -9,14 +9,15 @@ from parity.files import put
 from parity.nightly.records import CellResult, Night, Record, read
 
 NIGHT = "night.json"
+PARTS = ("cells", "goldens", "again")
 
 
 class NightFolder:
     """One night on disk.
 
     Args:
-        path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed, and
-            `goldens/NAME.log` what making a golden printed.
+        path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed,
+            `again/NAME.1.json` what it found when it was measured again, and `goldens/NAME.log` what making a golden printed.
     """
 
     def __init__(self, path: Path):
@@ -31,7 +32,7 @@ class NightFolder:
         """
         if path.exists():
             raise UsageError(f"{path} exists already; choose another folder")
-        for part in ("cells", "goldens"):
+        for part in PARTS:
             (path / part).mkdir(parents=True)
         _write(path / NIGHT, night)
         return cls(path)
@@ -45,13 +46,13 @@ class NightFolder:
         """
         return read(Night, self.path / NIGHT)
 
-    def result_file(self, cell: str) -> Path:
+    def result_file(self, cell: str, repeat: int = 0) -> Path:
         """Where a cell's result is."""
-        return self.path / "cells" / f"{cell}.json"
+        return self.path / (f"again/{cell}.{repeat}.json" if repeat else f"cells/{cell}.json")
 
-    def log_file(self, cell: str) -> Path:
+    def log_file(self, cell: str, repeat: int = 0) -> Path:
         """Where a cell's output is."""
-        return self.path / "cells" / f"{cell}.log"
+        return self.result_file(cell, repeat).with_suffix(".log")
 
     def golden_log(self, name: str) -> Path:
         """Where the output of making or fetching a golden is."""
@@ -69,12 +70,23 @@ class NightFolder:
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""
-        _write(self.result_file(result.cell.name), result)
+        _write(self.result_file(result.cell.name, result.repeat), result)
 
     def results(self) -> tuple[CellResult, ...]:
         """What is there, in the order of the plan."""
         files = (self.result_file(cell.name) for cell in self.night.cells)
         return tuple(read(CellResult, file) for file in files if file.is_file())
+
+    def found(self, cell: str) -> tuple[CellResult, ...]:
+        """What a cell found, and what when it was measured again, in order."""
+        found: list[CellResult] = []
+        while (file := self.result_file(cell, len(found))).is_file():
+            found.append(read(CellResult, file))
+        return tuple(found)
+
+    def measured(self) -> tuple[CellResult, ...]:
+        """Every result that is there, repeats behind their cell."""
+        return tuple(one for cell in self.night.cells for one in self.found(cell.name))
 
     def missing(self) -> tuple[str, ...]:
         """Planned cells without a result."""

@@ -14,8 +14,9 @@ from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
 from parity.nightly.jobs import Answer, GoldenJob
-from parity.nightly.stores import ask, cache, fetch, open_store, placed, publish
+from parity.nightly.stores import asked, cache, fetch, placed, publish
 from parity.partial import partial_folder
+from parity.remote import open_store
 
 Make = Callable[[GoldenJob, Path], None]
 """Dumps the golden of a job into a new folder."""
@@ -96,7 +97,7 @@ def _shared(job: GoldenJob, name: str) -> Path | None:
     if not job.share:
         return None
     files, root = open_store(job.share)
-    found = ask(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
+    found = asked(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
     folders = (fetch(files.unstrip_protocol(str(one)).removesuffix(f"/{FILE}")) for one in sorted(found))
     return next((folder for folder in folders if _fit(job, folder)), None)
 

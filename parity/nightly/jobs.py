@@ -42,11 +42,12 @@ class GoldenJob(Record):
 
 
 class CellJob(Record):
-    """A cell to judge on a golden, a folder or an fsspec URL."""
+    """A cell to judge on a golden, a folder or an fsspec URL; `repeat` counts how often it was judged before that night."""
 
     night: str
     cell: Cell
     golden: str
+    repeat: int = 0
 
 
 class Job(Record):

@@ -119,6 +119,7 @@ class Run(Settings):
         workers: cells at a time; the cores where None.
         cell_timeout: seconds until a cell is given up.
         retries: how often a cell is begun again after what ran it died, never after a verdict.
+        again: how often a cell whose figures look changed is measured again within the night, at the most.
     """
 
     gates: Gates = tuple(GATES)
@@ -128,6 +129,7 @@ class Run(Settings):
     workers: Count | None = None
     cell_timeout: Annotated[float, Field(gt=0)] = 3600
     retries: Annotated[int, Field(ge=0, strict=True)] = 1
+    again: Annotated[int, Field(ge=0, le=16, strict=True)] = 16
 
 
 class Matrix(Part):

@@ -29,8 +29,9 @@ def write_outputs(folder: NightFolder) -> None:
 
 
 def verdict_of(folder: NightFolder, results: Sequence[CellResult]) -> str:
-    """The night's: its worst cell's; a cell without a result is evidence missing."""
-    return conclude([*(result.verdict for result in results), *("inconclusive" for _ in folder.missing())])
+    """The night's: its worst cell's, also of those measured again; a cell without a result is evidence missing."""
+    again = (result.verdict for result in folder.measured() if result.repeat)
+    return conclude([*(result.verdict for result in results), *again, *("inconclusive" for _ in folder.missing())])
 
 
 def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
@@ -40,10 +41,18 @@ def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
     for cell in night.cells:
         suite = TestSuite(cell.name)
         suite.timestamp = found[cell.name].started if cell.name in found else night.started
-        for case in _cases(folder, found[cell.name]) if cell.name in found else _broken(cell.name, cell.gates, "not run"):
+        for case in _all_cases(folder, found[cell.name]) if cell.name in found else _broken(cell.name, cell.gates, "not run"):
             suite.add_testcase(case)
         whole.add_testsuite(suite)
     return whole
+
+
+def _all_cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
+    """The cell's own, and those of a repeat that ended worse than well."""
+    yield from _cases(folder, result)
+    for one in folder.found(result.cell.name)[1:]:
+        if one.verdict not in (PASS, WARN):
+            yield _case(one.cell.name, f"again {one.repeat}", one.verdict, one.error or one.first, one.reproduce, one.seconds)
 
 
 def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:

@@ -163,11 +163,16 @@ class Named(Record):
 
 
 class CellResult(Record):
-    """What one cell found. A cell that broke has verdict `inconclusive` and says why in `error`."""
+    """What one cell found. A cell that broke has verdict `inconclusive` and says why in `error`.
+
+    Attributes:
+        repeat: 0, or which time the cell was measured again that night, counted from 1.
+    """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     night: str
     cell: Cell
+    repeat: int = 0
     verdict: str
     started: str
     seconds: float

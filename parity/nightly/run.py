@@ -15,6 +15,8 @@ from parity.nightly.local import Local
 from parity.nightly.records import Cell, CellResult
 
 Told = Callable[[CellResult], None]
+Again = Callable[[tuple[CellResult, ...]], bool]
+"""A cell's result and those of its repeats so far, to whether it is measured once more."""
 
 
 class Engine(Protocol):
@@ -41,12 +43,13 @@ class NightRun:
         engine: runs the cells.
         share: fsspec URL below which made goldens are kept for other machines, or ''.
         told: every result as it comes.
+        again: which cells are measured again.
     """
 
-    def __init__(self, folder: NightFolder, makers: Local, engine: Engine, share: str, told: Told):
-        self.folder, self.makers, self.engine, self.share, self.told = folder, makers, engine, share, told
+    def __init__(self, folder: NightFolder, makers: Local, engine: Engine, share: str, told: Told, again: Again = lambda found: False):
+        self.folder, self.makers, self.engine, self.share, self.told, self.again = folder, makers, engine, share, told, again
         self.night = folder.night.name
-        self._cells: dict[Future, tuple[Cell, str]] = {}
+        self._cells: dict[Future, tuple[CellJob, str]] = {}
         self._goldens: dict[Future, list[Cell]] = {}
 
     def run(self, cells: Sequence[Cell]) -> None:
@@ -72,17 +75,23 @@ class NightRun:
             for cell in self._goldens.pop(future):
                 self._begin(cell, answer)
             return
-        cell, started = self._cells.pop(future)
-        self._keep(answer.result or broken(self.night, cell, answer.error or "it has no result", started, answer.seconds))
+        job, started = self._cells.pop(future)
+        result = answer.result or broken(self.night, job.cell, answer.error or "it has no result", started, answer.seconds)
+        self._keep(result.model_copy(update={"repeat": job.repeat}))
+        found = self.folder.found(job.cell.name)
+        if self.again(found):
+            self._submit(job.model_copy(update={"repeat": len(found), "cell": job.cell.model_copy(update={"diagnose": False})}))
 
     def _begin(self, cell: Cell, golden: Answer) -> None:
         """Its cell job; without a golden it is broken already."""
         if golden.error:
             self._keep(broken(self.night, cell, f"no golden: {golden.error}", now(), 0.0))
             return
-        job = Job(cell=CellJob(night=self.night, cell=cell, golden=self.engine.place(golden)))
-        future = self.engine.submit(job, self.folder.log_file(cell.name), self._ranks[cell.name])
-        self._cells[future] = cell, now()
+        self._submit(CellJob(night=self.night, cell=cell, golden=self.engine.place(golden)))
+
+    def _submit(self, job: CellJob) -> None:
+        name = job.cell.name
+        self._cells[self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])] = job, now()
 
     def _keep(self, result: CellResult) -> None:
         self.folder.add(result)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
 from parity.golden.provenance import now
-from parity.nightly.folder import NightFolder
+from parity.nightly.folder import PARTS, NightFolder
 from parity.nightly.matrix import Matrix
 from parity.nightly.records import Cell, Night
 
@@ -24,6 +25,8 @@ def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...]
     Raises:
         UsageError: the folder is another matrix's or another commit's, or none of a night.
     """
+    if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
+        raise UsageError(f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs")
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     commit, dirty = _commit()
     if path is not None and path.exists():
@@ -49,7 +52,8 @@ def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> N
     if (night.commit, night.dirty) != (commit, dirty):
         states = [f"{one[:12] or 'no commit'}{' with changes' if changed else ''}" for one, changed in ((night.commit, night.dirty), (commit, dirty))]
         raise UsageError(f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; choose another --out")
-    (folder.path / "goldens").mkdir(exist_ok=True)
+    for part in PARTS:
+        (folder.path / part).mkdir(exist_ok=True)
     return folder
 
 

@@ -13,10 +13,7 @@ from parity.golden.manifest import FILE, Manifest
 from parity.golden.store import Dump
 from parity.home import home
 from parity.partial import partial_folder
-
-
-class Unreachable(UsageError):
-    """A store that does not answer: worth another try."""
+from parity.remote import Unreachable, ask, open_store, said
 
 
 def cache() -> Path:
@@ -34,7 +31,7 @@ def fetch(url: str) -> Path:
         Unreachable: its store does not answer.
     """
     files, root = open_store(url)
-    data = ask(url, lambda: files.cat_file(f"{root}/{FILE}"))
+    data = asked(url, lambda: files.cat_file(f"{root}/{FILE}"))
     place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
     if _whole(place):
         return place
@@ -43,7 +40,7 @@ def fetch(url: str) -> Path:
         for shard in sorted({row.shard for row in Manifest.read(partial).tensors}):
             if PurePosixPath(shard).name != shard or "\\" in shard:
                 raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
-            ask(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
+            asked(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
         _check(Dump(partial), url)
         return placed(partial, place)
 
@@ -62,7 +59,7 @@ def publish(folder: Path, url: str) -> str:
                 files.put_file(str(path), f"{root}/{path.name}")
             files.put_file(str(folder / FILE), f"{root}/{FILE}")
     except Exception as error:
-        raise Unreachable(f"the golden cannot be kept at {url}: {_said(error)}") from None
+        raise Unreachable(f"the golden cannot be kept at {url}: {said(error)}") from None
     return url
 
 
@@ -94,36 +91,9 @@ def placed(made: Path, place: Path) -> Path:
     return place
 
 
-def open_store(url: str) -> tuple[Any, str]:
-    """The file system of an URL, and the path in it.
-
-    Raises:
-        UsageError: fsspec or the package of the protocol is missing.
-    """
+def asked(url: str, question: Callable[[], Any]) -> Any:
+    """What a golden's store answers; see `parity.remote.ask`."""
     try:
-        from fsspec.core import url_to_fs
-    except ModuleNotFoundError:
-        raise UsageError("goldens at an URL need fsspec: pip install 'parity-harness[nightly]' -c constraints.txt") from None
-    files, root = ask(url, lambda: url_to_fs(url))
-    return files, root.rstrip("/")
-
-
-def ask(url: str, question: Callable[[], Any]) -> Any:
-    """What a store answers.
-
-    Raises:
-        UsageError: there is nothing, or it cannot be asked.
-        Unreachable: it does not answer.
-    """
-    try:
-        return question()
+        return ask(url, question)
     except FileNotFoundError:
         raise UsageError(f"there is no golden at {url}") from None
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{url} cannot be read: {_said(error)}") from None
-    except Exception as error:
-        raise Unreachable(f"{url} does not answer: {_said(error)}") from None
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

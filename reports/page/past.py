@@ -63,12 +63,12 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     """
     from parity.history import WINDOW, Bands, load, verdicts, waiting
 
-    frame = load(url, last=WINDOW)
+    frame = load(url, last=WINDOW, repeats=True)
     if night not in set(frame["night"].astype(str)):
-        frame = load(url)
+        frame = load(url, repeats=True)
     if night not in set(frame["night"].astype(str)):
         return Past(why=f"this night is not in the history {url}")
-    return tell_past(frame, verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night))
+    return tell_past(frame[frame["repeat"] == 0], verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night))
 
 
 def tell_past(frame, changes: Sequence[Any], waiting: Mapping[str, int], night: str, cells: Iterable[str], bands: Any = None) -> Past:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pandas as pd
 
+from parity.history.again import MOST
 from parity.history.widths import HALF_WIDTHS
 from parity.nightly.metrics import of_cell as metrics_of_cell
 from parity.nightly.records import Axes, Cell, CellResult, Metric, Night
@@ -32,6 +33,8 @@ class World:
         keys: (cell, stage, mode, metric, unit) of each series.
         values: [T, S], to plant something in.
         noise: [S] the standard deviation of a night, in the figure's unit.
+        level: [T, S] what the figures would be without noise.
+        again: [R, T, S] noise of the repeats of each night, in standard deviations.
     """
 
     nights: int
@@ -39,11 +42,22 @@ class World:
     values: np.ndarray
     noise: np.ndarray
     kinds: list[str]
+    level: np.ndarray
+    again: np.ndarray
     verdicts: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def column(self, cell: str, stage: str, mode: str, metric: str) -> int:
         """Number of a series."""
         return next(place for place, key in enumerate(self.keys) if key[:4] == (cell, stage, mode, metric))
+
+    def plant(self, place: int, shape: np.ndarray) -> None:
+        """Add this much, [T], to every measurement of a series."""
+        self.values[:, place] += shape
+        self.level[:, place] += shape
+
+    def repeat(self, number: int, night: int) -> np.ndarray:
+        """[S] what the cells find when they are measured again, for the `number`-th time that night."""
+        return self.level[night] + self.noise * self.again[number, night]
 
     def name(self, night: int) -> str:
         """Of a night."""
@@ -63,10 +77,14 @@ def cells(count: int) -> list[str]:
     return [f"case{number}.numpy.peagle.k4.tp1.bfloat16" for number in range(count)]
 
 
-def world(seed: int, nights: int = 30, count: int = 12) -> World:
+HELD_BY_NIGHT = {"neighbours": 1.0}
+"""The share of a kind's variance that a night holds: the same in all of its repeats. The other kinds draw anew."""
+
+
+def world(seed: int, nights: int = 30, count: int = 12, held: float = 0.0) -> World:
     """Clean nights: bit for bit the same, normal, heavy-tailed, like their neighbour, with outliers, or of two values.
 
-    Noise goes from far below the least width of a band to three times that.
+    Noise goes from far below the least width of a band to three times that. `held`: the share of normal noise that a night holds.
     """
     random = np.random.default_rng(seed)
     mine = [(stage, mode, metric, UNITS[metric]) for mode in ("local", "chained") for stage in STAGES for metric in UNITS]
@@ -80,7 +98,20 @@ def world(seed: int, nights: int = 30, count: int = 12) -> World:
     kinds = ["normal" if key[1] == "speed" else kind for key, kind in zip(keys, kinds, strict=True)]
     noise = width * np.exp(random.uniform(np.log(0.02), np.log(3), len(keys)))
     drawn = np.stack([_drawn(kind, nights, random) for kind in kinds], axis=1)
-    return World(nights, keys, centre + noise * drawn, noise, kinds)
+    again = np.random.default_rng([seed, 1])
+    repeats = np.stack([_again(kind, drawn[:, place], held, again) for place, kind in enumerate(kinds)], axis=2)
+    if held:
+        drawn = np.where(np.array(kinds) == "normal", np.sqrt(held) * drawn + np.sqrt(1 - held) * again.standard_normal(drawn.shape), drawn)
+    return World(nights, keys, centre + noise * drawn, noise, kinds, np.tile(centre, (nights, 1)), repeats)
+
+
+def _again(kind: str, nights: np.ndarray, held: float, random: np.random.Generator) -> np.ndarray:
+    """[R, T] repeats of one series' nights."""
+    share = {**HELD_BY_NIGHT, "normal": held}.get(kind, 0.0)
+    if kind == "flips":  # how often each of the two is met is the series' own
+        return np.where(random.random((MOST, len(nights))) < np.mean(nights < 0), -1.0, 1.0)
+    drawn = np.stack([_drawn(kind, len(nights), random) for _ in range(MOST)])
+    return np.sqrt(share) * nights + np.sqrt(1 - share) * drawn
 
 
 def _width(key: tuple, level: float) -> float:
@@ -129,6 +160,7 @@ def frame(made: World, last: int | None = None, cells: list[str] | None = None) 
     found |= {"dirty": False, "device_spec": "numpy", "machine": "x86_64, 2 cores", "value": values, "verdict": "pass", "cell_verdict": pd.Categorical(verdict)}
     found["better"] = keyed(["higher" if key[3] in ("relative", "over_baseline") else "lower" for key in keys])
     found["bound"] = np.tile([BOUNDS.get(key[3], np.nan) for key in keys], nights)
+    found["repeat"] = np.zeros(nights * count, np.int16)
     found |= {"low": np.where(relative, values - 0.02, np.nan), "high": np.where(relative, values + 0.02, np.nan)}
     return pd.DataFrame(found)
 

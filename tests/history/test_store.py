@@ -136,7 +136,7 @@ def test_a_newer_file_is_refused(made, tmp_path, parity):
 
 def test_an_older_file_is_migrated_on_reading_and_left_alone(made, tmp_path, monkeypatch):
     first, _ = record(tmp_path / "h", made, [0, 1])
-    rewrite(first, lambda table: versioned(0)(table.drop_columns(["low", "high"]).rename_columns({"unit": "measured_in"})))
+    rewrite(first, lambda table: versioned(0)(table.drop_columns(["low", "high", "repeat"]).rename_columns({"unit": "measured_in"})))
     before = Path(first).read_bytes()
     with pytest.raises(UsageError, match="version 0, from which no migration"):
         load(str(tmp_path / "h"))

@@ -15,7 +15,8 @@ from parity.nightly import goldens, stores
 from parity.nightly.goldens import local, provide
 from parity.nightly.jobs import CellJob, GoldenJob, Job
 from parity.nightly.process import environment, run_job
-from parity.nightly.stores import Unreachable, fetch, publish
+from parity.nightly.stores import fetch, publish
+from parity.remote import Unreachable
 from tests.golden.edits import rewrite
 from tests.nightly.conftest import ROOT
 
