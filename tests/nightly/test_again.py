@@ -11,7 +11,7 @@ from parity.history import append
 from parity.nightly.folder import NightFolder
 from parity.nightly.jobs import Answer
 from parity.nightly.outputs import verdict_of, write_outputs
-from parity.nightly.records import CellResult, Night
+from parity.nightly.records import Axes, Cell, CellResult, Night
 from parity.nightly.run import NightRun
 from parity.nightly.suspicion import Suspicion
 
@@ -36,6 +36,13 @@ class Engine:
 
     def place(self, answer: Answer) -> str:
         return answer.golden
+
+
+@pytest.fixture
+def cell() -> Cell:
+    """A cell that nothing runs."""
+    axes = Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
+    return Cell(axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=4, device="numpy", gates=("provenance",))
 
 
 @pytest.fixture
