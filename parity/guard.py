@@ -64,8 +64,8 @@ def raised(error: BaseException) -> str:
 
 
 def refuses(error: BaseException) -> bool:
-    """Whether an error is how a device refuses what does not fit: `ValueError`, or an error of parity."""
-    return error.refuses if isinstance(error, DeviceFailed) else isinstance(error, ValueError | ParityError)
+    """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of parity."""
+    return error.refuses if isinstance(error, DeviceFailed) else isinstance(error, ValueError | NotImplementedError | ParityError)
 
 
 def words(error: BaseException) -> str:

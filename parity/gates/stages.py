@@ -13,12 +13,11 @@ from typing import Any
 
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
-from parity.errors import ParityError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
-
+from parity.guard import raised, refuses
 
 ROUNDS = 3
 """Of the float32 runs: a draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
@@ -50,11 +49,11 @@ def exact(bench: Bench) -> Iterator[Check]:
     view = OnePrompt(bench.golden, longest, ROUNDS)
     try:
         says = bench.device(EXACT).describe().precision
-    except (ValueError, NotImplementedError, ParityError) as error:
-        yield Check(EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({error})")
-        return
     except Exception as error:
-        yield Check(EXACT, INCONCLUSIVE, f"asked for float32, the device breaks down ({type(error).__name__}: {error})")
+        if refuses(error):
+            yield Check(EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({raised(error)})")
+        else:
+            yield Check(EXACT, INCONCLUSIVE, f"asked for float32, the device breaks down ({raised(error)})")
         return
     if says != EXACT:
         yield Check(EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}")
@@ -63,7 +62,7 @@ def exact(bench: Bench) -> Iterator[Check]:
         try:
             report = bench.compared_exactly(view, mode)
         except Exception as error:
-            yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 the device breaks down: {type(error).__name__}: {error}")
+            yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 the device breaks down: {raised(error)}")
             continue
         name = f"{EXACT} {mode}, prompt {prompts[longest].id}, {len(report.stages)} stages"
         place = report.first and replace(report.first, prompt=longest)
