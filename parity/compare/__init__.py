@@ -102,7 +102,7 @@ def compare(
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=own,
-        unseen=(*([ROUNDED] if run.manifest.case.precision == "bfloat16" else []), *constants.unjudged),
+        unseen=(*([ROUNDED] if run.manifest.case.precision == "bfloat16" else []), *(f"config constants: {why}" for why in constants.unjudged)),
     )
 
 

@@ -34,14 +34,14 @@ def check_constants(golden: Dump, run: Dump) -> Constants:
     for side in SIDES:
         true, seen = (getattr(one.manifest.model, side).constants for one in (other, against))
         if not true or not seen:
-            unjudged.append(f"config constants: {names[bool(true)]} does not say what it read of config.json")
+            unjudged.append(f"{names[bool(true)]} does not say what it read of config.json")
             continue
         compared += len(true)
         said = _differences(true, seen, names[0], every=alone)
         findings += [Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said]
         for mine, theirs, who in ((seen, true, names), (() if alone else true, seen, names[::-1])):
             if beyond := sorted(set(mine) - set(theirs)):
-                unjudged.append(f"config constants: {who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")
+                unjudged.append(f"{who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")
     return Constants(compared, tuple(findings), tuple(dict.fromkeys(unjudged)))
 
 

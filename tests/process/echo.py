@@ -15,6 +15,7 @@ from parity.errors import NotOffered, UsageError
 from parity.seam import Description, RankTap, RowTap
 
 HELD = []
+CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": 32}, "drafter": {}}
 
 
 class Sly(UsageError):
@@ -66,7 +67,7 @@ class Echo:
         self.k, self.precision, self.way = k, precision, way
 
     def describe(self):
-        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), {"numpy": "2"}, ("tests.process.echo",), {"a": "b"})
+        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), {"numpy": "2"}, ("tests.process.echo",), {"a": "b"}, CONSTANTS)
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
         WAYS[self.way]()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import ml_dtypes
@@ -19,9 +20,9 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, U
 from parity.factories import Factory
 from parity.gates.rollback.truth import Injected
 from parity.golden.slices import OnePrompt
-from parity.isolation import IsolatedFactory, Limits
+from parity.isolation import _KINDS, IsolatedFactory, Limits
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
-from parity.seam import Poisonable
+from parity.seam import Description, Poisonable
 
 ECHO = "tests.process.echo:echo"
 ROOT = Path(__file__).parents[2]
@@ -180,3 +181,7 @@ def test_a_damaged_message_is_refused(data):
         unpacked(_reader(bytes(whole[: data.draw(st.integers(0, len(whole)))])))
     except Malformed:
         pass
+
+
+def test_every_field_of_a_description_crosses():
+    assert _KINDS.keys() == {field.name for field in fields(Description)}
