@@ -97,7 +97,7 @@ def command() -> int:
         number = getattr(error.__cause__ or error, "number", signal.SIGINT)
         return _end("interrupted; nothing was left half-written", 128 + number)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
         return error.exit_code  # 2, as click has it: a script whose command is an unset variable has not passed
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
