@@ -7,9 +7,11 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -67,6 +69,13 @@ def warm(base: Path) -> None:
         raise SystemExit("the clean evidence does not pass: an attack on it would prove nothing")
 
 
+@cache
+def warm_references() -> None:
+    """As `warm`, for evidence that is judged by the references run once more; in one thread, which a fork survives."""
+    import_module("torch").set_num_threads(1)
+    import_module("references.counterfactual")
+
+
 def start(arguments: Sequence[str], folder: Path, name: str, before: Callable[[], None] | None = None) -> int:
     """Begin a command and go on; its process id. `name` tells its logs from another one's in the same folder."""
     logs = {kind: folder / f"{name}.{kind}.log" for kind in ("out", "err", "seen")}
@@ -111,6 +120,7 @@ def _inside(arguments, folder: Path, logs, process: bool, before) -> None:
     if process:
         os.execv(sys.executable, [sys.executable, "-m", "parity", *arguments])
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
+    tempfile.tempdir = None  # found by this process' environment, not by its parent's
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, mapped + ROOM))
     watch(folder, os.open(logs["seen"], os.O_WRONLY | os.O_CREAT | os.O_APPEND))

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.torture.attempts import ANY, NOT_ACCEPTED, SAME, UNREADABLE, Attack, Attempt
 from tests.torture.bases import Bases, lay_out
+from tests.torture.child import warm_references
 from tests.torture.evidence import Evidence, both, truth
 
 Edit = Callable[[Evidence, Evidence, Random], str]
@@ -36,13 +37,15 @@ def attack(bases: Bases) -> Attack:
     def prepare(number: int, rng: Random, folder: Path) -> Attempt:
         name, real = names[number % len(names)], number // len(names) % 4 == 3
         make, allowed = EDITS[name]
+        if real:
+            warm_references()
         work = lay_out(bases.real if real else bases.small, folder)
         golden, run = both(work)
         said = make(golden, run, rng)
         golden.save()
         run.save()
         title = f"{name}: {said or 'does not apply'}{' (tiny pair)' if real else ''}"
-        return Attempt(title, allowed if said else ANY, ("diff", "run", "--golden", "golden"))
+        return Attempt(title, allowed if said else ANY, ("diff", "run", "--golden", "golden"), seconds=60.0)
 
     return Attack("edits", len(names) * 20, prepare, len(names) * 4)
 

@@ -29,7 +29,7 @@ class Evidence:
         self.folder = folder
         self.data = manifest(folder)
         self.rows = {_place(row): row for row in self.data["tensors"]}
-        files = {row["shard"]: shards.read(folder / row["shard"]) for row in self.data["tensors"]}
+        files = {name: shards.read(folder / name) for name in {row["shard"] for row in self.data["tensors"]}}
         self.arrays = {_place(row): np.array(files[row["shard"]][row["key"]]) for row in self.data["tensors"]}
 
     def places(self, stage: str, variant: str | None = None) -> list[Place]:
