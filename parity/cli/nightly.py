@@ -143,6 +143,6 @@ def _diagnosed(cell, golden, folder: Path):
         named = [f"{one.says} ({one.id})" for one in found if one.id]
         return Named(causes=tuple(causes), words="; ".join(dict.fromkeys(named)) or "no reading fits")
     causes = [(cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix) for cause in found.causes]
-    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or "no hypothesis fits"
+    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or ("no hypothesis fits" if found.verdict == "fail" else found.verdict)
     rest = str(found.unexplained.stage) if found.unexplained else ""
     return Named(causes=tuple(causes), unexplained=rest, words=words)
