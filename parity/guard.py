@@ -24,13 +24,13 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
-    `sys.stdout`, `sys.stderr` and `sys.exit` are afterwards what they were.
+    `sys.stdout`, `sys.stderr` and `sys.exit` are afterwards what they were; nothing is gone from `sys.path`.
 
     Raises:
         DeviceFailed: it raised.
         DeviceEnded: it raised what ends a process, or closed standard output.
     """
-    kept = sys.stdout, sys.stderr, sys.exit
+    kept, path = (sys.stdout, sys.stderr, sys.exit), tuple(sys.path)
     try:
         return function(*arguments, **options)
     except BaseException as error:
@@ -39,6 +39,8 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
         raise told(device, call, error) from error
     finally:
         sys.stdout, sys.stderr, sys.exit = kept
+        if lost := [place for place in path if place not in sys.path]:
+            sys.path = [*sys.path, *lost]
         if getattr(sys.stdout, "closed", False):
             raise DeviceEnded(device, call, "closed standard output")
 

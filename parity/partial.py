@@ -6,6 +6,7 @@ left-over, and whoever writes into the same folder next removes it.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -40,7 +41,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def partial_file(out: Path) -> Iterator[Path]:
+def partial_file(out: Path, fresh: bool = False) -> Iterator[Path]:
     """A name beside `out` to write to; it takes the place of `out` at the end, unless something was raised.
 
     A pipe, and what is open already under its name in /dev (`/dev/stdout`), is written as it is. A link stays one: what
@@ -56,9 +57,12 @@ def partial_file(out: Path) -> Iterator[Path]:
         _lock(file.fileno())
         try:
             yield partial
-            if out.exists():
-                shutil.copymode(out, partial)
-            partial.replace(out)
+            if fresh:
+                os.link(partial, out)
+            else:
+                if out.exists():
+                    shutil.copymode(out, partial)
+                partial.replace(out)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -68,8 +72,11 @@ def write_whole(out: Path, content: str | bytes) -> None:
     with partial_file(out) as partial, partial.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
-        with suppress(OSError):  # a pipe has no disk
+        try:
             os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a pipe has no disk
+                raise
 
 
 @contextmanager

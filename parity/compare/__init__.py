@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -211,13 +211,15 @@ def _fits(policy: Policy, golden: Dump) -> None:
 
 
 def _generation(golden: Dump, run: Dump) -> list[Finding]:
-    """In float32 a free run emits the reference's tokens with the reference's acceptance, exactly.
+    """A free run emits its accepted drafts and one token more; in float32 the reference's tokens and counts, exactly.
 
     A run in which nobody asked for one has none; the report says that it was not measured.
     """
     free = any(prompt.generation is not None for prompt in run.manifest.case.prompts)
-    if run.manifest.case.precision != "float32" or not free:
+    if not free:
         return []
+    if run.manifest.case.precision != "float32":
+        return list(_counts_apart(run))
     pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
     return [
         Finding(
@@ -230,6 +232,16 @@ def _generation(golden: Dump, run: Dump) -> list[Finding]:
         for number, (true, seen) in enumerate(pairs)
         if true.generation != seen.generation
     ]
+
+
+def _counts_apart(run: Dump) -> Iterator[Finding]:
+    """Rounds before the last, which may be cut, that emit another number of tokens than accepted drafts and one."""
+    for number, prompt in enumerate(run.manifest.case.prompts):
+        counts = zip(prompt.generation.acceptance_length, prompt.generation.accepted_drafts, strict=True) if prompt.generation else ()
+        for round_, (length, drafts) in enumerate([*counts][:-1], 1):
+            if length != drafts + 1:
+                said = f"prompt {prompt.id}: round {round_} of the free run emits {length} tokens with {drafts} drafts accepted"
+                yield Finding("generation", "accept.length", number, round_, said)
 
 
 def _parting(true: Generation, seen: Generation | None) -> int:

@@ -15,6 +15,10 @@ from parity.stages import Named, dataflow
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
 
 
+COMPARED = ("float64", "float32", "bfloat16", "int64", "int32", "uint8")
+"""Dtypes that a stage can have; another one is a finding of the structure, and its numbers mean nothing."""
+
+
 @dataclass(frozen=True)
 class StageRows:
     """Rows of one stage over all prompts and rounds, R in all.
@@ -120,6 +124,8 @@ def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[
         tensors = [dump.stored(*place) for (dump, _), place in zip(sides, places, strict=True)]
     else:
         tensors = [dump.contents(*place)[start:] for (dump, _), place in zip(sides, places, strict=True)]
+    if any(tensor.dtype.name not in COMPARED for tensor in tensors):
+        return None
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 

@@ -5,9 +5,10 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -246,6 +247,8 @@ class Manifest(Record):
             found = cls.model_validate_json(data)
         except ValidationError as error:
             raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
+        if keys(found) != len(KEY_END.findall(data)):
+            files.parsed(data, str(path))  # which refuses a key that is there twice; pydantic takes the last one
         if digest(data) != found.digest:
             raise UsageError(
                 f"{path} is not what was written: its digest does not match it; make the dump anew (a program of your own "
@@ -261,6 +264,22 @@ class Manifest(Record):
     def replace(self, folder: Path) -> None:
         """Write this over `folder`/manifest.json: the old one or the new one is there, never half of one."""
         files.put(folder / FILE, self.written())
+
+
+HOLDERS = (BaseModel, dict, tuple, list)
+"""What may hold keys."""
+
+KEY_END = re.compile(rb'"\s*:')
+"""Ends every key of a JSON text; what stands in a string may look like one, never the other way round."""
+
+
+def keys(value: Any) -> int:
+    """Keys of the JSON objects that a value was read from, each counted once."""
+    if isinstance(value, BaseModel):
+        return len(value.model_fields_set) + sum(keys(part) for part in vars(value).values() if isinstance(part, HOLDERS))
+    if isinstance(value, dict):
+        return len(value) + sum(keys(part) for part in value.values() if isinstance(part, HOLDERS))
+    return sum(map(keys, value)) if value and isinstance(value[0], HOLDERS) else 0
 
 
 def key(prompt: int, round_: int, stage: str) -> str:

@@ -23,12 +23,15 @@ def export_npz(dump: Dump, out: Path) -> int:
     Raises:
         UsageError: the file exists already.
     """
-    if out.exists():
-        raise UsageError(f"{out} exists already; choose another name or remove it")
-    with partial_file(out) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-        for place in dump.rows:
-            with archive.open(f"{_key(dump, *place)}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _plain(dump.contents(*place)), allow_pickle=False)
+    try:
+        if out.exists():
+            raise FileExistsError
+        with partial_file(out, fresh=True) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+            for place in dump.rows:
+                with archive.open(f"{_key(dump, *place)}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, _plain(dump.contents(*place)), allow_pickle=False)
+    except FileExistsError:
+        raise UsageError(f"{out} exists already; choose another name or remove it") from None
     return len(dump.rows)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
+from parity.compare import _generation, compare
 from parity.compare.structure import check_structure
 from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.policy import read_policy
 from parity.stages import TABLE
+from tests.meta.dumps import clean, write
+from tests.meta.worlds import SHORT
 
 FAMILIES = [stage.template for stage in TABLE]
 
@@ -114,3 +120,23 @@ def test_every_shipped_policy_has_a_row_for_every_stage(small_golden):
     for precision in ("bfloat16", "float32"):
         policy = read_policy(None, precision)
         assert all(policy.row(name, mode) for name in small_golden.declared for mode in ("local", "chained"))
+
+
+def test_a_dtype_that_no_stage_has_is_a_finding_and_its_numbers_are_left_alone(tmp_path):
+    pair = clean(SHORT)
+    for tensors in pair.run:
+        tensors[0, "target.embed"] = tensors[0, "target.embed"].astype(np.float16)
+    report = compare(*write(pair, tmp_path), read_policy(None, "bfloat16"))
+    assert report.verdict == "fail" and {(one.kind, one.stage) for one in report.findings} == {("dtype", "target.embed")}
+
+
+def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(small_golden):
+    prompts = [one.model_copy() for one in small_golden.manifest.case.prompts]
+    told = prompts[0].generation
+    drafts = (told.accepted_drafts[0] + 1, *told.accepted_drafts[1:])
+    prompts[0] = prompts[0].model_copy(update={"generation": told.model_copy(update={"accepted_drafts": drafts})})
+    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)))
+    (found,) = _generation(small_golden, run)
+    assert (found.kind, found.prompt, found.round) == ("generation", 0, 1) and "drafts accepted" in found.message
+    prompts[0] = small_golden.manifest.case.prompts[0]
+    assert not _generation(small_golden, run)

@@ -8,6 +8,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.golden.manifest import FILE
+from parity.golden.sealing import UNSEALED, digest
 from parity.golden.store import Dump, seal
 from tests.golden.edits import edited, rewrite
 
@@ -136,15 +137,6 @@ def test_what_contradicts_itself_is_not_sealed(small_golden, tmp_path):
     assert (folder / FILE).read_bytes() == before
 
 
-def test_a_key_twice_is_one_value_in_every_reader(small_golden, tmp_path):
-    folder = edited(small_golden.folder, tmp_path / "g", lambda raw: None)
-    data = (folder / FILE).read_bytes()
-    (folder / FILE).write_bytes(data.replace(b'"kind"', b'"kind": "run", "kind"', 1))
-    with pytest.raises(UsageError, match="digest does not match"):
-        Dump(folder)
-    assert json.loads(data)["kind"] == "golden"
-
-
 def test_a_manifest_that_is_no_file(tmp_path, small_golden):
     import os
 
@@ -174,4 +166,17 @@ def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
     shard.unlink()
     {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir, "/dev/zero": lambda: shard.symlink_to(name)}[name]()
     with pytest.raises(UsageError, match="no regular file|leads out"):
+        Dump(folder)
+
+
+@pytest.mark.parametrize("find", [b'"kind":"golden"', b'"start":0', b'"max_new_tokens":'], ids=["top", "row", "case"])
+def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, small_golden, tmp_path):
+    folder = edited(small_golden.folder, tmp_path / "golden", lambda raw: None)
+    data = (folder / FILE).read_bytes().replace(b'": ', b'":')
+    twice = data.replace(find, b'"' + find.split(b'"')[1] + b'" :0,' + find, 1)
+    assert twice != data
+    last = twice.rindex(b'"digest"')
+    resealed = twice[:last] + b'"digest": "' + UNSEALED.encode() + b'"}'
+    (folder / FILE).write_bytes(resealed.replace(UNSEALED.encode(), digest(resealed).encode()))
+    with pytest.raises(UsageError, match="there twice"):
         Dump(folder)
