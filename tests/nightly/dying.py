@@ -43,7 +43,14 @@ def hangs_unless_told(**options):
     return device.load(**options)
 
 
-def kills_its_worker(**options):
-    """What started this process dies."""
+def kills_its_job(**options):
+    """The cell's job, which started this device's process, dies."""
     os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def kills_its_worker(**options):
+    """What started the cell's job dies."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    os.kill(int(status.partition("PPid:")[2].split()[0]), signal.SIGKILL)
     time.sleep(600)
