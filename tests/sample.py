@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 from zlib import crc32
 
+WHOLE = os.environ.get("PARITY_CATALOGUE") == "whole"
 EVERY = 4
 """One member in so many, and one of each kind at the least."""
 
@@ -24,7 +25,7 @@ def sample(members: Iterable[Member], name: Callable[[Member], str] = str, kind:
         kind: of each kind at least one member is taken.
     """
     members = list(members)
-    if os.environ.get("PARITY_CATALOGUE") == "whole":
+    if WHOLE:
         return members
     rank = {name(one): crc32(name(one).encode()) for one in members}
     least: dict[object, str] = {}

@@ -18,14 +18,17 @@ from parity.stages import Named
 INNER = ("attn_out", "ffn_out")
 """Stages of several sums and a nonlinearity: two implementations give them other bits from the same input, while
 a single sum, a norm or a residual may come out alike. Of clean devices at most 47 % of such a tensor's elements are
-the golden's or the floor's in either precision and mode, and no whole tensor of 8,000."""
+the golden's or the floor's in either precision and mode, and no whole tensor of the
+numpy and xla engines' 8,000."""
 
 DUE = 0.1
 """Share of elements in which the floor has to differ from the golden rounded once: where one rounding is all, equal
 bits are no copy."""
 
-SHARE = 0.1
-"""Share of a prompt's tensors that have to be copies: a whole prompt is judged, not a tensor that came out alike."""
+SHARE = 0.5
+"""Share of a prompt's tensors that have to be copies: a whole prompt is judged, not a tensor that came out alike. A clean
+implementation that rounds in the places in which the reference does has the floor's own bits in 15 % of its local tensors
+(drafter rows by the handful, from the same input); in a prompt that was handed in all of them are."""
 
 
 class Copies:

@@ -58,8 +58,9 @@ def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path)
         make_run(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", Limits()))
     ]
-    here, there = (run.manifest.model_dump(exclude={"created", "digest"}) for run in runs)
-    assert here == there and runs[0].manifest.producer.modules
+    made_by = {"modules", "sources", "source_digest"}  # this process may have imported more than a device needs
+    here, there = (run.manifest.model_dump(exclude={"created": True, "digest": True, "producer": made_by}) for run in runs)
+    assert here == there and set(runs[1].manifest.producer.modules) <= set(runs[0].manifest.producer.modules)
 
 
 def test_what_travels_to_a_tap_and_back_is_what_it_was():

@@ -86,7 +86,8 @@ def start(arguments: Sequence[str], folder: Path, name: str, before: Callable[[]
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
-    """Exit code, peak memory, and whether it had to be ended; whatever it started ends with it."""
+    """Exit code, peak memory beyond this process's own, and whether it had to be ended; whatever it started ends with it."""
+    own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     handle = os.pidfd_open(child)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -99,7 +100,7 @@ def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
         os.killpg(child, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
-    return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024, hang
+    return os.waitstatus_to_exitcode(status), max(0, usage.ru_maxrss * 1024 - own), hang
 
 
 def wait(child: int, seconds: float) -> tuple[int, bool]:
