@@ -140,3 +140,12 @@ def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(sm
     assert (found.kind, found.prompt, found.round) == ("generation", 0, 1) and "drafts accepted" in found.message
     prompts[0] = small_golden.manifest.case.prompts[0]
     assert not _generation(small_golden, run)
+
+
+@pytest.mark.parametrize("field", ["num_layers", "num_drafter_layers"])
+def test_a_run_over_a_pair_of_other_layers_is_refused(field, tmp_path):
+    golden, run = write(clean(SHORT), tmp_path)
+    model = run.manifest.model.model_copy(update={field: 7})
+    run.manifest = run.manifest.model_copy(update={"model": model})
+    with pytest.raises(UsageError, match="layers"):
+        compare(golden, run, read_policy(None, "bfloat16"))

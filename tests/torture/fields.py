@@ -17,7 +17,7 @@ from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 SIDES = ("golden", "run")
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
-    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|model\.num_\w*layers"
+    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest|constants.*)|derived"
     r"|case\.(prompts_digest|roundings|forced.*)|case\.prompts\.#\.id"
 )
 """Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What a
