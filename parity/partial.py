@@ -64,7 +64,11 @@ def partial_file(out: Path, fresh: bool = False) -> Iterator[Path]:
                     shutil.copymode(out, partial)
                 partial.replace(out)
         finally:
-            partial.unlink(missing_ok=True)
+            try:
+                partial.unlink(missing_ok=True)
+            except BaseException:  # a signal that came right here
+                partial.unlink(missing_ok=True)
+                raise
 
 
 def write_whole(out: Path, content: str | bytes) -> None:
