@@ -31,7 +31,7 @@ fuzz: $(VENV)/ready
 	PARITY_FUZZ=deep $(VENV)/bin/pytest -q tests/fuzz
 	for target in $(FUZZ); do $(VENV)/bin/python -m tests.fuzz $$target 120 || exit 1; done
 
-# The attack (docs/torture.md): whole, and the part of it that CI runs. OPTIONS="--only edits --seed 7" narrows it.
+# The attack (docs/torture.md): whole, and a part of it in minutes. OPTIONS="--only edits --seed 7" narrows it.
 torture: $(VENV)/ready
 	$(VENV)/bin/python -m tests.torture $(OPTIONS)
 
