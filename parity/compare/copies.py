@@ -26,9 +26,10 @@ DUE = 0.1
 bits are no copy."""
 
 SHARE = 0.5
-"""Share of a prompt's tensors that have to be copies: a whole prompt is judged, not a tensor that came out alike. A clean
-implementation that rounds in the places in which the reference does has the floor's own bits in 15 % of its local tensors
-(drafter rows by the handful, from the same input); in a prompt that was handed in all of them are."""
+"""Share that has to be copies, of a prompt's tensors compared with one source: a whole prompt is judged, not a tensor
+that came out alike. A clean implementation that rounds in the places in which the reference does has the floor's own
+bits in 15 % of its local tensors (drafter rows by the handful, from the same input); in a prompt that was handed in all
+of them are."""
 
 
 class Copies:
@@ -36,7 +37,7 @@ class Copies:
 
     def __init__(self, golden: Dump, mode: str):
         self.golden, self.mode = golden, mode
-        self.told: dict[int, int] = {}
+        self.told: dict[tuple[int, str], int] = {}
         self.alike: dict[tuple[int, str], int] = {}
         self.stages: dict[tuple[int, str], set[str]] = {}
 
@@ -46,13 +47,11 @@ class Copies:
             return
         parts = _tensors(rows)
         due = [part for part in parts if _due(rows.golden[part], rows.floor[part])]
-        for part in due:
-            prompt = int(rows.prompt[part.start])
-            self.told[prompt] = self.told.get(prompt, 0) + 1
         for source, values in self._sources(rows):
             for part in due:
+                place = int(rows.prompt[part.start]), source
+                self.told[place] = self.told.get(place, 0) + 1
                 if _same(values[part], rows.device[part]):
-                    place = int(rows.prompt[part.start]), source
                     self.alike[place] = self.alike.get(place, 0) + 1
                     self.stages.setdefault(place, set()).add(rows.named.name)
 
@@ -60,8 +59,9 @@ class Copies:
         """The results, inconclusive where the stage of a prompt is a copy among many."""
         notes: dict[str, str] = {}
         for (prompt, source), count in self.alike.items():
-            if count >= SHARE * self.told[prompt]:
-                note = f"prompt {prompt} is {source} bit for bit in {count} of {self.told[prompt]} tensors: was the answer handed in?"
+            told = self.told[prompt, source]
+            if count >= SHARE * told:
+                note = f"prompt {prompt} is {source} bit for bit in {count} of {told} tensors: was the answer handed in?"
                 notes = {stage: note for stage in self.stages[prompt, source]} | notes
         return [_noted(result, notes[result.stage]) if result.stage in notes else result for result in results]
 
