@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from parity.errors import NotOffered, UsageError
-from parity.guard import Guarded, agreed, ask, guard
+from parity.guard import Guarded, agreed, ask, guard, watch_threads
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -50,6 +50,7 @@ class Factory:
         for option in options:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
+        watch_threads()
         made = ask(self.name, "its factory", lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name))
         ask(self.name, "describe", lambda: agreed(made.describe(), self.name, precision, options["k"]))
         return made

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
+from parity.limits import TOKENS
 from parity.seam import Description, Device, Poisonable, Tap
 
 INSTRUMENT = str(Path(__file__).parent)
@@ -112,15 +115,23 @@ class Guarded:
 
     def draft(self, tap: Tap) -> np.ndarray:
         """See `Device.draft`."""
-        return self._ask("draft", tap)
+        return self._tokens("draft", tap)
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.verify`."""
-        return self._ask("verify", draft_tokens, tap)
+        return self._tokens("verify", draft_tokens, tap)
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.commit`."""
-        return self._ask("commit", draft_tokens, verify_tokens, tap)
+        return self._tokens("commit", draft_tokens, verify_tokens, tap)
+
+    def _tokens(self, verb: str, *arguments: Any) -> Any:
+        """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""
+        value = self._ask(verb, *arguments)
+        size = ask(self.guarded_as, verb, lambda: _count(value))
+        if size > TOKENS:
+            raise DeviceFailed(self.guarded_as, verb, f"it returned {size} values as the tokens of one round")
+        return value
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         return ask(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
@@ -130,6 +141,12 @@ class Guarded:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.inside, name, value)
+
+
+def _count(tokens: Any) -> int:
+    if not hasattr(tokens, "shape") and not isinstance(tokens, Sized):
+        raise TypeError(f"it returned a value of type {type(tokens).__name__}, which is neither an array nor a list of tokens")
+    return math.prod(tokens.shape) if hasattr(tokens, "shape") else len(tokens)
 
 
 class PoisonableGuarded(Guarded):
@@ -143,6 +160,17 @@ class PoisonableGuarded(Guarded):
 def guard(device: Device, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
     return (PoisonableGuarded if isinstance(device, Poisonable) else Guarded)(device, name)
+
+
+def watch_threads() -> None:
+    """From now on an exception that ends a thread is told in one line, unless somebody else looks after them."""
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _thread_raised
+
+
+def _thread_raised(raised: threading.ExceptHookArgs) -> None:
+    at = raised_at(raised.exc_value)
+    print(f"parity: a thread of the device raised {words(raised.exc_value)}" + (f" ({at})" if at else ""), file=sys.stderr)
 
 
 def bare(device: Device) -> Device:

@@ -7,6 +7,7 @@ import hashlib
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,32 +86,44 @@ def _own(name: str, path: Path, roots: Collection[str]) -> bool:
 
 def _says(path: Path) -> bool:
     """Whether a file holds more than words: two empty ones are alike and share nothing."""
-    body = _parsed(path, path.stat().st_mtime_ns).body
-    return any(not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in body)
+    return _read(path, path.stat().st_mtime_ns).says
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What counts of a source file: whether it holds more than words, what it imports and which dotted names it writes."""
+
+    says: bool
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    calls: frozenset[str]
+    strings: frozenset[str]
 
 
 @lru_cache(maxsize=512)
-def _parsed(path: Path, changed: int) -> ast.Module:
-    """The syntax tree of a file as it was at this time."""
+def _read(path: Path, changed: int) -> _Source:
+    """A file as it was at this time; one that is no Python imports nothing."""
     try:
-        return ast.parse(path.read_bytes())
+        tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return ast.Module(body=[ast.Pass()], type_ignores=[])
+        return _Source(True, (), frozenset(), frozenset())
+    nodes = list(ast.walk(tree))
+    return _Source(
+        says=any(not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in tree.body),
+        imports=tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)),
+        calls=frozenset().union(*(_called(node) for node in nodes if isinstance(node, ast.Call))),
+        strings=frozenset(
+            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
+        ),
+    )
 
 
 def _imports(path: Path, module: str) -> set[str]:
     """Names of the modules that a source file imports, with the packages around them."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    names: set[str] = set()
-    for node in ast.walk(_parsed(path, path.stat().st_mtime_ns)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= set(_from(node, package))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= {node.value} if "." in node.value and node.value in sys.modules else set()
-        elif isinstance(node, ast.Call):
-            names |= _called(node)
+    source = _read(path, path.stat().st_mtime_ns)
+    names = set(source.calls) | {name for name in source.strings if name in sys.modules}
+    for node in source.imports:
+        names |= set(_from(node, package)) if isinstance(node, ast.ImportFrom) else {alias.name for alias in node.names}
     return {whole for name in names for whole in _packages(name)}
 
 

@@ -3,8 +3,55 @@
 from __future__ import annotations
 
 import sys
+import threading
 
-from parity.guard import ask
+import numpy as np
+import pytest
+
+from parity.errors import DeviceFailed
+from parity.guard import ask, guard, watch_threads
+
+
+class Handing:
+    """A device whose `draft` returns this."""
+
+    def __init__(self, value):
+        self.draft = lambda tap: value
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.broadcast_to(np.int64(1), 2**40), "1099511627776 values as the tokens of one round"),
+        (iter(int, 1), "type callable_iterator, which is neither an array nor a list"),
+        (None, "type NoneType"),
+    ],
+)
+def test_an_endless_answer_is_an_error_before_it_is_read(value, words):
+    with pytest.raises(DeviceFailed, match=words):
+        guard(Handing(value), "handing").draft(None)
+
+
+@pytest.mark.parametrize("value", [[1, 2], np.arange(3), (1,)])
+def test_tokens_are_handed_on_as_they_are(value):
+    assert guard(Handing(value), "handing").draft(None) is value
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_ends_a_thread_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    watch_threads()
+    thread = threading.Thread(target=lambda: [][1])
+    thread.start()
+    thread.join()
+    said = capsys.readouterr().err
+    assert said.startswith("parity: a thread of the device raised IndexError: list index out of range (") and said.count("\n") == 1
+
+
+def test_whoever_looks_after_threads_still_does(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", print)
+    watch_threads()
+    assert threading.excepthook is print
 
 
 def test_a_path_that_a_device_clears_is_there_again_and_what_it_adds_stays():

@@ -120,7 +120,7 @@ def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way
 
 
 def test_what_is_no_array_is_an_error_of_the_device():
-    with pytest.raises(Inconclusive, match="neither an array nor a number"):
+    with pytest.raises(Inconclusive, match="type object, which is neither an array nor a list"):
         isolated("object")(precision="float32").draft(nobody)
 
 

@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from tests.torture import CLASSES
 from tests.torture.attempts import COUNTS, Attack, Attempt, Bad, judged
 from tests.torture.bases import Bases
 from tests.torture.child import Ended, run, warm
+from tests.torture.classes import CLASSES
 
 KEPT_EACH = 3
 """Folders kept of each kind of finding; every one is printed with its command all the same."""

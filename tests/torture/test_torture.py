@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from tests.torture import CLASSES, child
+from tests.torture import child
 from tests.torture.attempts import (
     ACCEPTED, ESCAPES, EXECUTED, HANG, MISJUDGED, NOT_ACCEPTED, OUTSIDE, SAME, TRACEBACK, Attempt, judged,
 )  # fmt: skip
 from tests.torture.bases import Bases, lay_out
+from tests.torture.classes import CLASSES
 
 DIFF = ("diff", "run", "--golden", "golden")
 
