@@ -11,7 +11,7 @@ from typing import TypeVar
 from zlib import crc32
 
 WHOLE = os.environ.get("PARITY_CATALOGUE") == "whole"
-EVERY = 4
+EVERY = 8
 """One member in so many, and one of each kind at the least."""
 
 Member = TypeVar("Member")

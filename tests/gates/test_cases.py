@@ -6,6 +6,7 @@ import pytest
 
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
+from tests.sample import sample
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,10 @@ from parity.cli.run import make_run
 )
 def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, tmp_path):
     paths = {key: tiny / value for key, value in case.items() if isinstance(value, str)}
+    if "prompts" in paths:
+        lines = sample(paths["prompts"].read_text().splitlines())
+        paths["prompts"] = tmp_path / "prompts.jsonl"
+        paths["prompts"].write_text("\n".join(lines))
     golden = remake_small_golden(tmp_path / "golden", **case | paths)
     report = compare_dumps(golden, make_run(golden, "numpy", "chained", "float32", out=tmp_path / "run"))
     assert report.verdict == "pass", report.first

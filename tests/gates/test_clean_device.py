@@ -1,4 +1,4 @@
-"""The clean numpy device over chat prompts, every fourth of them or all: what the project claims of it."""
+"""The clean numpy device over chat prompts, a sample of them or all: what the project claims of it."""
 
 from __future__ import annotations
 
