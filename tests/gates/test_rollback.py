@@ -97,6 +97,14 @@ def test_a_device_whose_first_repetitions_are_alike_is_asked_again_before_its_re
     assert result.verdict == "pass" and "it does not: " in result.checks[REPEATS].evidence, result
 
 
+@pytest.mark.parametrize("verb", ["verify", "draft"])
+def test_a_device_that_fails_in_a_round_fails_with_its_history(verb, gate):
+    result = gate(f"tests.gates.cache_faults:fails_in_{verb}", histories=2)
+    assert result.verdict == "fail" and result.first is result.checks[ROWS], result
+    assert re.search(rf"{verb} raised IndexError.*cache_faults\.py:\d+", result.first.evidence) and result.first.figures["history"]
+    assert result.checks[REPEATS].verdict == "inconclusive" and "could not be asked" in result.checks[REPEATS].evidence
+
+
 def test_what_was_not_seen_is_no_pass(gate):
     without = gate("tests.gates.cache_faults:unpoisonable")
     assert [check.verdict for check in without.checks] == ["pass", "pass", "pass", "inconclusive", "pass"]

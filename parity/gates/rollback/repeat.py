@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isinf
 
 import numpy as np
 
-from parity.compare.report import FAIL, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.errors import DeviceEnded, DeviceFailed
 from parity.gates.evidence import Check
 from parity.gates.rollback.sameness import Bits, Sameness, Tensors, WithinNoise, chosen
 from parity.gates.rollback.truth import Truth, Watch
@@ -117,9 +118,28 @@ def _play(device: Device, truth: Truth, names: Mapping[str, Named], script: Play
     return play
 
 
-def how(found: Repeats, within: WithinNoise) -> Sameness:
+def unless_it_fails(ask: Callable[..., Repeats], *arguments: object) -> tuple[Repeats | None, DeviceFailed | None]:
+    """What came of the repetitions, or what the device raised in them: the histories find where it fails.
+
+    Raises:
+        DeviceEnded: it ended its process.
+    """
+    try:
+        return ask(*arguments), None
+    except DeviceEnded:
+        raise
+    except DeviceFailed as error:
+        return None, error
+
+
+def how(found: Repeats | None, within: WithinNoise) -> Sameness:
     """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
-    return Bits() if found.exact else within
+    return Bits() if found is None or found.exact else within
+
+
+def not_asked(error: DeviceFailed | None, within: WithinNoise) -> Check:
+    """The line of a device that fails when it is asked to repeat itself."""
+    return Check(f"repeats itself, {within.precision}", INCONCLUSIVE, f"it could not be asked: {error}")
 
 
 def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
