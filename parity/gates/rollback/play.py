@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed
 from parity.gates.rollback.history import Error, History, Round, Sequence
-from parity.gates.rollback.invariants import Broken, Invariants, Live
+from parity.gates.rollback.invariants import Broken, Invariants, Live, position_of
 from parity.gates.rollback.sameness import Sameness, chosen
 from parity.gates.rollback.truth import Truth, Watch
 from parity.guard import raised, refuses
@@ -201,4 +201,5 @@ class Player(Invariants):
             row = self.same.changed(stage, first, tensors)
             if row is not None:
                 message = f"{stage} row {row} is another when {verb} is called again"
-                raise Broken("again", message, self.place(stage, row))
+                position = position_of(verb, stage, row, self.live.length, self.live.committed)
+                raise Broken("again", message, self.place(stage, position))
