@@ -82,8 +82,8 @@ def _not_offered(error: Exception) -> bool:
 
 def _broke(error: Exception) -> str:
     """Who failed, in words: the device, or the comparison of what it gave."""
-    who = "the comparison could not be made" if isinstance(error, ParityError) and not isinstance(error, DeviceFailed) else "the device breaks down"
-    return f"{who}: {raised(error)}"
+    ours = isinstance(error, ParityError) and not isinstance(error, DeviceFailed)
+    return f"{'the comparison could not be made' if ours else 'the device breaks down'}: {raised(error)}"
 
 
 def judged(bench: Bench, mode: Mode) -> Check:
