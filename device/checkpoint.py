@@ -94,6 +94,9 @@ class Checkpoint(Described):
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
             raise UsageError(f"{index}: field 'weight_map' must map tensor names to shard files.")
+        for shard in sorted(set(weight_map.values())):
+            if not shard or shard in (".", "..") or Path(shard).name != shard or "\\" in shard or "\0" in shard:
+                raise UsageError(f"{index}: field 'weight_map' names {shard!r}, which is no file name of this folder.")
         where = {name: self.folder / shard for name, shard in weight_map.items()}
         self._agree_with_shards(index, where)
         return where

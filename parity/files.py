@@ -84,6 +84,19 @@ def parsed(data: bytes, named: str) -> Any:
         raise UsageError(f"{named} is no JSON: {error}") from None
 
 
+def config_of(folder: Path) -> dict[str, Any]:
+    """The config.json of a checkpoint.
+
+    Raises:
+        UsageError: it cannot be read, or is no JSON object.
+    """
+    path = folder / "config.json"
+    found = parsed(content(path, limits.CONFIG_BYTES), str(path))
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is no JSON object")
+    return found
+
+
 def values(data: bytes) -> int:
     """At most so many values are in this JSON: counted before it is parsed."""
     return sum(map(data.count, (b",", b"[", b"{")))

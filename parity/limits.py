@@ -16,6 +16,9 @@ RESULT_BYTES = 512 * MIB
 TEXT_BYTES = 4 * MIB
 """A policy, map or matrix that a person writes: the largest met has 45 kB."""
 
+CONFIG_BYTES = MIB
+"""Of a checkpoint's config.json: the largest met has 40 kB."""
+
 VALUES = 20_000_000
 """Of one JSON file. A value of two bytes takes 32 parsed: this many stay below 1 GB, and hold a manifest at its limit."""
 

@@ -25,7 +25,8 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     """Causes in the order in which they show, then what stays unexplained."""
     out = console()
     name = golden.manifest.case.prompts[found.prompt].id
-    out.print(f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried", style="dim")
+    if found.verdict == FAIL:
+        out.print(f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried", style="dim")
     if found.first is not None:
         out.print(f"first divergent: {found.first}")
     for line in found.evidence:

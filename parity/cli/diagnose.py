@@ -50,11 +50,11 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
 
 
 def diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits=None):
-    """The diagnosis of a run, or of a device run now; what gates found where no stage is red; None where nothing is."""
+    """The diagnosis of a run, or of a device run now; what gates found, or lack, where no stage is red; None where nothing is wrong."""
     from parity.cli.wiring import Rerun, builder, counterfactuals, judging
-    from parity.diagnose import diagnose, inconclusive, renumbered
+    from parity.diagnose import diagnose, renumbered
     from parity.diagnose.evidence import Red, Redrive, failures, other_prompts, red_device, red_run
-    from parity.diagnose.gates import read_gates
+    from parity.diagnose.gates import read_gates, until_red
     from parity.diagnose.ranks import OneRank, Parted, read_ranks
     from parity.diagnose.trials import Trials
     from parity.gates.bench import Bench
@@ -68,7 +68,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
         build = builder(device_name, golden, limits)
         bench = Bench(golden, device_name, build, precision, folder / "gates", HISTORIES, bounds=policy)
         bench.rotate, bench.configs = build.rotary(), published_configs()
-        if shared := list(read_gates(bench, ["provenance"])):
+        if shared := read_gates(until_red(bench, ["provenance"])):
             return shared
         live = bench.device()
         with progress(f"diagnose {device_name}") as bar:
@@ -76,7 +76,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     if isinstance(red, Parted):
         return read_ranks(red)
     if not isinstance(red, Red):
-        return (list(read_gates(bench)) if run is None else []) or (inconclusive(red) if red else None)
+        return _beyond_stages(red, run is None and until_red(bench))
     rank = red.run.rank if isinstance(red.run, OneRank) else None
     reference, hypotheses = counterfactuals(golden, threads)
     trials = Trials(red.golden, red.run, red.number, bounds, reference)
@@ -85,5 +85,19 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
     found = diagnose(trials, hypotheses, red.first, red.residuals())
     found = replace(found, evidence=failures(red.report))
-    read = list(read_gates(bench)) if run is None and red.free else []
+    read = read_gates(until_red(bench)) if run is None and red.free else []
     return read or (found if red.golden is golden else renumbered(found, red.prompt))
+
+
+def _beyond_stages(report, gates):
+    """What gates found; else what is missing in the comparison, where it was inconclusive, and in the gates."""
+    from parity.diagnose import inconclusive, undecided
+    from parity.diagnose.gates import lacking, read_gates
+
+    if gates and (found := read_gates(gates)):
+        return found
+    lack = lacking(gates) if gates else []
+    if report:
+        told = inconclusive(report)
+        return replace(told, evidence=(*told.evidence, *lack))
+    return undecided("local and chained", gates.verdict, lack) if lack else None

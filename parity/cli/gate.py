@@ -49,13 +49,15 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     from parity.golden.store import Dump
     from reports.gates import print_gates, print_names, print_result
 
-    if "help" in only:
+    if only == ("help",):
         print_names(GATES)
         return
     golden, run = open_golden(golden), run and Dump(run)
     if run:
         agree(run, precision=precision)
         precision = run.manifest.case.precision
+    if unknown := [name for name in only if name not in GATES]:
+        raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
     with ExitStack() as stack:
         if keep and keep.exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")

@@ -11,11 +11,8 @@ import numpy as np
 
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.errors import UsageError
-from parity.files import content, parsed
+from parity.files import config_of
 from parity.golden.store import Dump
-
-CONFIG_LIMIT = 1 << 20
-"""Bytes of a config.json that is read for its lengths."""
 
 LENGTHS = ("window", "position", "context", "length", "chunk", "block", "page")
 """Parts of a key's name that make its number a place in the sequence; a head dimension of 32 is none."""
@@ -96,22 +93,22 @@ def _lengths(golden: Dump, side: str) -> dict[str, int]:
     order = (model.drafter, model.target) if side == "drafter" else (model.target, model.drafter)
     found: dict[str, int] = {}
     for part in order:
-        for name, number in _numbers(_config(Path(part.path) / "config.json")):
+        for name, number in _numbers(_config(Path(part.path))):
             found.setdefault(name, number)
     return found
 
 
-def _config(path: Path) -> Any:
-    """The file as plain JSON; nothing where it is absent, too large or broken: a relation is no verdict."""
+def _config(folder: Path) -> dict[str, Any]:
+    """A checkpoint's config; nothing where it is absent, too large or broken: a relation is no verdict."""
     try:
-        return parsed(content(path, CONFIG_LIMIT), str(path))
+        return config_of(folder)
     except UsageError:
         return {}
 
 
-def _numbers(config: Any) -> Iterator[tuple[str, int]]:
+def _numbers(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Every whole number whose name says that it is a length, parts included."""
-    for name, value in config.items() if isinstance(config, dict) else ():
+    for name, value in part.items():
         if isinstance(value, dict):
             yield from _numbers(value)
         elif type(value) is int and value > 0 and any(part in name for part in LENGTHS):

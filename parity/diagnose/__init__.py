@@ -128,7 +128,12 @@ def renumbered(told: Diagnosis, prompt: int) -> Diagnosis:
 
 def inconclusive(report: Report) -> Diagnosis:
     """Nothing failed, and something that would have shown a failure is missing."""
-    return Diagnosis(report.mode, 0, None, verdict=report.verdict, evidence=failures(report))
+    return undecided(report.mode, report.verdict, failures(report))
+
+
+def undecided(mode: str, verdict: str, evidence: Sequence[str]) -> Diagnosis:
+    """No failure, and what is missing, in sentences."""
+    return Diagnosis(mode, 0, None, verdict=verdict, evidence=tuple(evidence))
 
 
 def _beyond(told: Diagnosis, trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]) -> Diagnosis:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from parity.compare.report import FAIL
+from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED
 from parity.gates import run_gate
 from parity.gates.bench import Bench
-from parity.gates.evidence import Check
+from parity.gates.evidence import Check, Gates
 
 ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")
 """Gates that need more than stages, the cheap and telling first."""
@@ -128,15 +128,27 @@ class Found:
     seen: tuple[str, ...] = ()
 
 
-def read_gates(bench: Bench, names: Sequence[str] = ORDER) -> Iterator[Found]:
-    """Run the gates until one fails, and say what its failing checks mean."""
+def until_red(bench: Bench, names: Sequence[str] = ORDER) -> Gates:
+    """The gates one after another, up to the first that fails."""
+    results = []
     for name in names:
-        result = run_gate(bench, name)
-        failing = [check for check in result.checks if check.verdict == FAIL]
-        for check in failing:
-            yield _read(name, check, result.reproduce)
-        if failing:
-            return
+        results.append(run_gate(bench, name))
+        if results[-1].verdict == FAIL:
+            break
+    return Gates(bench.device_name, bench.precision, str(bench.golden.folder), tuple(results))
+
+
+def read_gates(gates: Gates) -> list[Found]:
+    """What the failing checks mean."""
+    return [_read(one.gate, check, one.reproduce) for one in gates.results for check in one.checks if check.verdict == FAIL]
+
+
+def lacking(gates: Gates) -> list[str]:
+    """Which gates lack what, where none fails; nothing where together they pass, by the verdict of `parity gate`."""
+    if gates.verdict not in (INCONCLUSIVE, DISPUTED):
+        return []
+    worst = [(one.gate, check) for one in gates.results if one.verdict == gates.verdict for check in one.checks]
+    return [f"gate {gate}, {one.name}: {one.evidence}" for gate, one in worst if one.verdict in (gates.verdict, NOT_JUDGED)]
 
 
 def _read(gate: str, check: Check, reproduce: str) -> Found:

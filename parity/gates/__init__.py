@@ -45,16 +45,18 @@ def run_gates(bench: Bench, names: Sequence[str] = (), done: Callable[[GateResul
 
 
 def run_gate(bench: Bench, name: str) -> GateResult:
-    """One gate; a device that breaks down under it leaves it inconclusive, the other gates go on."""
+    """One gate; a device that breaks down under it leaves the rest of it inconclusive, what was found before stays."""
     checks = import_module(f"parity.gates.{name}").checks
     command = f"parity gate --only {name} --golden {bench.golden.folder} --device {bench.device_name}"
     command += f" --precision {bench.precision}"
+    found = []
     try:
-        found = tuple(checks(bench))
+        for check in checks(bench):
+            found.append(check)
     except UsageError:
         raise
     except ParityError as error:
-        found = (Check(name, INCONCLUSIVE, str(error)),)
+        found.append(Check(name, INCONCLUSIVE, str(error)))
     except Exception as error:
-        found = (Check(name, INCONCLUSIVE, str(told(bench.device_name, f"gate {name}", error))),)
-    return GateResult(name, found, command)
+        found.append(Check(name, INCONCLUSIVE, str(told(bench.device_name, f"gate {name}", error))))
+    return GateResult(name, tuple(found), command)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.errors import DeviceEnded, NotOffered, ParityError
+from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.rollback.history import Round
@@ -155,8 +155,11 @@ def _own(bench: Bench, judged: bool) -> Iterator[Check]:
     truth = Truth(device, 0, ids, budget - 1)
     try:
         truth.state
-    except ParityError as error:
-        yield Check(f"own maximum, {most} positions", FAIL, f"refused though it fits: {error}")
+    except DeviceEnded:
+        raise
+    except (UsageError, DeviceFailed) as error:
+        what = "refused" if refuses(error) else "fails"
+        yield Check(f"own maximum, {most} positions", FAIL, f"{what} though it fits: {error}")
         return
     _try(ends, device, truth, truth.more, budget - truth.more, exact=False)
     # Nothing is left to compute the last token's truth with: exactly at the end only bits are judged.

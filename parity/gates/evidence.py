@@ -18,6 +18,7 @@ class Check:
         evidence: one line a person can act on: counts, figures with units, what could not be seen and why.
         figures: the same and more, for JSON; plain numbers, strings, lists and dicts.
         place: where it first shows, for a failure.
+        exact: the device was judged in float32, though the bench is in another precision.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Check:
     evidence: str
     figures: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Gates:
     @property
     def unseen(self) -> tuple[str, ...]:
         """What these gates do not show of a device that they judged in bfloat16 alone."""
-        exact = any(check.name.startswith("float32 ") for result in self.results for check in result.checks)
+        exact = any(check.exact for result in self.results for check in result.checks)
         return () if exact or self.precision != "bfloat16" else (ROUNDED,)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
+from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
@@ -50,11 +51,13 @@ def exact(bench: Bench) -> Iterator[Check]:
     view = OnePrompt(bench.golden, longest, ROUNDS)
     try:
         says = bench.device(EXACT).describe().precision
+    except UsageError:
+        raise
     except Exception as error:
-        if refuses(error):
+        if _not_offered(error):
             yield Check(EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({raised(error)})")
         else:
-            yield Check(EXACT, INCONCLUSIVE, f"asked for float32, the device breaks down ({raised(error)})")
+            yield Check(EXACT, INCONCLUSIVE, f"asked for float32, {_broke(error)}")
         return
     if says != EXACT:
         yield Check(EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}")
@@ -63,11 +66,24 @@ def exact(bench: Bench) -> Iterator[Check]:
         try:
             report = bench.compared_exactly(view, mode)
         except Exception as error:
-            yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 the device breaks down: {raised(error)}")
+            yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 {_broke(error)}")
             continue
         name = f"{EXACT} {mode}, prompt {prompts[longest].id}, {len(report.stages)} stages"
         place = report.first and replace(report.first, prompt=longest)
-        yield Check(name, report.verdict, _line(report), _figures(report), place)
+        yield Check(name, report.verdict, _line(report), _figures(report), place, exact=True)
+
+
+def _not_offered(error: Exception) -> bool:
+    """Whether a device says that it has no float32: in so many words, or by a refusal that names a precision."""
+    if isinstance(error, NotOffered | NotImplementedError):
+        return True
+    return refuses(error) and any(word in raised(error).lower() for word in (EXACT, "precision", "dtype"))
+
+
+def _broke(error: Exception) -> str:
+    """Who failed, in words: the device, or the comparison of what it gave."""
+    ours = isinstance(error, ParityError) and not isinstance(error, DeviceFailed)
+    return f"{'the comparison could not be made' if ours else 'the device breaks down'}: {raised(error)}"
 
 
 def judged(bench: Bench, mode: Mode) -> Check:

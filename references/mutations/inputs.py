@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from parity.errors import UsageError
 from references.mutations import NotApplicable, replaced, wrapped
+from references.template import rendered
 
 
 @contextmanager
@@ -151,17 +153,22 @@ def prompted(loop: Any, form: str):
 def _template(loop: Any) -> tuple[list[int], list[int]]:
     """What the checkpoint's chat template puts before and behind the user's text."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    checkpoint = loop.target.model.name_or_path
     try:
-        tokenizer = AutoTokenizer.from_pretrained(loop.target.model.name_or_path, local_files_only=True, trust_remote_code=False)
-        render = lambda text: tokenizer.apply_chat_template(  # noqa: E731
-            [{"role": "user", "content": text}], add_generation_prompt=True
-        )["input_ids"]
-        one, other = render("a"), render("( 7")
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        one, other = (_said(tokenizer, text, checkpoint) for text in ("a", "( 7"))
+    except (OSError, ValueError, UsageError) as error:
         raise NotApplicable(f"no usable chat template ({error})") from None
     start = _shared(one, other)
     end = _shared(one[::-1], other[::-1])
     return one[:start], one[len(one) - end :]
+
+
+def _said(tokenizer: Any, text: str, checkpoint: str) -> list[int]:
+    """The tokens of a user's text in the chat template, rendered within limits."""
+    said = [{"role": "user", "content": text}]
+    prompt = rendered(lambda: tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False), checkpoint)
+    return list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
 def _shared(some: list[int], ids: list[int]) -> int:

@@ -8,6 +8,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,6 +145,21 @@ def test_a_chat_template_is_rendered_within_limits(name, tiny, tmp_path, monkeyp
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     assert "chat template" in refused(read_prompts, prompts, folder, 2000)
+
+
+@pytest.mark.parametrize("name", ["loops", "refusal"])
+def test_a_hypothesis_renders_a_chat_template_within_limits(name, tiny, tmp_path, monkeypatch):
+    from references import template
+    from references.mutations import NotApplicable
+    from references.mutations.inputs import _template
+
+    monkeypatch.setattr(template, "SECONDS", 1)
+    folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
+    opening, closing = _template(SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder)))))
+    assert opening and closing
+    (folder / "chat_template.jinja").write_text(TEMPLATES[name])
+    with pytest.raises(NotApplicable, match="chat template"):
+        _template(SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder)))))
 
 
 def test_a_tokenizer_that_brings_code_runs_none_and_asks_nothing(tiny, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from parity.compare.facts import CONFIG_LIMIT, Facts, _config, _numbers
+from parity import limits
+from parity.compare.facts import Facts, _config, _numbers
 from parity.compare.relations import relation
 
 PROMPTS = (100, 70)
@@ -84,8 +85,8 @@ def test_the_lengths_of_a_config_are_read_as_plain_json(tmp_path):
     file = tmp_path / "config.json"
     nested = {"sliding_window": 32, "head_dim": 32, "use_window": True, "rope": {"original_max_position_embeddings": 64}}
     file.write_text(json.dumps(nested))
-    assert dict(_numbers(_config(file))) == {"sliding_window": 32, "original_max_position_embeddings": 64}
-    for broken in ("{", "[" * 100_000, "3", " " * (CONFIG_LIMIT + 1)):
+    assert dict(_numbers(_config(file.parent))) == {"sliding_window": 32, "original_max_position_embeddings": 64}
+    for broken in ("{", "[" * 100_000, "3", " " * (limits.CONFIG_BYTES + 1)):
         file.write_text(broken)
-        assert dict(_numbers(_config(file))) == {}
+        assert dict(_numbers(_config(file.parent))) == {}
     assert dict(_numbers(_config(tmp_path / "none"))) == {}

@@ -212,3 +212,16 @@ def test_float32_runs_on_the_stored_weights_and_bfloat16_rounds_wider_ones_once(
     rounded = device.load(*pair, 2, precision="bfloat16").target.outer["head"].held
     np.testing.assert_array_equal(exact.astype(ml_dtypes.bfloat16).astype(np.float32), rounded)
     assert (exact != rounded).any()
+
+
+@pytest.mark.parametrize("where", ["../outside.safetensors", "{folder}/model-1.safetensors", "inner/model-1.safetensors", "..", ""])
+def test_a_shard_elsewhere_is_refused_before_it_is_opened(where, checkpoints):
+    pair = checkpoints(shards=2)
+    index, shard = pair[0] / "model.safetensors.index.json", pair[0] / "model-1.safetensors"
+    name = where.format(folder=pair[0])
+    (pair[0] / "inner").mkdir()
+    for place in (pair[0].parent / "outside.safetensors", pair[0] / "inner/model-1.safetensors"):
+        place.write_bytes(shard.read_bytes())
+    mapped = json.loads(index.read_text())["weight_map"]
+    edit_json(index, weight_map={tensor: name if file == shard.name else file for tensor, file in mapped.items()})
+    refused(pair, str(index), repr(name), "no file name of this folder")

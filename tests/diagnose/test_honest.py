@@ -43,7 +43,7 @@ def red(plant, folder: Path) -> Red:
 
 def test_what_changes_nothing_is_credited_with_nothing(tmp_path):
     found = explained(red(drifting(Q, 0.02), tmp_path), [scaled("no-op", Q, 1.0), scaled("hardly", Q, 1.0 + 1e-6)])
-    assert found.causes == () and found.nearest == () or found.nearest[0][1] < 0.01, found
+    assert found.causes == () and (found.nearest == () or found.nearest[0][1] < 0.01), found
     assert found.unexplained.stage == Q and not any("no-op" in says for says, _ in found.nearest)
 
 

@@ -235,6 +235,23 @@ def _patched(verb, module, name: str, planted):
     return call
 
 
+def fails_in(verb: str, **options) -> Pipeline:
+    """A verb that reads behind the end of what it holds."""
+    broken = device.load(**options)
+    setattr(broken, verb, lambda *arguments: [][len(arguments)])
+    return broken
+
+
+def fails_in_verify(**options) -> Pipeline:
+    """Verify fails."""
+    return fails_in("verify", **options)
+
+
+def fails_in_draft(**options) -> Pipeline:
+    """Draft fails, already where nothing is speculated."""
+    return fails_in("draft", **options)
+
+
 class Unpoisonable:
     """The five verbs and nothing else."""
 

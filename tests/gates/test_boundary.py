@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from parity.cli.wiring import builder
-from parity.gates import run_gate
+from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, UsageError
+from parity.gates import boundary, run_gate
 from parity.gates.bench import Bench
 
 ADMISSION, CONTENTS = 0, 1
@@ -53,6 +55,36 @@ def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
 def test_a_device_that_refuses_what_its_own_caches_hold_fails(gate):
     result = gate("tests.gates.cache_faults:refuses_what_fits", own=True)
     assert (result.checks[-1].name, result.checks[-1].verdict) == ("own maximum, 512 positions", "fail")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (UsageError("48 positions are too many"), "fail"),
+        (DeviceFailed("numpy", "prefill", "IndexError: 3", refuses=False), "fail"),
+        (Inconclusive("hands over no kv.target.0.k"), "inconclusive"),
+        (DeviceEnded("numpy", "prefill", "ended its process"), "inconclusive"),
+    ],
+)
+def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
+    """The device's own maximum: filling it fails in a way that says nothing of its caches."""
+
+    class Ends:
+        def __init__(self, *_):
+            pass
+
+        @property
+        def state(self):
+            raise error
+
+    says = SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=48, k=4))
+    case = SimpleNamespace(prompts=[SimpleNamespace(ids=(3, 5))])
+    golden = SimpleNamespace(folder="golden", manifest=SimpleNamespace(case=case))
+    bench = SimpleNamespace(device=lambda precision: says, golden=golden, device_name="numpy", precision="float32")
+    monkeypatch.setattr("parity.gates.boundary.Truth", Ends)
+    monkeypatch.setattr("parity.gates.boundary.checks", lambda bench: boundary._own(bench, judged=True))
+    result = run_gate(bench, "boundary")
+    assert result.verdict == verdict and str(error) in result.first.evidence, result
 
 
 def test_a_fault_at_the_end_does_not_show_far_from_it(small_golden, tmp_path):

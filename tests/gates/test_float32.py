@@ -10,7 +10,7 @@ import pytest
 import device
 from device.faults import CATALOGUE
 from parity.compare.constants import check_constants
-from parity.errors import NotOffered
+from parity.errors import NotOffered, UsageError
 from parity.gates import stages
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check, GateResult, Gates
@@ -69,6 +69,35 @@ def test_without_float32_nothing_is_judged_in_it_and_the_verdict_says_what_it_co
 def test_a_device_that_breaks_down_in_float32_is_inconclusive(bench):
     (check,) = stages.exact(bench(only_bfloat16(RuntimeError)))
     assert check.verdict == "inconclusive" and "RuntimeError" in check.evidence
+
+
+def test_a_refusal_that_names_no_precision_is_not_taken_for_one_of_float32(bench):
+    def build(precision: str, **options):
+        if precision != "bfloat16":
+            raise ValueError("operands could not be broadcast together")
+        return device.load(precision=precision, **options)
+
+    (check,) = stages.exact(bench(build))
+    assert check.verdict == "inconclusive" and "broadcast" in check.evidence
+
+
+def test_a_run_of_another_device_is_wrong_usage_in_float32_too(bench):
+    made = bench()
+    other = SimpleNamespace(producer=SimpleNamespace(name="other"))
+    made._given.append(SimpleNamespace(folder="run", manifest=other))
+    with pytest.raises(UsageError, match="run was made by other"):
+        list(stages.exact(made))
+
+
+def test_what_parity_itself_refuses_is_not_said_to_be_the_devices(bench, monkeypatch):
+    def refuses(*_):
+        raise UsageError("the disk is full")
+
+    made = bench()
+    monkeypatch.setattr(made, "compared_exactly", refuses)
+    local, _ = stages.exact(made)
+    assert local.verdict == "inconclusive" and "the device" not in local.evidence and "the disk is full" in local.evidence
+    assert Gates("numpy", "bfloat16", "", (GateResult("stages", (local,)),)).unseen
 
 
 def test_gates_that_did_not_run_the_stages_have_not_seen_them():

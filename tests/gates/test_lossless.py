@@ -12,6 +12,7 @@ from parity.decode import Decoded, accepted
 from parity.gates import lossless, run_gate
 from parity.gates.lossless import ROUTER, TWO_ULP, explain
 from parity.gates.lossless.aligned import Divergence
+from parity.gates.lossless.golden_text import golden_text
 from parity.gates.noise import Noise
 from tests.gates import planted
 
@@ -74,6 +75,32 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
     found = run_gate(bench, "lossless")
     assert found.verdict == "fail"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
+
+
+def _given(device, of: str, change):
+    """The tap is given something else, or nothing, of a stage of logits; the device goes on with its own."""
+    for name in ("prefill", "verify"):
+        verb = getattr(device, name)
+
+        def call(one, tap, verb=verb):
+            return verb(*one, lambda stage, x: _instead(change, x, tap) if stage == of else tap(stage, x))
+
+        setattr(device, name, lambda *arguments, call=call: call(arguments[:-1], arguments[-1]))
+
+
+def _instead(change, x, tap):
+    if (other := change(x)) is not None:
+        tap("target.logits", other)
+    return x
+
+
+def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_at(small_golden, tmp_path):
+    silent = planted.bench_of(small_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None))
+    found = golden_text(silent, "float32")
+    assert found.verdict == "inconclusive" and "no verify.logits of 22 tokens" in found.evidence, found
+    louder = planted.bench_of(small_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2)))
+    found = golden_text(louder, "float32")
+    assert found.verdict == "fail" and found.figures["same"] == 24 and found.place.stage == "target.logits", found
 
 
 def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(small_golden, tmp_path):

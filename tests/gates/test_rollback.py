@@ -14,14 +14,19 @@ from parity.gates.bench import Bench
 from parity.gates.rollback.history import Round, Sequence
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
+EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
 PLAIN = (Sequence(0, 9, (Round(0, 4),)),)
+
+
+CASES = 20
+"""Histories that are always played: of one and of two rounds, and every disturbance once. More are drawn at random."""
 
 
 @pytest.fixture
 def gate(small_golden, tmp_path):
-    """The rollback gate over a device, with few histories."""
+    """The rollback gate over a device; the plain cases show every fault here, none needs more histories."""
 
-    def run(device: str, precision: str = "float32", histories: int = 30, **options):
+    def run(device: str, precision: str = "float32", histories: int = 1, **options):
         bench = Bench(small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options)
         return run_gate(bench, "rollback")
 
@@ -30,10 +35,10 @@ def gate(small_golden, tmp_path):
 
 @pytest.mark.parametrize(("device", "precision"), [("numpy", "bfloat16"), ("references.seam:load", "float32")])
 def test_clean_devices_pass(device, precision, gate):
-    result = gate(device, precision, histories=40)
+    result = gate(device, precision, histories=CASES + 4)
     assert [check.verdict for check in result.checks] == ["pass"] * (7 if precision == "bfloat16" else 5), result
     assert "the same bits" in result.checks[REPEATS].evidence
-    assert re.search(r"^40 histories, .* accepted 0, 1, 2, 3, 4 of 4; ", result.checks[ROWS].evidence)
+    assert re.search(rf"^{CASES + 4} histories, .* accepted 0, 1, 2, 3, 4 of 4; ", result.checks[ROWS].evidence)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_clean_devices_pass(device, precision, gate):
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
-    result = gate(f"tests.gates.cache_faults:{fault}", histories=30)
+    result = gate(f"tests.gates.cache_faults:{fault}")
     assert result.verdict == "fail"
     failed = [number for number, one in enumerate(result.checks) if one.verdict == "fail"]
     assert failed == [check], [one.evidence for one in result.checks]
@@ -69,13 +74,13 @@ def test_a_fault_that_only_bits_show_is_found_in_the_bench_precision(gate, monke
         return make(precision=precision, **options)
 
     monkeypatch.setattr(cache_faults, "only_bfloat16", only_bfloat16, raising=False)
-    result = gate("tests.gates.cache_faults:only_bfloat16", "bfloat16", histories=24)
+    result = gate("tests.gates.cache_faults:only_bfloat16", "bfloat16")
     assert [check.verdict for check in result.checks] == ["pass"] * 6 + ["fail"], result
     assert "poison nan" in result.checks[EXACT].evidence
 
 
 def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate):
-    result = gate("tests.gates.restless:restless", "bfloat16", histories=20)
+    result = gate("tests.gates.restless:restless", "bfloat16")
     assert [check.verdict for check in result.checks] == ["pass"] * 7, result
     for check in (REPEATS, REPEATS_TOO):
         assert re.search(r"it does not: \d+ of \d+ tensors .* first at target.layers.0.(attn_in|q);", result.checks[check].evidence)
@@ -86,15 +91,27 @@ def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate):
 @pytest.mark.parametrize(
     ("fault", "check"), [("error_loses_state", ERRORS), ("reads_dead_values", POISON), ("wild", REPEATS)]
 )
-def test_a_fault_of_such_a_device_still_fails(fault, check, gate):
-    result = gate(f"tests.gates.restless:{fault}", histories=20)
+def test_a_fault_of_such_a_device_still_fails(fault, check, gate, monkeypatch):
+    shown = {POISON: lambda one: one.poison is not None, ERRORS: lambda one: one.error, REPEATS: lambda one: False}[check]
+    disturbed = lambda *of: [PLAIN, *(case for case in cases(*of) if any(shown(one) for one in case[0].rounds))]  # noqa: E731
+    cases = EXPLORE._cases
+    monkeypatch.setattr(EXPLORE, "_cases", disturbed)
+    result = gate(f"tests.gates.restless:{fault}")
     assert result.checks[check].verdict == "fail", result
     assert fault == "wild" or result.checks[REPEATS].verdict == "pass"
 
 
 def test_a_device_whose_first_repetitions_are_alike_is_asked_again_before_its_recovery_is_blamed(gate):
-    result = gate("tests.gates.restless:late", histories=20)
+    result = gate("tests.gates.restless:late")
     assert result.verdict == "pass" and "it does not: " in result.checks[REPEATS].evidence, result
+
+
+@pytest.mark.parametrize("verb", ["verify", "draft"])
+def test_a_device_that_fails_in_a_round_fails_with_its_history(verb, gate):
+    result = gate(f"tests.gates.cache_faults:fails_in_{verb}")
+    assert result.verdict == "fail" and result.first is result.checks[ROWS], result
+    assert re.search(rf"{verb} raised IndexError.*cache_faults\.py:\d+", result.first.evidence) and result.first.figures["history"]
+    assert result.checks[REPEATS].verdict == "inconclusive" and "could not be asked" in result.checks[REPEATS].evidence
 
 
 def test_what_was_not_seen_is_no_pass(gate):
@@ -107,17 +124,17 @@ def test_what_was_not_seen_is_no_pass(gate):
 
 
 def test_an_exploration_that_missed_a_case_is_no_pass(gate, monkeypatch):
-    # By module: the package's own `explore` is the function.
-    monkeypatch.setattr(import_module("parity.gates.rollback.explore"), "_cases", lambda *_: [PLAIN])
+    monkeypatch.setattr(EXPLORE, "_cases", lambda *_: [PLAIN])
     few = gate("numpy", histories=1)
     assert [check.verdict for check in few.checks] == ["pass", "inconclusive", "pass", "inconclusive", "inconclusive"]
     assert "no round accepted 1, 2, 3, 4 of 4" in few.checks[ROWS].evidence
 
 
-def test_the_same_seed_explores_the_same_histories_and_leaves_nothing_on_disk(gate, tmp_path, request):
+def test_the_same_seed_explores_the_same_histories_and_leaves_nothing_on_disk(gate, tmp_path, request, monkeypatch):
     request.addfinalizer(lambda: set_hypothesis_home_dir(None))
     set_hypothesis_home_dir(tmp_path / "home")
-    first, again, other = (gate("numpy", histories=26, seed=seed) for seed in (3, 3, 4))
+    monkeypatch.setattr(EXPLORE, "_cases", lambda *_: [PLAIN])
+    first, again, other = (gate("numpy", histories=6, seed=seed) for seed in (3, 3, 4))
     assert first.checks == again.checks
     assert first.checks[ROWS].figures != other.checks[ROWS].figures
     assert not (tmp_path / "home").exists()

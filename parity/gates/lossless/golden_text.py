@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.compare.choices import row_noise
 from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, TIE, judge
-from parity.compare.report import FAIL, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.decode import NO_DRAFTS, RowTap
 from parity.drive import untapped
@@ -25,12 +25,11 @@ FLOAT32 = 1e-5
 
 LOGITS = ("target.logits", "verify.logits")
 
-
 BEYOND = 3.0
 """Error of the rows' logits, all together, in multiples of the golden's noise there: the policy's line between rounding
 and a mistake. Tokens alone are blunt: rotating one position too far leaves all 24 of a short golden what they were."""
 
-KEPT = ("target.tokens", "verify.tokens", "verify.logits")
+KEPT = ("target.tokens", "verify.tokens", *LOGITS)
 
 
 class _Led(RowTap):
@@ -49,7 +48,8 @@ class _Led(RowTap):
 class Along:
     """What became of a golden's rows: how many, how those were judged that chose another, and the first such one.
 
-    `off` are the rows' errors in logits, in multiples of the golden's noise, with their places.
+    `off` are the rows' errors in logits, in multiples of the golden's noise, with their places; `unseen` counts the rows
+    behind a prompt's last one whose logits the device did not show.
     """
 
     rows: int = 0
@@ -57,10 +57,11 @@ class Along:
     verdicts: Counter = field(default_factory=Counter)
     first: dict[str, Place] = field(default_factory=dict)
     off: list[tuple[float, Place]] = field(default_factory=list)
+    unseen: int = 0
 
     @property
     def pooled(self) -> float:
-        """Root mean square of the rows' errors; 0 where the device showed no logits."""
+        """Root mean square of the rows' errors; 0 where the device showed no logits, which is no pass."""
         return float(np.sqrt(np.mean([size**2 for size, _ in self.off]))) if self.off else 0.0
 
 
@@ -80,6 +81,7 @@ def golden_text(bench: Bench, precision: str) -> Check:
         for step, (mine, (theirs, logits)) in enumerate(zip(prompt.generation.emitted, _led(device, golden, number), strict=True)):
             if logits is not None:
                 found.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
+            found.unseen += logits is None and step > 0
             found.rows += 1
             found.same += mine == theirs
             if mine != theirs:
@@ -125,7 +127,6 @@ class _Truth:
         tied = self.float32 and found.verdict[0] == TIE and found.regret[0] > NOISE_SIGMAS * noise
         return BUG if tied else str(found.verdict[0]), place
 
-
     def off(self, prompt: int, position: int, logits: np.ndarray) -> tuple[float, Place]:
         """RMS error of a row of logits [V] over the row's noise; infinite where it is no such row, or not finite."""
         scores, noise, place = self._row(prompt, position)
@@ -160,12 +161,15 @@ def _led(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarra
 
 
 def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndarray | None]:
-    """The device's own choice, before it was led on, and the logits of a pass of one row."""
+    """The device's own choice, before it was led on, and the logits of a prompt's last row or of a pass of one row.
+
+    A token that no tap saw is the device's own: it was not told the golden's, which it has to return.
+    """
     if int(returned) != due:
         raise Inconclusive(f"the device does not go on with the {stage} that a tap returns: {int(returned)}, led on with {due}")
-    logits = tap.seen.get("verify.logits")
+    logits = tap.seen.get(stage.replace("tokens", "logits"))
     own = int(tap.seen[stage].reshape(-1)[-1]) if stage in tap.seen else int(returned)
-    return own, None if logits is None or len(logits) != 1 else logits[0]
+    return own, None if logits is None or not len(logits) or (stage == "verify.tokens" and len(logits) != 1) else logits[-1]
 
 
 def _held(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
@@ -187,5 +191,7 @@ def _check(found: Along, precision: str) -> Check:
     line += f"; their logits off by {found.pooled:.2g} x noise" if found.off else ""
     wrong = not found.pooled <= BEYOND
     place = found.first.get(BUG) or (next(place for size, place in found.off if not size <= BEYOND) if wrong else None)
-    figures = {"tokens": found.rows, "same": found.same, "others": dict(found.verdicts), "noise": found.pooled}
-    return Check(f"plain decoding = the golden's text, {precision}", FAIL if place else PASS, line, figures, place)
+    line += f"; the device showed no verify.logits of {found.unseen} tokens: give the tap those of every row" if found.unseen else ""
+    figures = {"tokens": found.rows, "same": found.same, "others": dict(found.verdicts), "noise": found.pooled, "unseen": found.unseen}
+    verdict = FAIL if place else INCONCLUSIVE if found.unseen else PASS
+    return Check(f"plain decoding = the golden's text, {precision}", verdict, line, figures, place)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import NotOffered, ParityError
+from parity.files import config_of
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check
 from parity.gates.positions.judge import Judged, RotationError, judge
@@ -78,10 +79,10 @@ def _long(bench: Bench, side: str, published: list[Case], own: Path) -> tuple[st
 
 
 def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Judged]:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    own = config_of(folder)
     with scratch("positions") as temporary:
         for style in STYLES:
-            (temporary / "config.json").write_text(json.dumps(restyled(config, style)))
+            (temporary / "config.json").write_text(json.dumps(restyled(own, style)))
             yield judge(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import DeviceEnded, NotOffered
+from parity.files import config_of
 from parity.gates.positions.rotation import unit_heads
 from parity.gates.positions.schedule import NEEDS, read_schedule
 from parity.partial import scratch
@@ -52,12 +53,12 @@ def not_refused(rotate: Rotary, folder: Path, side: str) -> tuple[list[str], int
 
     Without the right ones a device that refuses everything would pass.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    own = config_of(folder)
     _, count = read_schedule(folder)
-    tried = [(f"{side}, {style}: {what}", wrong, 0, True) for style in STYLES for what, wrong in unknown(config, style)]
+    tried = [(f"{side}, {style}: {what}", wrong, 0, True) for style in STYLES for what, wrong in unknown(own, style)]
     for style in STYLES:
-        tried.append((f"{side}, {style}: a good config", restyled(config, style), count - 1, False))
-    tried += [(f"{side}: position {at}", config, at, True) for at in (count, 2 * count, -1)]
+        tried.append((f"{side}, {style}: a good config", restyled(own, style), count - 1, False))
+    tried += [(f"{side}: position {at}", own, at, True) for at in (count, 2 * count, -1)]
     with scratch("positions") as temporary:
         found = [what for what, one, at, refuse in tried if _raises(rotate, temporary, side, one, at) != refuse]
     return found, len(tried)

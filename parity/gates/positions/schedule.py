@@ -7,7 +7,6 @@ a difference.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import UsageError
+from parity.files import config_of
 
 NEEDS = {
     "default": (),
@@ -101,12 +101,8 @@ def read_schedule(folder: Path) -> tuple[Schedule, int]:
         UsageError: a type that is unknown, a number that is missing, unknown or no positive number, or spellings
             that contradict each other.
     """
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON ({error})") from None
-    rope = _rope(config, path)
+    path, own = folder / "config.json", config_of(folder)
+    rope = _rope(own, path)
     kind = rope.pop("rope_type")
     if kind not in list(NEEDS):
         raise UsageError(f"{path}: rope type {kind!r} is none of {', '.join(NEEDS)}")
@@ -117,9 +113,9 @@ def read_schedule(folder: Path) -> tuple[Schedule, int]:
     for name in MAY.get(kind, ()):
         if rope.get(name, DEFAULTS.get(name)) is not None:
             parameters[name] = _number(DEFAULTS | rope, name, path)
-    hidden = (_number(config, name, path) for name in ("hidden_size", "num_attention_heads"))
-    head_dim = config.get("head_dim") or int(next(hidden) // next(hidden))
-    return Schedule(kind, theta, head_dim, parameters), int(_number(config, "max_position_embeddings", path))
+    hidden = (_number(own, name, path) for name in ("hidden_size", "num_attention_heads"))
+    head_dim = own.get("head_dim") or int(next(hidden) // next(hidden))
+    return Schedule(kind, theta, head_dim, parameters), int(_number(own, "max_position_embeddings", path))
 
 
 def _rope(config: dict[str, Any], path: Path) -> dict[str, Any]:

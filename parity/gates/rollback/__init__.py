@@ -12,7 +12,7 @@ from parity.gates.noise import Noise
 from parity.gates.rollback.explore import ERRORS, POISON, ROWS, STATE, Exploration, explore
 from parity.gates.rollback.history import NAN, SENTINEL
 from parity.gates.rollback.play import Player
-from parity.gates.rollback.repeat import Repeats, asked_more, how, repeats, repeats_itself
+from parity.gates.rollback.repeat import Repeats, asked_more, how, not_asked, repeats, repeats_itself, unless_it_fails
 from parity.gates.rollback.sameness import WithinNoise
 from parity.gates.rollback.starts import starts, window
 from parity.gates.rollback.truth import FLOAT32_BOUND, Truth
@@ -41,22 +41,22 @@ def explored(bench: Bench, device: Device, truths: list[Truth], precision: str, 
     """Histories on a device, and whether it repeats itself: without that, other bits accuse nobody.
 
     A device that repeated itself and then gave other bits in a verb that was called again is asked more often, before
-    its error recovery is blamed.
+    its error recovery is blamed. One that fails when it is asked to repeat itself is judged by the histories.
     """
     within = WithinNoise(declared(device.describe().num_layers, device.describe().num_drafter_layers), precision, Noise(bench.golden))
     exact = precision == bench.precision != "float32"
     truth = max(truths, key=lambda one: len(one.ids))
 
-    def play(measured: Repeats) -> Exploration:
+    def play(measured: Repeats | None) -> Exploration:
         player = Player(device, truths, exact, same=how(measured, within))
         return explore(player, count, bench.seed + exact, bench.progress, f"rollback, {precision}")
 
-    measured = repeats(device, truth, within)
+    measured, failed = unless_it_fails(repeats, device, truth, within)
     found = play(measured)
-    if measured.exact and {POISON, ERRORS} & found.failures.keys():
-        measured = asked_more(device, truth, within)
-        found = found if measured.exact else play(measured)
-    return found, repeats_itself(measured, within)
+    if measured and measured.exact and {POISON, ERRORS} & found.failures.keys():
+        measured, failed = unless_it_fails(asked_more, device, truth, within)
+        found = found if measured is None or measured.exact else play(measured)
+    return found, repeats_itself(measured, within) if measured else not_asked(failed, within)
 
 
 def never_speculated(bench: Bench, device: Device) -> list[Truth]:

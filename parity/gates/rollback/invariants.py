@@ -162,3 +162,11 @@ class Invariants:
         layer = self.names[stage].layer if stage in self.names else None
         return Place(stage, layer, self.live.truth.prompt, self.live.round, position)
 
+
+def position_of(verb: str, stage: str, row: int, length: int, committed: int) -> int | None:
+    """The position of a tensor's row: a pass starts behind the cache's length, the drafter's at its committed rows."""
+    if verb == "prefill" or stage.startswith("kv."):
+        return row
+    if stage.startswith("accept."):
+        return None
+    return row + (length - committed if stage.startswith("drafter.") else length)

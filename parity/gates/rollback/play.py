@@ -6,12 +6,13 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
-from parity.errors import DeviceEnded
+from parity.compare.report import Place
+from parity.errors import DeviceEnded, DeviceFailed
 from parity.gates.rollback.history import Error, History, Round, Sequence
-from parity.gates.rollback.invariants import Broken, Invariants, Live
+from parity.gates.rollback.invariants import Broken, Invariants, Live, position_of
 from parity.gates.rollback.sameness import Sameness, chosen
 from parity.gates.rollback.truth import Truth, Watch
-from parity.guard import raised
+from parity.guard import raised, refuses
 from parity.seam import Device
 
 LAST = {"draft": "drafter.draft_tokens", "verify": "verify.tokens"}
@@ -58,7 +59,7 @@ class Player(Invariants):
     def _start(self, one: Sequence) -> None:
         truth = self.truths[one.start]
         if not self.exact:
-            truth.state, truth.drafts  # computed on this device: now, and not in mid-round
+            self._computed(truth)
         self.failed = {}
         self.live = live = Live(truth, min(one.budget, truth.more), [], 1)
         error = one.error and Error("prefill", one.error.where)
@@ -66,6 +67,16 @@ class Player(Invariants):
         self.tokens([int(first)], len(truth.ids) - 1, "target.tokens")
         live.emitted.append(int(first))
         self.caches(watch.tensors, len(truth.ids) - 1)
+
+    def _computed(self, truth: Truth) -> None:
+        """The never-speculated state is computed on this device: now, and not in mid-round."""
+        try:
+            truth.state, truth.drafts
+        except DeviceFailed as wrong:
+            if isinstance(wrong, DeviceEnded) or refuses(wrong):
+                raise
+            place = Place(wrong.call, None, truth.prompt, 0)
+            raise Broken("rows", f"without speculation, {wrong.call} raised {raised(wrong)}", place) from wrong
 
     def _finished(self) -> bool:
         live = self.live
@@ -190,4 +201,5 @@ class Player(Invariants):
             row = self.same.changed(stage, first, tensors)
             if row is not None:
                 message = f"{stage} row {row} is another when {verb} is called again"
-                raise Broken("again", message, self.place(stage, row))
+                position = position_of(verb, stage, row, self.live.length, self.live.committed)
+                raise Broken("again", message, self.place(stage, position))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isinf
 
 import numpy as np
 
-from parity.compare.report import FAIL, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.errors import DeviceEnded, DeviceFailed
 from parity.gates.evidence import Check
+from parity.gates.rollback.invariants import position_of
 from parity.gates.rollback.sameness import Bits, Sameness, Tensors, WithinNoise, chosen
 from parity.gates.rollback.truth import Truth, Watch
 from parity.seam import Device
@@ -34,6 +36,7 @@ class Repeats:
         first: the first stage whose bits differ, along the dataflow.
         worst: the largest difference of a row as a multiple of its bound, and its stage.
         place: of a row beyond its bound.
+        rounds: how many were played behind the prefill; none where it chose an end token.
     """
 
     plays: int
@@ -42,6 +45,7 @@ class Repeats:
     first: str
     worst: tuple[float, str]
     place: Place | None
+    rounds: int = 1
 
     @property
     def exact(self) -> bool:
@@ -84,10 +88,11 @@ def repeats(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
         bad.append((verb != "prefill", stage))
         worst = max(worst, (float(rows.max()), stage))
         if place is None and worst[0] > 1.0:
-            place = Place(stage, within.names[stage].layer, truth.prompt, int(verb != "prefill"), int(rows.argmax()))
+            position = position_of(verb, stage, int(rows.argmax()), len(truth.ids), 1)
+            place = Place(stage, within.names[stage].layer, truth.prompt, int(verb != "prefill"), position)
     order = {(bool(round_), one.name): n for round_ in (0, 1) for n, one in enumerate(dataflow(within.names.values(), round_))}
     first = min(bad, key=lambda one: (one[0], order.get(one, 0)), default=(False, ""))[1]
-    return Repeats(len(others), tensors, len(bad), first, worst, place)
+    return Repeats(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
 
 
 def _apart(within: WithinNoise, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
@@ -117,9 +122,28 @@ def _play(device: Device, truth: Truth, names: Mapping[str, Named], script: Play
     return play
 
 
-def how(found: Repeats, within: WithinNoise) -> Sameness:
+def unless_it_fails(ask: Callable[..., Repeats], *arguments: object) -> tuple[Repeats | None, DeviceFailed | None]:
+    """What came of the repetitions, or what the device raised in them: the histories find where it fails.
+
+    Raises:
+        DeviceEnded: it ended its process.
+    """
+    try:
+        return ask(*arguments), None
+    except DeviceEnded:
+        raise
+    except DeviceFailed as error:
+        return None, error
+
+
+def how(found: Repeats | None, within: WithinNoise) -> Sameness:
     """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
-    return Bits() if found.exact else within
+    return Bits() if found is None or found.exact else within
+
+
+def not_asked(error: DeviceFailed | None, within: WithinNoise) -> Check:
+    """The line of a device that fails when it is asked to repeat itself."""
+    return Check(f"repeats itself, {within.precision}", INCONCLUSIVE, f"it could not be asked: {error}")
 
 
 def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
@@ -127,7 +151,8 @@ def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
     name = f"repeats itself, {within.precision}"
     figures = {"plays": found.plays, "tensors": found.tensors, "differing": found.differing, "worst": found.worst[0]}
     if found.exact:
-        return Check(name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of prefill and a round", figures)
+        played = "prefill and a round" if found.rounds else "prefill, which ends the sequence"
+        return Check(name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of {played}", figures)
     apart, stage = found.worst
     line = f"it does not: {found.differing} of {found.tensors} tensors have other bits when the same verbs are called again; "
     line += f"first at {found.first}; worst row "

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 
 from parity.compare.decisions import BUG, Choices, judge, judge_experts, ranked
+from parity.compare.scores import scores_of
 from parity.gates.noise import Noise
 from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
-from parity.policy import read_policy
+from parity.policy import Policy, read_policy
 from parity.stages import Named
 
 Tensors = Mapping[str, np.ndarray]
@@ -74,7 +76,7 @@ class WithinNoise:
         """Largest relative error of a row."""
         if self.precision == "float32":
             return FLOAT32_BOUND
-        return read_policy(None, self.precision).row(stage, "chained").bounds["worst_row"].warn * self.noise.noisy(stage)
+        return _worst_row(self.precision, stage) * self.noise.noisy(stage)
 
     def unit(self, stage: str) -> float:
         """The relative error that is 1 in `said`."""
@@ -86,7 +88,8 @@ class WithinNoise:
         return f"{apart * self.bound(stage) / self.unit(stage):.2g}{unit} (bound {self.bound(stage) / self.unit(stage):.3g})"
 
     def _errors(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Relative row errors [S]; NaN and Inf count as infinite, unless both have them in the same places."""
+        """Relative row errors [S]; NaN and Inf count as infinite, unless both have the same ones in the same places."""
+        old, new = _matched(old, new)
         if self.precision == "float32":
             return row_errors(new, old)
         old, new = (side.reshape(len(side), -1).astype(np.float64) for side in (old, new))
@@ -102,7 +105,8 @@ class WithinNoise:
         if scores is None or len(scores) != len(old):
             return np.zeros(len(old), bool)
         scores = scores.astype(np.float32)
-        noise = np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
+        finite = np.where(np.isfinite(scores), scores, 0.0)  # a masked score is no size that noise could have
+        noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
         if stage.endswith(".experts"):
             return self._near(judge_experts(scores, old, new, noise), noise)
         if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
@@ -118,10 +122,24 @@ class WithinNoise:
         return found.regret <= 2 * noise if self.precision == "float32" else found.verdict != BUG
 
 
-def scores_of(stage: str) -> str:
-    """The scores that a choice is made from."""
-    side, _, last = stage.rpartition(".")
-    return f"{side}.router_logits" if last == "experts" else f"{side}.logits"
+def _matched(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both with zeros where they hold the same value that is no finite number."""
+    if old.shape != new.shape or np.isfinite(old).all():
+        return old, new
+    alike = ~np.isfinite(old) & ((old == new) | (np.isnan(old) & np.isnan(new)))
+    old, new = (np.where(alike, side.dtype.type(0), side) for side in (old, new))
+    return old, new
+
+
+@cache
+def _worst_row(precision: str, stage: str) -> float:
+    """The default policy's bound on a row, in multiples of its noise."""
+    return _policy(precision).row(stage, "chained").bounds["worst_row"].warn
+
+
+@cache
+def _policy(precision: str) -> Policy:
+    return read_policy(None, precision)
 
 
 def chosen(names: Mapping[str, Named], tensors: Tensors) -> dict[str, np.ndarray]:

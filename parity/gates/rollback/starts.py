@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from parity.errors import UsageError
+from parity.files import config_of
 from parity.golden.store import Dump
 
 SHORT = (2, 9)
@@ -14,10 +15,9 @@ SHORT = (2, 9)
 def window(golden: Dump) -> int | None:
     """The target's sliding window, from its checkpoint's config; None where it has none or cannot be read."""
     try:
-        config = json.loads((Path(golden.manifest.model.target.path) / "config.json").read_text())
-    except (OSError, ValueError):
+        found = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
+    except UsageError:
         return None
-    found = config.get("sliding_window")
     return found if isinstance(found, int) and found > 0 else None
 
 

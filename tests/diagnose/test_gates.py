@@ -1,0 +1,39 @@
+"""What a diagnosis says where no stage is red: as much as `parity gate` would, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
+from parity.gates.evidence import Check, GateResult
+
+LACKS = "the device has no `poison(value)`"
+
+
+@pytest.fixture
+def gates(monkeypatch):
+    """No stage is red; every gate passes, but for what `others` say of it."""
+
+    def plant(**others: str) -> None:
+        def run_gate(bench, name):
+            return GateResult(name, (Check("first", PASS, "seen"), Check("second", others.get(name, PASS), LACKS)))
+
+        monkeypatch.setattr("parity.diagnose.evidence.red_device", lambda *_: None)
+        monkeypatch.setattr("parity.diagnose.gates.run_gate", run_gate)
+
+    return plant
+
+
+def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_golden):
+    gates(rollback=INCONCLUSIVE, verify=INCONCLUSIVE)
+    found = parity("diagnose", "--device", "numpy", "--golden", small_golden.folder)
+    assert found.code == 3 and "nothing to diagnose" not in found.out, found
+    assert f"gate rollback, second: {LACKS}" in found.out and "gate verify, second" in found.out and "first" not in found.out, found
+    assert found.last.startswith("diagnosis: inconclusive")
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(PASS, 0), (NOT_JUDGED, 0), (FAIL, 1)])
+def test_what_is_not_judged_beside_a_pass_is_a_pass_as_in_parity_gate(verdict, code, gates, parity, small_golden):
+    gates(boundary=verdict, verify=INCONCLUSIVE if code else PASS)
+    found = parity("diagnose", "--device", "numpy", "--golden", small_golden.folder)
+    assert found.code == code and found.out.startswith("nothing to diagnose") == (not code), found
