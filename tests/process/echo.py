@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
+import stat
 import time
 
 import ml_dtypes
@@ -13,8 +11,9 @@ import numpy as np
 
 from parity.errors import NotOffered, UsageError
 from parity.seam import Description, RankTap, RowTap
+from tests.faults import ways
+from tests.faults.ways import raises
 
-HELD = []
 CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": 32}, "drafter": {}}
 
 
@@ -24,36 +23,17 @@ class Sly(UsageError):
     exit_code = 0
 
 
-def _hog():
-    while True:
-        HELD.append(np.ones(8 << 20))
-
-
-def _refuse(error):
-    raise error
-
-
-WAYS = {
+WAYS = ways.WAYS | {
     "": lambda: None,
-    "exit": lambda: sys.exit(0),
-    "os_exit": lambda: os._exit(0),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "timer": lambda: (threading.Timer(0.1, os._exit, (0,)).start(), time.sleep(60)),
-    "hang": lambda: time.sleep(600),
-    "memory": _hog,
-    "index": lambda: [][1],
-    "sly": lambda: _refuse(Sly("made up")),
-    "usage": lambda: _refuse(UsageError("does not fit")),
-    "absent": lambda: _refuse(NotOffered("has none")),
-    "value": lambda: _refuse(ValueError("512 positions")),
+    "sly": lambda: raises(Sly("made up")),
+    "usage": lambda: raises(UsageError("does not fit")),
+    "absent": lambda: raises(NotOffered("has none")),
+    "value": lambda: raises(ValueError("512 positions")),
     "nonsense": lambda: [os.write(fd, b"\xff" * 64) for fd in range(3, 1024) if _is_socket(fd)] and time.sleep(60),
 }
 
 
 def _is_socket(fd):
-    import stat
-
     try:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:

@@ -32,7 +32,16 @@ def test_what_a_device_raises_is_inconclusive_and_named(way, parity, small_golde
     found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     assert found.code == 3, found
     assert "draft on prompt" in found.err and "round 1" in found.err and found.err.count("\n") == 1
-    assert way == "closed" or "tests/faults/hostile.py:" in found.err
+    assert way == "closed" or "tests/faults/" in found.err
+
+
+@pytest.mark.parametrize("way", ["click_later", "context_later", "exit_later", "interrupt_later"])
+def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
+    if way == "interrupt_later":
+        assert found.code == 130 and "interrupted" in found.err, found
+        return
+    assert found.code == 3 and "code of a device ended the process (" in found.err and "tests/faults/" in found.err, found
 
 
 @pytest.mark.parametrize("way", ["exit", "base"])
