@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 
 from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.factories import Factory
+from parity.guard import ask, raised_at, words
 from parity.isolation.wire import packed, unpacked
 from parity.seam import Device, Poisonable
 
@@ -55,8 +56,6 @@ class Served:
         try:
             return {"is": "result", "result": getattr(self, f"_{asked.pop('do')}")(**asked)}
         except TapRaised as error:
-            from parity.guard import raised_at
-
             return {"is": "error", "class": "TapRaised", "said": "", "at": raised_at(error)}
         except DeviceFailed as error:
             said = {"said": error.said, "at": error.at, "refuses": error.refuses, "call": error.call}
@@ -98,9 +97,8 @@ class Served:
         return isinstance(self.devices[number], Poisonable)
 
     def _describe(self, number: int) -> dict[str, Any]:
-        from dataclasses import asdict
-
-        return asdict(self.devices[number].describe())
+        says = self.devices[number].describe()
+        return self._sayable("describe", ask(self.made.name, "describe", lambda: asdict(says)))
 
     def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
@@ -119,6 +117,8 @@ class Served:
             packed(value)
         except TypeError as error:
             raise DeviceFailed(self.made.name, call, f"it returned {error}") from None
+        except Exception as error:
+            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {words(error)}") from None
         return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from enum import IntEnum
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +15,19 @@ from parity.seam import Description, RankTap, RowTap
 from tests.faults import ways
 from tests.faults.ways import raises
 
-CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": 32}, "drafter": {}}
+
+
+class Version(str):
+    """As torch has it: a string that is more."""
+
+
+class Size(IntEnum):
+    """A number that prints as a word."""
+
+    HEAD = 32
+
+
+CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": Size.HEAD}, "drafter": {}}
 
 
 class Sly(UsageError):
@@ -47,7 +60,9 @@ class Echo:
         self.k, self.precision, self.way = k, precision, way
 
     def describe(self):
-        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), {"numpy": "2"}, ("tests.process.echo",), {"a": "b"}, CONSTANTS)
+        constants = {"target": {"head_dim": object()}} if self.way == "opaque" else CONSTANTS
+        versions = {"numpy": Version("2")}
+        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), versions, ("tests.process.echo",), {"a": "b"}, constants)
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
         WAYS[self.way]()

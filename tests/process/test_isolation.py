@@ -65,7 +65,7 @@ def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path)
 
 def test_what_travels_to_a_tap_and_back_is_what_it_was():
     here, there = (make(precision="bfloat16") for make in (Factory(ECHO, Path("t"), Path("d"), 4), isolated()))
-    assert here.describe() == there.describe()
+    assert here.describe() == there.describe() and there.describe().versions == {"numpy": "2"}
     for tap in (Tap(), nobody):
         mine, theirs = (one.verify(np.arange(3), tap) for one in (here, there))
         assert mine[:2] == theirs[:2] == [True, "bfloat16"] and mine[3] == theirs[3]
@@ -94,7 +94,7 @@ def test_an_error_of_the_tap_comes_back_as_it_was(make):
 
 @pytest.mark.parametrize("make", [isolated, lambda way: Factory(f"{ECHO},way={way}", Path("t"), Path("d"), 4)])
 @pytest.mark.parametrize(("way", "kind", "words"), [
-    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "echo.py:"), ("sly", UsageError, "made up"),
+    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "ways.py:"), ("sly", UsageError, "made up"),
     ("usage", UsageError, "does not fit"), ("absent", NotOffered, "has none"), ("value", DeviceFailed, "512 positions"),
 ])
 def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
@@ -117,6 +117,20 @@ def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way
     with pytest.raises(DeviceEnded, match="ended already"):
         device.draft(nobody)
     assert make(precision="float32").draft(nobody).tolist() == [0, 1, 2, 3]
+
+
+def test_a_description_that_cannot_be_sent_is_an_error_and_the_process_lives():
+    device = isolated("opaque")(precision="float32")
+    with pytest.raises(DeviceFailed, match="in describe.*object is neither an array nor a number"):
+        device.describe()
+    assert device.draft(nobody).tolist() == [0, 1, 2, 3]
+
+
+def test_a_message_has_one_limit_for_all_its_arrays(monkeypatch):
+    message = b"".join(packed([np.ones(8, np.uint8)] * 3))
+    monkeypatch.setattr("parity.isolation.wire.MOST_BYTES", 23)
+    with pytest.raises(Malformed, match="beyond every size"):
+        unpacked(_reader(message))
 
 
 def test_what_is_no_array_is_an_error_of_the_device():
