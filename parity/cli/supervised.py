@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from parity.endings import Terminated, by_signal
+
 GRACE = 2.0
 """Seconds that a device's threads and exit handlers have once the result is out: enough to flush a file, no time to wait."""
 
@@ -19,14 +21,6 @@ AGAIN = 1.0
 """Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to child and parent, which passes it on."""
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-class Terminated(KeyboardInterrupt):
-    """A signal that ends the command; `number` says which."""
-
-    def __init__(self, number: int):
-        super().__init__()
-        self.number = number
 
 
 def supervise(command: Callable[[], int]) -> None:
@@ -146,10 +140,7 @@ class _Watch:
         if asked and status < 0:
             os.write(2, b"parity: interrupted; it did not let go and was ended\n")
             return 128 + asked
-        how = "the process was ended"
-        if status < 0:
-            name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-            how += f" by {name}" + (" (out of memory, or ended from outside)" if -status == signal.SIGKILL else "")
+        how = "the process was ended" + (f" by {by_signal(-status)}" if status < 0 else "")
         how += " before it had a result: by a device, most likely; `parity gate` and --isolate run one in a process of its own"
         os.write(2, f"parity: {how}\n".encode())
         return 3

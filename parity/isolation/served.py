@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -136,16 +135,10 @@ def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
     return type("Tap", (), methods | {name: method for name, method in optional.items() if name in offers})()
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Serve a socket; ends with the process that started it."""
+def main(descriptor: int) -> None:
+    """Serve a socket until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other one's, who ends this one
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
-    if os.getppid() != parent:
-        os._exit(1)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
     Served(socket.socket(fileno=descriptor)).serve()
     os._exit(0)

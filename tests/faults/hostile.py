@@ -17,7 +17,7 @@ import click
 
 import device
 from device.pipeline import Pipeline
-from parity.cli.supervised import Terminated
+from parity.endings import Terminated
 from tests.faults import ways
 from tests.faults.ways import raises
 

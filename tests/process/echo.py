@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import time
 from enum import IntEnum
 
@@ -65,6 +66,8 @@ class Echo:
         return Description("echo", self.precision, 1, 1, self.k, 64, (7,), versions, ("tests.process.echo",), {"a": "b"}, constants)
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
+        if self.way == "child":
+            return np.int64(subprocess.Popen(["sleep", "47"]).pid)
         WAYS[self.way]()
         return np.int64(sum(prompt_ids) + max_new_tokens)
 

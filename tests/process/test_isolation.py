@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -47,9 +46,9 @@ class Tap:
         return value[:first] if total == 4 else value
 
 
-def isolated(way="", limits=None, **options):
+def isolated(way="", **options):
     named = ",".join([ECHO, *(f"{key}={value}" for key, value in {"way": way, **options}.items() if value)])
-    return IsolatedFactory(named, Path("t"), Path("d"), 4, limits or Limits(time=60))
+    return IsolatedFactory(named, Path("t"), Path("d"), 4, Limits(time=60))
 
 
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
@@ -106,13 +105,16 @@ def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
 
 @pytest.mark.parametrize(("way", "limits", "words"), [
     ("os_exit", Limits(60), "exit code 0"), ("kill", Limits(60), "SIGKILL"), ("segfault", Limits(60), "SIGSEGV"), ("timer", Limits(60), "exit code 0"),
-    ("hang", Limits(5), "within 5 s"), ("memory", Limits(60, 1 << 29), "more than 0.5"), ("nonsense", Limits(60), "no message"),
+    ("hang", Limits(1), "within 1 s"), ("memory", Limits(60, 1 << 28), "more than 0.2"), ("worker", Limits(20, 1 << 28), "more than 0.2"),
+    ("nonsense", Limits(60), "no message"),
 ])
 def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way, limits, words):
-    make = isolated(way, limits)
+    make = isolated(way)
     device = make(precision="float32")
+    before, make.process.limits = make.process.limits, limits  # the start of a process is no call that is tried here
     with pytest.raises(DeviceEnded, match=words) as found:
         device.prefill([1], 1, nobody)
+    make.process.limits = before
     assert "in prefill" in str(found.value) and device.process_ended
     with pytest.raises(DeviceEnded, match="ended already"):
         device.draft(nobody)
@@ -149,20 +151,27 @@ def test_limits_go_with_a_process_of_its_own(parity, small_golden):
     assert "--isolate" in parity("diff", "--golden", small_golden.folder, "--time-limit", 5).err
 
 
-def test_no_device_outlives_its_command():
+@pytest.mark.parametrize("ends", ["kill", "os_exit"])
+def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits\n"
-        f"made = IsolatedFactory({ECHO + ',way=hang'!r}, Path('t'), Path('d'), 4, Limits())\n"
-        "print(made.process._process.pid, flush=True); made(precision='float32').prefill([1], 1, None)"
+        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits; from tests.faults.ways import WAYS\n"
+        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, Limits())(precision='float32')\n"
+        f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.communicate()
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    left = [Path(f"/proc/{number}") for number in found.stdout.split()]
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+    while any(map(_runs, left)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not Path(f"/proc/{child}").exists()
+    assert len(left) == 2 and not any(map(_runs, left))
+
+
+def _runs(process: Path) -> bool:
+    """Whether there is one, and it is no corpse that waits to be buried."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _reader(data: bytes):
