@@ -151,6 +151,13 @@ def test_limits_go_with_a_process_of_its_own(parity, small_golden):
     assert "--isolate" in parity("diff", "--golden", small_golden.folder, "--time-limit", 5).err
 
 
+@pytest.mark.parametrize("option", ["--time-limit", "--memory-limit"])
+@pytest.mark.parametrize("number", ["nan", "inf", "1e300", "0"])
+def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
+    found = parity("diff", "--isolate", option, number)
+    assert found.code == 2 and option in found.err and found.err.count("\n") == 1, found
+
+
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
