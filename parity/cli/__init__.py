@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def command() -> int:
     """Run the command line in this process: one sentence for every error, and the design's exit codes."""
     gc.set_threshold(100_000, 20, 20)  # imports and a small comparison make no garbage worth 5 % of their time
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins takes 20 ms, there are none
+    if sys.stdout is None:
+        return _end("standard output is closed, and a result nobody could have seen is none: send it to /dev/null instead", 2)
     try:
         code = _code()
         sys.stdout.flush()
@@ -157,5 +160,6 @@ def _end(sentence: str, code: int, error: Exception | None = None) -> int:
     """Say it; with --debug the error's traceback as well."""
     if error is not None and "--debug" in sys.argv[1:]:
         traceback.print_exception(error)
-    echo(f"parity: {' '.join(sentence.split())}", err=True)
+    with suppress(OSError):  # a full disk, a pipe that nobody reads: the code says enough
+        echo(f"parity: {' '.join(sentence.split())}", err=True)
     return code

@@ -66,9 +66,16 @@ def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(way, small_gol
     assert code == 0 and out.rstrip().endswith("chained verdict: pass"), err
 
 
+@pytest.mark.parametrize(("where", "code"), [("inspect /nofile 2>/dev/full", 2), ("taps --layers 24 >&-", 2)])
+def test_an_exit_code_is_what_it_is_where_nothing_can_be_printed(where, code):
+    ended = subprocess.run(["/bin/sh", "-c", f'exec "$0" -m parity {where}', sys.executable], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == code, ended
+    assert ">&-" not in where or ended.stderr.startswith("parity: standard output is closed")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_and_leaves_nothing(number, small_golden, tmp_path):
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from parity.cli import main; main()"
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from parity.cli import main; main()"  # nohup ignores it
     device = f"{HOSTILE},way=hang,where=verify"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", "--golden", str(small_golden.folder), "--device", device],
