@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(missing_neuron() is None, reason="a Neuron devic
 
 
 def neuron_gates(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-m", "neuron", "tests/gates", "-q", *options]
+    command = [sys.executable, "-m", "pytest", "-m", "neuron", "tests/gates/test_neuron.py", "-q", "-p", "no:cacheprovider", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
