@@ -55,13 +55,18 @@ WAYS = ways.WAYS | {
 
 
 def ends(way: str, where: str = "draft", **options) -> Pipeline:
-    """A device that does this in its factory or in a verb."""
+    """A device that does this, or several things (`thread+atexit`), in its factory or in a verb."""
+
+    def misbehave() -> None:
+        for one in way.split("+"):
+            WAYS[one]()
+
     if where == "factory":
-        WAYS[way]()
+        misbehave()
     built = device.load(**options)
     if where != "factory":
         verb = getattr(built, where)
-        setattr(built, where, lambda *arguments: (WAYS[way](), verb(*arguments))[1])
+        setattr(built, where, lambda *arguments: (misbehave(), verb(*arguments))[1])
     return built
 
 
