@@ -10,8 +10,9 @@ import errno
 import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -32,7 +33,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
     """A new folder beside `out` to write into; rename it to `out` when it is whole. What is left of it is removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
     sweep(out.parent)
-    folder, held = _held(out)
+    folder, held = _held(out, Path.mkdir)
     try:
         yield folder
     finally:
@@ -52,23 +53,23 @@ def partial_file(out: Path, fresh: bool = False) -> Iterator[Path]:
         return
     out = out.resolve()
     sweep(out.parent)
-    partial = out.with_name(_name(out.name))
-    with partial.open("xb") as file:
-        _lock(file.fileno())
+    partial, held = _held(out, lambda path: path.touch(exist_ok=False))
+    try:
+        yield partial
+        if fresh:
+            os.link(partial, out)
+        else:
+            if out.exists():
+                shutil.copymode(out, partial)
+            partial.replace(out)
+    finally:
         try:
-            yield partial
-            if fresh:
-                os.link(partial, out)
-            else:
-                if out.exists():
-                    shutil.copymode(out, partial)
-                partial.replace(out)
+            partial.unlink(missing_ok=True)
+        except BaseException:  # a signal that came right here
+            partial.unlink(missing_ok=True)
+            raise
         finally:
-            try:
-                partial.unlink(missing_ok=True)
-            except BaseException:  # a signal that came right here
-                partial.unlink(missing_ok=True)
-                raise
+            os.close(held)
 
 
 def write_whole(out: Path, content: str | bytes) -> None:
@@ -88,7 +89,7 @@ def scratch(what: str) -> Iterator[Path]:
     """A folder for the runs of one command, removed at its end; those of killed commands are removed with it."""
     place = Path(tempfile.gettempdir())
     sweep(place, f".{SCRATCH}")
-    folder, held = _held(place / f"{SCRATCH}{what}")
+    folder, held = _held(place / f"{SCRATCH}{what}", Path.mkdir)
     try:
         yield folder
     finally:
@@ -100,22 +101,23 @@ def sweep(folder: Path, begins: str = ".") -> None:
     """Remove what dead writers of ours left in a folder; what is somebody else's, or in use, stays."""
     with suppress(OSError):
         for path in [Path(one) for one in os.scandir(folder) if one.name.startswith(begins) and LEFT.fullmatch(one.name)]:
-            _remove_dead(path)
+            with suppress(OSError):
+                _remove_dead(path)
 
 
 def _name(name: str) -> str:
     return f".{name}.{os.getpid()}-{uuid4().hex[:8]}.partial"
 
 
-def _held(out: Path) -> tuple[Path, int]:
-    """A new folder, and the open lock on it; once more where somebody swept it before it was locked."""
+def _held(out: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
+    """A new file or folder, and the open lock on it; once more where somebody swept it before it was locked."""
     while True:
-        folder = out.with_name(_name(out.name))
-        folder.mkdir()
+        partial = out.with_name(_name(out.name))
+        make(partial)
         with suppress(OSError):
-            held = os.open(folder, os.O_RDONLY)
-            if _lock(held) and folder.exists():
-                return folder, held
+            held = os.open(partial, os.O_RDONLY)
+            if _lock(held) and partial.exists():
+                return partial, held
             os.close(held)
 
 
@@ -133,9 +135,10 @@ def _lock(file: int) -> bool:
 
 
 def _remove_dead(path: Path) -> None:
-    if fcntl is None or path.is_symlink() or path.stat().st_uid != os.getuid():
+    found = path.lstat()
+    if fcntl is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)) or found.st_uid != os.getuid():
         return
-    held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe that took its place would be waited for
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by a living writer, or there are no locks: an OSError
         if path.is_dir():

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,6 +33,7 @@ from parity.cli.run import run
 from parity.cli.scan_log import scan_log
 from parity.cli.seal import seal
 from parity.cli.shapes import shapes
+from parity.cli.supervised import ENDING
 from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import Inconclusive, ParityError
@@ -56,6 +59,19 @@ class CommandGroup(click.Group):
                 what = option if option.startswith("-") else "an argument"
                 raise click.UsageError(f"{what} is empty: name something, or leave it out", ctx)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does, which returns 0 for an `Exit(0)` wherever it came from: ours are those of `--help`, before a command runs.
+
+        Raises:
+            Inconclusive: one came out of a running command.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.exceptions.Exit as ended:
+            if any(frame.f_code is click.Context.invoke.__code__ for frame, _ in traceback.walk_tb(ended.__traceback__)):
+                raise _foreign(_ender(ended)) from ended
+            raise
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -89,16 +105,19 @@ def command() -> int:
     """Run the command line in this process: one sentence for every error, and the design's exit codes."""
     gc.set_threshold(100_000, 20, 20)  # imports and a small comparison make no garbage worth 5 % of their time
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins takes 20 ms, there are none
+    if sys.stdout is None:
+        return _end("standard output is closed, and a result nobody could have seen is none: send it to /dev/null instead", 2)
     try:
         code = _code()
         sys.stdout.flush()
         return code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        number = getattr(error.__cause__ or error, "number", signal.SIGINT)
+        number = getattr(error.__cause__ or error, "number", None)
+        number = number if number in ENDING else signal.SIGINT
         return _end("interrupted; nothing was left half-written", 128 + number)
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message(), err=True)
-        return error.exit_code  # 2, as click has it: a script whose command is an unset variable has not passed
+        return 2  # a script whose command is an unset variable has not passed
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         return _end(error.format_message() + (f" ({where.command_path} --help)" if where else ""), 2)
@@ -119,22 +138,28 @@ def _code() -> int:
     try:
         return cli.main(standalone_mode=False) or 0
     except SystemExit as ended:
-        if at := _elsewhere(ended):
-            raise Inconclusive(f"code of a device ended the process ({at})") from ended
+        rich = sys.modules.get("rich", click).__file__  # which ends at a broken pipe
+        ours = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, rich))
+        if not (at := _ender(ended)).startswith(ours):
+            raise _foreign(at) from ended
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 2
 
 
-def _elsewhere(ended: SystemExit) -> str:
-    """`file:line` that raised it, where that is neither a command nor rich, which ends at a broken pipe; '' otherwise."""
-    rich = sys.modules.get("rich", click).__file__
-    ours = tuple(f"{Path(file).parent}{os.sep}" for file in (Path(__file__).parent, click.__file__, rich))
-    by = traceback.extract_tb(ended.__traceback__)[-1]
-    return "" if by.filename.startswith(ours) else f"{by.filename}:{by.lineno}"
+def _ender(ended: BaseException) -> str:
+    """`file:line` that raised it, or had click raise it."""
+    within = f"{Path(click.__file__).parent}{os.sep}"
+    by = [one for one in traceback.extract_tb(ended.__traceback__) if not one.filename.startswith(within)][-1]
+    return f"{by.filename}:{by.lineno}"
+
+
+def _foreign(at: str) -> Inconclusive:
+    return Inconclusive(f"code of a device ended the process ({at})")
 
 
 def _end(sentence: str, code: int, error: Exception | None = None) -> int:
     """Say it; with --debug the error's traceback as well."""
     if error is not None and "--debug" in sys.argv[1:]:
         traceback.print_exception(error)
-    echo(f"parity: {' '.join(sentence.split())}", err=True)
+    with suppress(OSError):  # a full disk, a pipe that nobody reads: the code says enough
+        echo(f"parity: {' '.join(sentence.split())}", err=True)
     return code

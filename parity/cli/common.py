@@ -18,6 +18,9 @@ from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo, printable
 
+MOST = 1e9
+"""Seconds or gibibytes of a limit."""
+
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
 )
@@ -48,12 +51,25 @@ precision_option = click.option(
     show_default=True,
     help="Precision the device computes in.",
 )
+class Amount(click.FloatRange):
+    """A number above zero that limits something: neither nan nor infinite, which are numbers to click."""
+
+    def __init__(self) -> None:
+        super().__init__(0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a range has it, once it is a limit."""
+        if not click.FLOAT.convert(value, param, ctx) <= MOST:
+            self.fail(f"{value} limits nothing: a number up to {MOST:g} does", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def isolation_options(default: bool) -> Callable:
     """`--isolate`, with its limits; `limits` makes one of the three."""
     options = (
         click.option("--isolate/--no-isolate", default=default, show_default=True, help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive."),
-        click.option("--time-limit", type=click.FloatRange(0, min_open=True), default=3600, show_default=True, metavar="SECONDS", help="With --isolate: of one verb; a first pass may wait long for its compiler."),
-        click.option("--memory-limit", type=click.FloatRange(0, min_open=True), metavar="GIB", help="With --isolate: memory of the device's own; nine tenths of the machine's by default."),
+        click.option("--time-limit", type=Amount(), default=3600, show_default=True, metavar="SECONDS", help="With --isolate: of one verb; a first pass may wait long for its compiler."),
+        click.option("--memory-limit", type=Amount(), metavar="GIB", help="With --isolate: memory of the device's own; nine tenths of the machine's by default."),
     )  # fmt: skip
     return lambda command: options[0](options[1](options[2](command)))
 

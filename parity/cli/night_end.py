@@ -98,25 +98,12 @@ def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
     }
 
 
-class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM, whichever it was."""
-
-
 @contextmanager
 def interruptible(folder, again: str):
     """Finished cells stay; says how the night goes on."""
-
-    def interrupt(number, frame):
-        signal.signal(number, signal.SIG_IGN)
-        raise Interrupted(number)
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except Interrupted as error:
+    except KeyboardInterrupt as error:
         planned = len(folder.night.cells)
         echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
-        sys.exit(128 + error.args[0])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))

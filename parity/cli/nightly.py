@@ -11,8 +11,7 @@ import click
 
 from parity.cli.common import home, json_option, tiny, write_json
 from parity.errors import UsageError
-
-INSTALL = "pip install 'parity-harness[nightly]' -c constraints.txt"
+from parity.remote import INSTALL
 
 
 @click.command()

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from parity.cli.common import device_option, fresh, golden_option, json_option, open_golden, precision_option, write_json
+from parity.errors import Inconclusive
 from parity.plain import echo
 
 
@@ -45,10 +46,14 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
 
 
 def reduced(golden, device_name, precision, policy, threads, out, folder):
-    """The smallest failing case, its golden and the mode that shows it; None where the device fails nowhere."""
+    """The smallest failing case, its golden and the mode that shows it; None where the device fails nowhere.
+
+    Raises:
+        Inconclusive: it does not pass either, and no row of it fails.
+    """
     from parity.cli.golden import make_golden
     from parity.cli.wiring import builder, device
-    from parity.diagnose.evidence import red_device
+    from parity.diagnose.evidence import Red, red_device
     from parity.policy import read_policy
     from parity.reduce import Reducer
 
@@ -57,6 +62,8 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
     red = red_device(golden, device(device_name, golden, precision), bounds, folder, lambda *what: None)
     if red is None:
         return None
+    if not isinstance(red, Red):
+        raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
     model = golden.manifest.model
     derived = f"cut from {golden.folder} by parity reduce"
 
@@ -74,3 +81,14 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
     reducer = Reducer(golden, build, dump, mode, bounds, folder, lambda line: echo(line, err=True))
     case = reducer.reduce(red.first_in(golden))
     return case, reducer.write(case), mode
+
+
+def _why(found) -> str:
+    """What a comparison says in which no row fails."""
+    from parity.diagnose.evidence import failures
+    from parity.diagnose.ranks import Parted, read_ranks
+
+    if isinstance(found, Parted):
+        (read,) = read_ranks(found)
+        return f"{read.check.evidence} ({read.says})"
+    return "; ".join(failures(found)) or found.verdict

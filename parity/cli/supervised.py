@@ -8,6 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+
+from parity.endings import Terminated, by_signal
 
 GRACE = 2.0
 """Seconds that a device's threads and exit handlers have once the result is out: enough to flush a file, no time to wait."""
@@ -21,14 +24,6 @@ AGAIN = 1.0
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Terminated(KeyboardInterrupt):
-    """A signal that ends the command; `number` says which."""
-
-    def __init__(self, number: int):
-        super().__init__()
-        self.number = number
-
-
 def supervise(command: Callable[[], int]) -> None:
     """Run the command in a child and exit with its code, 3 where it ended without one.
 
@@ -36,6 +31,7 @@ def supervise(command: Callable[[], int]) -> None:
     """
     if not hasattr(os, "fork"):
         raise SystemExit(command())
+    _no_closed_descriptor()
     reader, writer = os.pipe()
     token, parent = os.urandom(8), os.getpid()
     child = os.fork()
@@ -49,6 +45,13 @@ def supervise(command: Callable[[], int]) -> None:
         raise SystemExit(code)  # threads and exit handlers have until the parent's patience ends
     os.close(writer)
     os._exit(_Watch(child, reader, token).code())  # nothing to flush here, and taking the interpreter down takes 10 ms
+
+
+def _no_closed_descriptor() -> None:
+    """A standard stream that is closed would be the next file that is opened, and what is printed would go there."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)
 
 
 def _end_with(parent: int) -> None:
@@ -141,15 +144,17 @@ class _Watch:
     def _said(self, status: int) -> int:
         """One sentence on how the child ended without a result, and the exit code."""
         if os.isatty(2):
-            os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
+            _write("\x1b[?25h")  # a progress bar hides the cursor
         asked, _ = self.asked
         if asked and status < 0:
-            os.write(2, b"parity: interrupted; it did not let go and was ended\n")
+            _write("parity: interrupted; it did not let go and was ended\n")
             return 128 + asked
-        how = "the process was ended"
-        if status < 0:
-            name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-            how += f" by {name}" + (" (out of memory, or ended from outside)" if -status == signal.SIGKILL else "")
+        how = "the process was ended" + (f" by {by_signal(-status)}" if status < 0 else "")
         how += " before it had a result: by a device, most likely; `parity gate` and --isolate run one in a process of its own"
-        os.write(2, f"parity: {how}\n".encode())
+        _write(f"parity: {how}\n")
         return 3
+
+
+def _write(text: str) -> None:
+    with suppress(OSError):
+        os.write(2, text.encode())

@@ -15,7 +15,7 @@ from parity import limits
 from parity.errors import UsageError
 from parity.history.schema import migrated
 from parity.partial import write_whole
-from parity.remote import ask, open_store
+from parity.remote import INSTALL, ask, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +112,7 @@ def _packages() -> None:
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"history needs {error.name}: pip install 'parity-harness[nightly]'") from None
+        raise UsageError(f"history needs {error.name}: {INSTALL}") from None
 
 
 def _protocol(files: Any) -> str:

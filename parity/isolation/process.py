@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from parity.endings import by_signal
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.guard import told
+from parity.isolation import memory
 from parity.isolation.wire import Malformed, packed, unpacked
 
 TIME = 3600.0
@@ -34,7 +35,10 @@ CLASSES = {one.__name__: one for one in (NotOffered, Inconclusive, UsageError)}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device's process may take: seconds a verb, and bytes of memory of its own (mapped files left out)."""
+    """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process starts.
+
+    Files that are mapped from a disk are left out.
+    """
 
     time: float = TIME
     memory: int | None = None
@@ -42,15 +46,7 @@ class Limits:
     @property
     def bytes(self) -> int:
         """The memory limit, or the default."""
-        return self.memory or int(SHARE * machine_memory())
-
-
-def machine_memory() -> int:
-    """Bytes of this machine, or of the control group that this process is in."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total
+        return self.memory or int(SHARE * memory.of_machine())
 
 
 class DeviceProcess:
@@ -71,8 +67,8 @@ class DeviceProcess:
         self.dropped: list[int] = []
         self._process: subprocess.Popen | None = None
 
-    def start(self) -> Any:
-        """See that there is one; what it said when it was opened."""
+    def start(self) -> None:
+        """See that there is one, its module imported."""
         if self._process is None:
             self._begin()
             self.rotates = self._exchange("its import", {"do": "open", **self.opened}, None)
@@ -96,7 +92,7 @@ class DeviceProcess:
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         path = [os.path.abspath(one) for one in sys.path]
-        code = f"import sys; sys.path[:] = {path!r}; from parity.isolation.served import main; main({theirs.fileno()}, {os.getpid()})"
+        code = f"import sys; sys.path[:] = {path!r}; from parity.isolation.served import main; main({theirs.fileno()})"
         flags = subprocess._args_from_interpreter_flags()
         with theirs:
             self._process = subprocess.Popen(
@@ -107,8 +103,8 @@ class DeviceProcess:
                 start_new_session=True,
             )
         ours.setblocking(False)
-        self._socket, self.generation, self.dropped = ours, self.generation + 1, []
-        self._finalizer = weakref.finalize(self, _end, self._process, ours)
+        self._socket, self.generation, self.dropped, self._looked = ours, self.generation + 1, [], 0.0
+        self._finalizer = weakref.finalize(self, _end, self._process, _watcher(self._process.pid), ours)
 
     def _exchange(self, call: str, asked: dict[str, Any], tap: Callable[..., Any] | None) -> Any:
         clock = _Clock(self.limits.time)
@@ -173,13 +169,22 @@ class DeviceProcess:
     def _wait(self, call: str, clock: _Clock, writing: bool = False) -> None:
         """Until the socket is ready; ends the process where a limit is reached first."""
         ends = ([], [self._socket]) if writing else ([self._socket], [])
-        while not any(select.select(*ends, [], min(POLL, clock.left()))[:2]):
+        while True:
+            ready = any(select.select(*ends, [], min(POLL, clock.left()))[:2])
+            self._look(call)
+            if ready:
+                return
             if clock.left() <= 0:
                 self._over(call, f"gave no answer within {clock.limit:g} s and was ended (--time-limit)")
-            used = _memory(self._process.pid)
-            if used > self.limits.bytes:
-                limit = self.limits.bytes / 2**30
-                self._over(call, f"took {used / 2**30:.1f} GiB of memory, more than {limit:.1f}, and was ended (--memory-limit)")
+
+    def _look(self, call: str) -> None:
+        """At its memory, every now and then."""
+        if time.monotonic() - self._looked < POLL:
+            return
+        self._looked, limit = time.monotonic(), self.limits.bytes
+        used = memory.of_session(self._process.pid, limit)
+        if used > limit:
+            self._over(call, f"took {used / 2**30:.1f} GiB of memory, more than {limit / 2**30:.1f}, and was ended (--memory-limit)")
 
     def _over(self, call: str, said: str) -> None:
         self.end()
@@ -187,17 +192,11 @@ class DeviceProcess:
 
     def _gone(self, call: str) -> None:
         """The other end is closed: say how."""
-        process = self._process
         try:
-            code = process.wait(5)
+            code = self._process.wait(5)
         except subprocess.TimeoutExpired:
-            code = 0
-        self.end()
-        if code >= 0:
-            self._over(call, f"ended its process (exit code {code})")
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        why = " (out of memory, or ended from outside)" if -code == signal.SIGKILL else ""
-        self._over(call, f"ended its process by {name}{why}")
+            self._over(call, "closed its connection and was ended")
+        self._over(call, f"ended its process by {by_signal(-code)}" if code < 0 else f"ended its process (exit code {code})")
 
 
 class _Clock:
@@ -243,16 +242,21 @@ def _tapped(tap: Callable[..., Any] | None, asked: dict[str, Any], raised: BaseE
     return {"is": "taken", "taken": list(taken) if how == "ranks" else taken}, raised
 
 
-def _memory(process: int) -> int:
-    """Bytes that are a process's own; 0 where that cannot be told."""
-    with suppress(OSError, ValueError, IndexError):
-        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text().split()
-        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+def _watcher(process: int) -> subprocess.Popen:
+    """Ends a device's process with all that it started once this one is gone, however it went: its end of the pipe closes then."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"read _; kill -9 -{process}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to this one's group leaves it alone
+    )
 
 
-def _end(process: subprocess.Popen, connection: socket.socket) -> None:
+def _end(process: subprocess.Popen, watcher: subprocess.Popen, connection: socket.socket) -> None:
     connection.close()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    watcher.kill()
+    watcher.communicate()

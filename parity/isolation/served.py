@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.factories import Factory
+from parity.guard import ask, raised_at, words
 from parity.isolation.wire import packed, unpacked
 from parity.seam import Device, Poisonable
 
@@ -55,8 +55,6 @@ class Served:
         try:
             return {"is": "result", "result": getattr(self, f"_{asked.pop('do')}")(**asked)}
         except TapRaised as error:
-            from parity.guard import raised_at
-
             return {"is": "error", "class": "TapRaised", "said": "", "at": raised_at(error)}
         except DeviceFailed as error:
             said = {"said": error.said, "at": error.at, "refuses": error.refuses, "call": error.call}
@@ -98,9 +96,8 @@ class Served:
         return isinstance(self.devices[number], Poisonable)
 
     def _describe(self, number: int) -> dict[str, Any]:
-        from dataclasses import asdict
-
-        return asdict(self.devices[number].describe())
+        says = self.devices[number].describe()
+        return self._sayable("describe", ask(self.made.name, "describe", lambda: asdict(says)))
 
     def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
@@ -119,6 +116,8 @@ class Served:
             packed(value)
         except TypeError as error:
             raise DeviceFailed(self.made.name, call, f"it returned {error}") from None
+        except Exception as error:
+            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {words(error)}") from None
         return value
 
 
@@ -136,16 +135,10 @@ def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
     return type("Tap", (), methods | {name: method for name, method in optional.items() if name in offers})()
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Serve a socket; ends with the process that started it."""
+def main(descriptor: int) -> None:
+    """Serve a socket until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other one's, who ends this one
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
-    if os.getppid() != parent:
-        os._exit(1)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
     Served(socket.socket(fileno=descriptor)).serve()
     os._exit(0)

@@ -17,8 +17,8 @@ import numpy as np
 MOST_HEADER = 1 << 26
 """Bytes of a header: some thousand module names take a hundredth of it."""
 
-MOST_ARRAY = 1 << 36
-"""Bytes of an array, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49 GiB."""
+MOST_BYTES = 1 << 36
+"""Bytes of the arrays of a message, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49 GiB."""
 
 MOST_ARRAYS = 4096
 """Arrays of a message: there is one for each rank."""
@@ -31,6 +31,9 @@ DTYPES = {
     **{name: np.dtype(name) for name in NUMBERS},
     **{name: np.dtype(kind) for name, kind in vars(ml_dtypes).items() if isinstance(kind, type) and issubclass(kind, np.generic)},
 }
+
+PLAIN = {int: int.__int__, float: float.__float__, str: str.__str__}
+"""What is said as it is, and how a subclass's value is taken: an enumeration prints itself as something else."""
 
 Read = Callable[[memoryview], None]
 """Fills a buffer with the next bytes."""
@@ -69,7 +72,7 @@ def unpacked(read: Read) -> Any:
         said = header["said"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Malformed("no header") from error
-    if len(kinds) > MOST_ARRAYS or any(not _fits(*kind) for kind in kinds):
+    if len(kinds) > MOST_ARRAYS or sum(_size(*kind) for kind in kinds) > MOST_BYTES:
         raise Malformed("arrays beyond every size")
     arrays = [_array(read, *kind) for kind in kinds]
     try:
@@ -79,14 +82,16 @@ def unpacked(read: Read) -> Any:
 
 
 def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or isinstance(value, bool):
         return value
+    if kind := next((one for one in PLAIN if isinstance(value, one) and not isinstance(value, np.number)), None):
+        return PLAIN[kind](value)
     if isinstance(value, tuple):
         return {"tuple": [_plain(one, arrays) for one in value]}
     if isinstance(value, list):
         return [_plain(one, arrays) for one in value]
-    if isinstance(value, dict) and all(type(key) is str for key in value):
-        return {"dict": {key: _plain(one, arrays) for key, one in value.items()}}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {str.__str__(key): _plain(one, arrays) for key, one in value.items()}}
     if not hasattr(value, "__array__"):
         raise TypeError(f"{type(value).__name__} is neither an array nor a number")
     array = np.asarray(value)
@@ -111,9 +116,10 @@ def _restored(said: Any, arrays: list[np.ndarray]) -> Any:
     raise KeyError(kind)
 
 
-def _fits(dtype: np.dtype, shape: tuple) -> bool:
-    sizes = all(type(size) is int and 0 <= size <= MOST_ARRAY for size in shape)
-    return sizes and len(shape) <= 32 and dtype.itemsize * math.prod(shape) <= MOST_ARRAY
+def _size(dtype: np.dtype, shape: tuple) -> int:
+    """Bytes of an array; too many for any message where it can be none."""
+    sizes = all(type(size) is int and 0 <= size <= MOST_BYTES for size in shape)
+    return dtype.itemsize * math.prod(shape) if sizes and len(shape) <= 32 else MOST_BYTES + 1
 
 
 def _array(read: Read, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

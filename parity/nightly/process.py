@@ -14,13 +14,11 @@ from time import monotonic
 
 from pydantic import ValidationError
 
+from parity.endings import OUTSIDE, by_signal
 from parity.home import VARIABLE, home
 from parity.nightly.jobs import Answer
 
 COMMAND = (sys.executable, "-m", "parity.cli.job")
-OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""Signals that somebody else sends: the system short of memory, or a person."""
-
 Started = Callable[[subprocess.Popen], None]
 
 
@@ -95,10 +93,4 @@ def _answer(data: bytes) -> Answer:
 def _died(code: int) -> Answer:
     if code >= 0:
         return Answer(error=f"its process ended with exit code {code} and no result")
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    outside = -code in OUTSIDE
-    why = ": out of memory, or ended from outside" if outside else ""
-    return Answer(error=f"its process was ended by {name}{why}", lost=outside)
+    return Answer(error=f"its process was ended by {by_signal(-code)}", lost=-code in OUTSIDE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,6 +16,11 @@ SCHEMA_VERSION = 1
 Better = Literal["lower", "higher", "none"]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 """Part of a cell's name, which is a file's name: no dot, which parts the labels, and no way out of a folder."""
+
+
+def label(name: str) -> str:
+    """A label for what somebody else named."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name).lstrip("_-")[:40] or "unnamed"
 
 
 class Record(BaseModel):

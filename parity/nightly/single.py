@@ -14,7 +14,7 @@ from parity.golden.store import Dump
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics
 from parity.nightly.judge import acceptance, heat_maps
-from parity.nightly.records import Axes, Cell, CellResult, Night
+from parity.nightly.records import Axes, Cell, CellResult, Night, label
 
 
 def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = None) -> tuple[Night, CellResult]:
@@ -66,7 +66,8 @@ def _cell(golden: Dump, run: Dump, bounds: str) -> Cell:
     case, model = run.manifest.case, golden.manifest.model
     ranks = 1 + max((row.rank for row in run.manifest.tensors), default=0)
     device = run.manifest.producer.name
-    axes = Axes(case=case.mode, device=device, family=Path(model.drafter.path).name, k=case.k, tp=ranks, policy=bounds or case.precision)
+    names = {"device": device, "family": Path(model.drafter.path).name, "policy": bounds or case.precision}
+    axes = Axes(case=case.mode, k=case.k, tp=ranks, **{axis: label(name) for axis, name in names.items()})
     return Cell(
         axes=axes,
         target=model.target.path,

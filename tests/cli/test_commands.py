@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,9 +23,8 @@ def small_run(small_golden, tmp_path_factory):
     return make_run(small_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
 
 
-def python(code: str, *arguments: object, **options) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -62,34 +58,25 @@ def test_a_verdict_is_the_last_line(parity, small_golden, small_run):
     assert parity("diff", small_run.folder, "--golden", small_golden.folder).last == "chained verdict: pass"
 
 
-def test_help_and_diff_work_without_torch(small_golden, small_run, tmp_path):
+def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(small_golden, small_run, tmp_path):
     code = (
-        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
-        "from parity.cli import main; sys.argv[0] = 'parity'; main()"
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\nfrom parity.cli import command\n"
+        "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n    print('code', command(), file=sys.stderr, flush=True)"
     )
-    for arguments in (["--help"], ["diff", small_run.folder, "--golden", small_golden.folder]):
-        out, err = (process := python(code, *arguments)).communicate()
-        assert process.returncode == 0, out + err
+    found = python(code, "--help", f"diff {small_run.folder} --golden {small_golden.folder}", f"dump-golden --out {tmp_path / 'golden'}")
+    lines = found.stderr.splitlines()
+    assert lines.count("code 0") == 2 and lines[-3] == "code 0" and "references need torch" in lines[-2] and lines[-1] == "code 2", found
 
 
-def test_dumping_without_torch_says_what_to_install(tmp_path):
-    code = "import sys; sys.modules['torch'] = None\nfrom parity.cli import main; sys.argv[0] = 'parity'; main()"
-    process = python(code, "dump-golden", "--out", tmp_path / "golden")
-    out, err = process.communicate()
-    assert process.returncode == 2 and "references need torch" in err and err.count("\n") == 1
+def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
+    def interrupted(*given):
+        assert list(parity.home.glob("goldens/.*"))
+        raise KeyboardInterrupt
 
-
-def test_an_interrupted_dump_leaves_nothing(tmp_path):
-    # A parent that ignores SIGINT (a background job) hands that down; a terminal does not.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from parity.cli import main; main()"
-    process = python(code, "dump-golden", env=os.environ | {"PARITY_HOME": str(tmp_path)})
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("goldens/.*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "interrupted" in err
-    assert list(tmp_path.glob("goldens/*")) == list(tmp_path.glob("goldens/.*")) == []
+    monkeypatch.setattr("parity.golden.store.DumpWriter.add", interrupted)
+    found = parity("dump-golden")
+    assert found.code == 130 and "interrupted" in found.err
+    assert list(parity.home.glob("goldens/*")) == list(parity.home.glob("goldens/.*")) == []
 
 
 def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):

@@ -94,7 +94,7 @@ def test_an_archive_that_unfolds_is_refused_by_its_directory(monkeypatch):
     assert members(npz("(32768,)", b"\0" * 2**17, zipfile.ZIP_STORED), "file")["a"]().shape == (32768,)
 
 
-def test_objects_and_odd_members_are_refused():
+def test_an_array_of_objects_is_refused():
     out = io.BytesIO()
     np.savez(out, a=np.array([{}], dtype=object))
     out.seek(0)

@@ -21,29 +21,31 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("write", [lambda: console().print("RESULT"), lambda: click.echo("RESULT"), lambda: print("RESULT")])
-def test_a_result_printed_beside_a_bar_gets_a_line_of_its_own(write, monkeypatch):
+@pytest.fixture(params=[lambda: console().print("RESULT"), lambda: click.echo("RESULT"), lambda: print("RESULT")], ids=["rich", "click", "print"])
+def written(request, monkeypatch):
+    """What is on the two streams once a result was written beside a bar, and a note."""
+
+    def write(out: io.StringIO, err: io.StringIO) -> tuple[str, str]:
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setattr("sys.stderr", err)
+        monkeypatch.setenv("TERM", "xterm")
+        with progress("gate") as bar:
+            bar(1, 10, "stages")
+            request.param()
+            click.echo("a note", err=True)
+        return out.getvalue(), err.getvalue()
+
+    return write
+
+
+def test_a_result_printed_beside_a_bar_gets_a_line_of_its_own(written):
     screen = Terminal()
-    monkeypatch.setattr("sys.stdout", screen)
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress("gate") as bar:
-        bar(1, 10, "stages")
-        write()
-    before, found, after = screen.getvalue().rpartition("RESULT")
+    before, found, after = written(screen, screen)[0].rpartition("RESULT")
     assert found and "gate" in before
     line = before.rpartition("\n")[2]
     assert not ERASED.split(line)[-1].strip("\r") and after.startswith(("\n", "\r\n"))
 
 
-@pytest.mark.parametrize("write", [lambda: console().print("RESULT"), lambda: click.echo("RESULT"), lambda: print("RESULT")])
-def test_a_result_goes_to_standard_output_whatever_the_bar_is_on(write, monkeypatch):
-    out, err = io.StringIO(), Terminal()
-    monkeypatch.setattr("sys.stdout", out)
-    monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress("gate") as bar:
-        bar(1, 10, "stages")
-        write()
-        click.echo("a note", err=True)
-    assert out.getvalue().strip() == "RESULT" and "RESULT" not in err.getvalue() and "a note" in err.getvalue()
+def test_a_result_goes_to_standard_output_whatever_the_bar_is_on(written):
+    out, err = written(io.StringIO(), Terminal())
+    assert out.strip() == "RESULT" and "RESULT" not in err and "a note" in err

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 
+import pytest
+
+from parity.compare.report import INCONCLUSIVE, Place, Report
+from parity.compare.structure import Finding
+from parity.diagnose.ranks import Parted
 from parity.golden.store import Dump
 
 WINDOW = 32
@@ -28,3 +33,13 @@ def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
     found = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
     assert found.code == 0 and found.last.startswith("nothing to reduce")
     assert not (tmp_path / "reduced").exists()
+
+
+@pytest.mark.parametrize(("found", "words"), [
+    (Report("d", "bfloat16", "chained", *"prg", (), (Finding("missing", "target.logits", 0, 0, "not shown: target.logits"),), None, None, INCONCLUSIVE, ""), "not shown: target.logits"),
+    (Parted("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
+])  # fmt: skip
+def test_what_has_no_failing_row_is_inconclusive_with_the_reason(found, words, parity, small_golden, tmp_path, monkeypatch):
+    monkeypatch.setattr("parity.diagnose.evidence.red_device", lambda *asked: found)
+    ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
+    assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

@@ -6,9 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from parity.nightly.single import _cell
 from tests.reports.nights import RED, unpack
 
 
@@ -52,6 +54,17 @@ def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
     assert page.count('<figure class="heat">') == 23 and "Chained, 23 stages" in page and "Local, " not in page
     assert "Tokens per round by prompt" in page and "Gates</h4>" not in page
     assert parity("inspect", tmp_path / "run").code == 0, "the run can still be read"
+
+
+@pytest.mark.parametrize("name", ["device.variants:gathered", "numpy,tp=2", "numpy, reversed", "\u65e5\u672c", "../x", "d" * 99])
+@pytest.mark.parametrize("bounds", ["", "bounds.toml", "/tmp/my bounds.toml"])
+def test_a_run_has_a_cell_whatever_its_device_and_policy_are_called(name, bounds):
+    case = SimpleNamespace(mode="chained", k=4, precision="bfloat16", max_new_tokens=12)
+    run = SimpleNamespace(manifest=SimpleNamespace(case=case, tensors=(), producer=SimpleNamespace(name=name)))
+    side = SimpleNamespace(path="/models/gpt.oss v1")
+    golden = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(target=side, drafter=side)), folder="g")
+    cell = _cell(golden, run, bounds)
+    assert cell.device == name and cell.bounds == bounds and cell.axes.family == "gpt-oss-v1"
 
 
 def test_what_is_no_night_and_no_run_is_refused(parity, small_golden, tmp_path):

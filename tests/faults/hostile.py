@@ -8,43 +8,44 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import click
 
 import device
 from device.pipeline import Pipeline
-
-HELD: list[object] = []
-
+from parity.endings import Terminated
+from tests.faults import ways
+from tests.faults.ways import raises
 
 class Quiet(BaseException):
     """What `except Exception` does not see."""
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+def _in_the_comparison(end: Callable[[], object]) -> None:
+    """Have a timer do it once the device is done and parity compares."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        if any(f"{os.sep}parity{os.sep}compare{os.sep}" in one.f_code.co_filename for one, _ in traceback.walk_stack(frame)):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            end()
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 
 
-def _blow_up() -> None:
-    while True:
-        HELD.append(bytearray(b"\1") * (64 << 20))
-
-
-WAYS: dict[str, Callable[[], object]] = {
-    "exit": lambda: sys.exit(0),
-    "click": lambda: _raise(click.exceptions.Exit(0)),
-    "abort": lambda: _raise(click.exceptions.Abort()),
-    "base": lambda: _raise(Quiet("gone")),
-    "generator": lambda: _raise(GeneratorExit()),
-    "os_exit": lambda: os._exit(0),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "timer": lambda: (threading.Timer(0.1, os._exit, (0,)).start(), time.sleep(60)),
-    "hang": lambda: time.sleep(600),
-    "memory": _blow_up,
-    "index": lambda: [][1],
+WAYS = ways.WAYS | {
+    "click": lambda: raises(click.exceptions.Exit(0)),
+    "click_later": lambda: _in_the_comparison(lambda: raises(click.exceptions.Exit(0))),
+    "context_later": lambda: _in_the_comparison(lambda: click.get_current_context().exit(0)),
+    "exit_later": lambda: _in_the_comparison(lambda: sys.exit(0)),
+    "interrupt_later": lambda: _in_the_comparison(lambda: raises(Terminated(-128))),
+    "abort": lambda: raises(click.exceptions.Abort()),
+    "base": lambda: raises(Quiet("gone")),
+    "generator": lambda: raises(GeneratorExit()),
     "thread": lambda: threading.Thread(target=time.sleep, args=(600,)).start(),
     "atexit": lambda: atexit.register(os._exit, 0),
     "no_exit": lambda: setattr(sys, "exit", lambda code=0: None),
@@ -54,13 +55,18 @@ WAYS: dict[str, Callable[[], object]] = {
 
 
 def ends(way: str, where: str = "draft", **options) -> Pipeline:
-    """A device that does this in its factory or in a verb."""
+    """A device that does this, or several things (`thread+atexit`), in its factory or in a verb."""
+
+    def misbehave() -> None:
+        for one in way.split("+"):
+            WAYS[one]()
+
     if where == "factory":
-        WAYS[way]()
+        misbehave()
     built = device.load(**options)
     if where != "factory":
         verb = getattr(built, where)
-        setattr(built, where, lambda *arguments: (WAYS[way](), verb(*arguments))[1])
+        setattr(built, where, lambda *arguments: (misbehave(), verb(*arguments))[1])
     return built
 
 

@@ -189,7 +189,7 @@ def run(cell, tiny_golden, tmp_path):
 @pytest.mark.parametrize(
     ("factory", "words", "lost"),
     [
-        ("kills_its_job", "ended by SIGKILL: out of memory, or ended from outside", True),
+        ("kills_its_job", "ended by SIGKILL (out of memory, or ended from outside)", True),
         ("killed", "ended its process by SIGKILL (out of memory, or ended from outside)", False),
         ("leaves", "SystemExit: the driver is too old", False),
         ("out_of_memory", "MemoryError: cannot allocate 64 GiB", False),

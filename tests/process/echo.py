@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
+import stat
+import subprocess
 import time
+from enum import IntEnum
 
 import ml_dtypes
 import numpy as np
 
 from parity.errors import NotOffered, UsageError
 from parity.seam import Description, RankTap, RowTap
+from tests.faults import ways
+from tests.faults.ways import raises
 
-HELD = []
-CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": 32}, "drafter": {}}
+
+
+class Version(str):
+    """As torch has it: a string that is more."""
+
+
+class Size(IntEnum):
+    """A number that prints as a word."""
+
+    HEAD = 32
+
+
+CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": Size.HEAD}, "drafter": {}}
 
 
 class Sly(UsageError):
@@ -24,36 +37,17 @@ class Sly(UsageError):
     exit_code = 0
 
 
-def _hog():
-    while True:
-        HELD.append(np.ones(8 << 20))
-
-
-def _refuse(error):
-    raise error
-
-
-WAYS = {
+WAYS = ways.WAYS | {
     "": lambda: None,
-    "exit": lambda: sys.exit(0),
-    "os_exit": lambda: os._exit(0),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "timer": lambda: (threading.Timer(0.1, os._exit, (0,)).start(), time.sleep(60)),
-    "hang": lambda: time.sleep(600),
-    "memory": _hog,
-    "index": lambda: [][1],
-    "sly": lambda: _refuse(Sly("made up")),
-    "usage": lambda: _refuse(UsageError("does not fit")),
-    "absent": lambda: _refuse(NotOffered("has none")),
-    "value": lambda: _refuse(ValueError("512 positions")),
+    "sly": lambda: raises(Sly("made up")),
+    "usage": lambda: raises(UsageError("does not fit")),
+    "absent": lambda: raises(NotOffered("has none")),
+    "value": lambda: raises(ValueError("512 positions")),
     "nonsense": lambda: [os.write(fd, b"\xff" * 64) for fd in range(3, 1024) if _is_socket(fd)] and time.sleep(60),
 }
 
 
 def _is_socket(fd):
-    import stat
-
     try:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:
@@ -67,9 +61,13 @@ class Echo:
         self.k, self.precision, self.way = k, precision, way
 
     def describe(self):
-        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), {"numpy": "2"}, ("tests.process.echo",), {"a": "b"}, CONSTANTS)
+        constants = {"target": {"head_dim": object()}} if self.way == "opaque" else CONSTANTS
+        versions = {"numpy": Version("2")}
+        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), versions, ("tests.process.echo",), {"a": "b"}, constants)
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
+        if self.way == "child":
+            return np.int64(subprocess.Popen(["sleep", "47"]).pid)
         WAYS[self.way]()
         return np.int64(sum(prompt_ids) + max_new_tokens)
 

@@ -32,7 +32,16 @@ def test_what_a_device_raises_is_inconclusive_and_named(way, parity, small_golde
     found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     assert found.code == 3, found
     assert "draft on prompt" in found.err and "round 1" in found.err and found.err.count("\n") == 1
-    assert way == "closed" or "tests/faults/hostile.py:" in found.err
+    assert way == "closed" or "tests/faults/" in found.err
+
+
+@pytest.mark.parametrize("way", ["click_later", "context_later", "exit_later", "interrupt_later"])
+def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, small_golden):
+    found = parity("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
+    if way == "interrupt_later":
+        assert found.code == 130 and "interrupted" in found.err, found
+        return
+    assert found.code == 3 and "code of a device ended the process (" in found.err and "tests/faults/" in found.err, found
 
 
 @pytest.mark.parametrize("way", ["exit", "base"])
@@ -50,16 +59,26 @@ def test_a_device_that_ends_the_process_itself_is_inconclusive(way, words, small
     assert code == 3 and words in err and "verdict" not in out
 
 
-@pytest.mark.parametrize("way", ["thread", "atexit", "no_exit", "stdout"])
-def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(way, small_golden, tmp_path):
-    arguments = ("diff", "--golden", small_golden.folder, "--stage", "accept.*", "--device", f"{HOSTILE},way={way}")
+def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(small_golden, tmp_path):
+    arguments = ("diff", "--golden", small_golden.folder, "--stage", "accept.*", "--device", f"{HOSTILE},way=thread+atexit+no_exit+stdout")
     code, out, err = said(start(*arguments, env=os.environ | {"PARITY_HOME": str(tmp_path)}))
     assert code == 0 and out.rstrip().endswith("chained verdict: pass"), err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("where", "code"), [("inspect /nofile 2>/dev/full", 2), ("taps --layers 24 >&-", 2)])
+def test_an_exit_code_is_what_it_is_where_nothing_can_be_printed(where, code):
+    ended = subprocess.run(["/bin/sh", "-c", f'exec "$0" -m parity {where}', sys.executable], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == code, ended
+    assert ">&-" not in where or ended.stderr.startswith("parity: standard output is closed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_and_leaves_nothing(number, small_golden, tmp_path):
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from parity.cli import main; main()"
+    # nohup ignores SIGHUP and a job in the background SIGINT, and both hand that down; a terminal does not.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "from parity.cli import main; main()"
+    )
     device = f"{HOSTILE},way=hang,where=verify"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", "--golden", str(small_golden.folder), "--device", device],

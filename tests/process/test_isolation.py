@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -47,9 +46,9 @@ class Tap:
         return value[:first] if total == 4 else value
 
 
-def isolated(way="", limits=None, **options):
+def isolated(way="", **options):
     named = ",".join([ECHO, *(f"{key}={value}" for key, value in {"way": way, **options}.items() if value)])
-    return IsolatedFactory(named, Path("t"), Path("d"), 4, limits or Limits(time=60))
+    return IsolatedFactory(named, Path("t"), Path("d"), 4, Limits(time=60))
 
 
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
@@ -65,7 +64,7 @@ def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path)
 
 def test_what_travels_to_a_tap_and_back_is_what_it_was():
     here, there = (make(precision="bfloat16") for make in (Factory(ECHO, Path("t"), Path("d"), 4), isolated()))
-    assert here.describe() == there.describe()
+    assert here.describe() == there.describe() and there.describe().versions == {"numpy": "2"}
     for tap in (Tap(), nobody):
         mine, theirs = (one.verify(np.arange(3), tap) for one in (here, there))
         assert mine[:2] == theirs[:2] == [True, "bfloat16"] and mine[3] == theirs[3]
@@ -94,7 +93,7 @@ def test_an_error_of_the_tap_comes_back_as_it_was(make):
 
 @pytest.mark.parametrize("make", [isolated, lambda way: Factory(f"{ECHO},way={way}", Path("t"), Path("d"), 4)])
 @pytest.mark.parametrize(("way", "kind", "words"), [
-    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "echo.py:"), ("sly", UsageError, "made up"),
+    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "ways.py:"), ("sly", UsageError, "made up"),
     ("usage", UsageError, "does not fit"), ("absent", NotOffered, "has none"), ("value", DeviceFailed, "512 positions"),
 ])
 def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
@@ -106,17 +105,34 @@ def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
 
 @pytest.mark.parametrize(("way", "limits", "words"), [
     ("os_exit", Limits(60), "exit code 0"), ("kill", Limits(60), "SIGKILL"), ("segfault", Limits(60), "SIGSEGV"), ("timer", Limits(60), "exit code 0"),
-    ("hang", Limits(5), "within 5 s"), ("memory", Limits(60, 1 << 29), "more than 0.5"), ("nonsense", Limits(60), "no message"),
+    ("hang", Limits(1), "within 1 s"), ("memory", Limits(60, 1 << 28), "more than 0.2"), ("worker", Limits(20, 1 << 28), "more than 0.2"),
+    ("nonsense", Limits(60), "no message"),
 ])
 def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way, limits, words):
-    make = isolated(way, limits)
+    make = isolated(way)
     device = make(precision="float32")
+    before, make.process.limits = make.process.limits, limits  # the start of a process is no call that is tried here
     with pytest.raises(DeviceEnded, match=words) as found:
         device.prefill([1], 1, nobody)
+    make.process.limits = before
     assert "in prefill" in str(found.value) and device.process_ended
     with pytest.raises(DeviceEnded, match="ended already"):
         device.draft(nobody)
     assert make(precision="float32").draft(nobody).tolist() == [0, 1, 2, 3]
+
+
+def test_a_description_that_cannot_be_sent_is_an_error_and_the_process_lives():
+    device = isolated("opaque")(precision="float32")
+    with pytest.raises(DeviceFailed, match="in describe.*object is neither an array nor a number"):
+        device.describe()
+    assert device.draft(nobody).tolist() == [0, 1, 2, 3]
+
+
+def test_a_message_has_one_limit_for_all_its_arrays(monkeypatch):
+    message = b"".join(packed([np.ones(8, np.uint8)] * 3))
+    monkeypatch.setattr("parity.isolation.wire.MOST_BYTES", 23)
+    with pytest.raises(Malformed, match="beyond every size"):
+        unpacked(_reader(message))
 
 
 def test_what_is_no_array_is_an_error_of_the_device():
@@ -135,20 +151,34 @@ def test_limits_go_with_a_process_of_its_own(parity, small_golden):
     assert "--isolate" in parity("diff", "--golden", small_golden.folder, "--time-limit", 5).err
 
 
-def test_no_device_outlives_its_command():
+@pytest.mark.parametrize("option", ["--time-limit", "--memory-limit"])
+@pytest.mark.parametrize("number", ["nan", "inf", "1e300", "0"])
+def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
+    found = parity("diff", "--isolate", option, number)
+    assert found.code == 2 and option in found.err and found.err.count("\n") == 1, found
+
+
+@pytest.mark.parametrize("ends", ["kill", "os_exit"])
+def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits\n"
-        f"made = IsolatedFactory({ECHO + ',way=hang'!r}, Path('t'), Path('d'), 4, Limits())\n"
-        "print(made.process._process.pid, flush=True); made(precision='float32').prefill([1], 1, None)"
+        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits; from tests.faults.ways import WAYS\n"
+        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, Limits())(precision='float32')\n"
+        f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.communicate()
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    left = [Path(f"/proc/{number}") for number in found.stdout.split()]
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+    while any(map(_runs, left)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not Path(f"/proc/{child}").exists()
+    assert len(left) == 2 and not any(map(_runs, left))
+
+
+def _runs(process: Path) -> bool:
+    """Whether there is one, and it is no corpse that waits to be buried."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _reader(data: bytes):

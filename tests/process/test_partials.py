@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from parity import partial
 from parity.errors import UsageError
 from parity.golden.choice import newest
 from parity.golden.store import DumpWriter
-from parity.partial import partial_file, partial_folder, scratch, write_whole
+from parity.partial import partial_file, partial_folder, scratch, sweep, write_whole
 
 
 @pytest.fixture
@@ -62,6 +64,38 @@ def test_writers_leave_each_other_and_what_is_not_theirs_alone(tmp_path):
             pass
         assert one.exists() and two.exists() and three.exists() and one != two
     assert sorted(os.listdir(tmp_path)) == [".notes.partial", "file"]
+
+
+def test_what_only_has_the_name_of_a_left_over_stays_and_the_others_go(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    os.mkfifo(".pipe.1.partial")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(".socket.1.partial")
+    Path(".link.1.partial").symlink_to("/dev/zero")
+    for number in range(5):
+        Path(f".file.{number}.partial").touch()
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
+    signal.alarm(5)
+    sweep(tmp_path)
+    signal.alarm(0), signal.signal(signal.SIGALRM, before)
+    assert sorted(os.listdir()) == [".link.1.partial", ".pipe.1.partial", ".socket.1.partial"]
+
+
+@pytest.mark.parametrize("write", [lambda out: write_whole(out, "whole"), lambda out: partial_folder(out).__enter__()])
+def test_what_another_sweeps_before_it_is_locked_is_begun_again(write, tmp_path, monkeypatch):
+    lock, asked = partial._lock, []
+
+    def late(file):
+        asked.append(file)
+        if len(asked) == 1:
+            (begun,) = tmp_path.glob(".*.partial")
+            begun.rmdir() if begun.is_dir() else begun.unlink()
+            return False
+        return lock(file)
+
+    monkeypatch.setattr(partial, "_lock", late)
+    write(tmp_path / "out")
+    assert len(asked) == 2
 
 
 def test_scratch_of_a_killed_command_is_removed_by_the_next_one(killed, tmp_path, monkeypatch):
