@@ -61,6 +61,16 @@ def test_a_prompt_that_is_copied_is_no_evidence(make, variant, words, prompts, t
     assert any(words in stage.note for stage in report.stages if stage.stage == FFN)
 
 
+@pytest.mark.parametrize("copied", ["prefill", "verify rounds"])
+def test_a_copy_of_some_passes_is_told_whatever_became_of_the_others(copied, tmp_path):
+    """Most of the rows are the prefill's, most of the tensors are not."""
+    pair, honest = handed_in(clean(SHORT), "bfloat16", (0,)), clean(SHORT).run[0]
+    pair.run[0] |= {place: value for place, value in honest.items() if (place[0] == 0) != (copied == "prefill")}
+    report = judged(pair, tmp_path)
+    assert report.exit_code == 3
+    assert any(f"rows of its {copied}" in stage.note for stage in report.stages if stage.stage == FFN)
+
+
 def test_the_local_floor_is_no_chained_run(tmp_path):
     pair = clean(SHORT)
     approximate = [{place: x for place, x in one.items() if not NAMES[place[1]].stage.exact} for one in pair.run]
