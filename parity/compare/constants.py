@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parity.compare.structure import Finding
+from parity.compare.witnesses import doubted_sides
 from parity.golden.manifest import Constant
 from parity.golden.store import Dump
 
@@ -15,11 +16,15 @@ SIDES = ("target", "drafter")
 
 @dataclass(frozen=True)
 class Constants:
-    """What became of the check: how many numbers were compared, findings, and why it was not made, or not whole."""
+    """What became of the check: how many numbers were compared, findings, and why it was not made, or not whole.
+
+    `set_aside` convict nobody: the references disagree on a stage of the side that they are of.
+    """
 
     compared: int
     findings: tuple[Finding, ...]
     unjudged: tuple[str, ...]
+    set_aside: tuple[Finding, ...] = ()
 
 
 def check_constants(golden: Dump, run: Dump) -> Constants:
@@ -30,7 +35,8 @@ def check_constants(golden: Dump, run: Dump) -> Constants:
     other, against = run.sides if len(run.sides) == 2 else (golden, run)
     alone = against is run  # with the golden
     names = "the reference" if alone else other.manifest.producer.name, against.manifest.producer.name
-    compared, findings, unjudged = 0, [], []
+    compared, findings, unjudged, set_aside = 0, [], [], []
+    doubted = doubted_sides(golden) if alone else set()
     for side in SIDES:
         true, seen = (getattr(one.manifest.model, side).constants for one in (other, against))
         if not true or not seen:
@@ -38,11 +44,11 @@ def check_constants(golden: Dump, run: Dump) -> Constants:
             continue
         compared += len(true)
         said = _differences(true, seen, names[0], every=alone)
-        findings += [Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said]
+        (set_aside if side in doubted else findings).extend(Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said)
         for mine, theirs, who in ((seen, true, names), (() if alone else true, seen, names[::-1])):
             if beyond := sorted(set(mine) - set(theirs)):
                 unjudged.append(f"{who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")
-    return Constants(compared, tuple(findings), tuple(dict.fromkeys(unjudged)))
+    return Constants(compared, tuple(findings), tuple(dict.fromkeys(unjudged)), tuple(set_aside))
 
 
 def _differences(true: dict[str, Constant], seen: dict[str, Constant], who: str, every: bool) -> Iterator[str]:
