@@ -82,6 +82,7 @@ def compare(
     set_aside = [*emitted.set_aside, *constants.set_aside]
     own = found_on.own
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
+    verdicts += [INCONCLUSIVE] if constants.silent else []
     verdict = conclude([*verdicts, own.verdict] if own else verdicts)
     return Report(
         device=run.manifest.producer.name,

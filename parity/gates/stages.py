@@ -39,7 +39,7 @@ def constants(bench: Bench) -> Check:
     found = check_constants(bench.golden, bench.run("local"))
     wrong = found.findings or found.set_aside
     said = "; ".join([one.message for one in wrong[:3]] or found.unjudged) or f"{found.compared} alike"
-    verdict = FAIL if found.findings else DISPUTED if wrong else PASS if found.compared else NOT_JUDGED
+    verdict = FAIL if found.findings else DISPUTED if wrong else INCONCLUSIVE if found.silent else PASS if found.compared else NOT_JUDGED
     return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
 
 
