@@ -24,7 +24,7 @@ Rerun = Callable[[Dump, Dump, Sequence[int]], Dump]
 otherwise with what the golden forced: a dump with the float32 truth and the floor of the run's mode, under the golden's
 prompt numbers. Raises `ParityError` where it cannot be had."""
 
-NOISE = 1.5
+GRANTED = 1.5
 """Multiple of the floor's error up to which a device passes; flips of the experts grow with the error likewise."""
 
 DEVIATIONS = 3.0
@@ -74,7 +74,7 @@ def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
     floor = FLOOR[run.manifest.case.mode]
     noise = [rows for named in names if (rows := stage_rows(again, again, named, device=floor)) is not None]
     differ, flipped = (sum(int(differing(rows).sum()) for rows in side) for side in (mine, noise))
-    explained = NOISE * flipped + DEVIATIONS * sqrt(NOISE * (NOISE + 1) * max(flipped, 1))
+    explained = GRANTED * flipped + DEVIATIONS * sqrt(GRANTED * (GRANTED + 1) * max(flipped, 1))
     return differ, sum(len(rows.golden) for rows in mine), explained
 
 
