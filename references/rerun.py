@@ -15,7 +15,7 @@ import torch
 from transformers.utils import logging
 
 from parity.errors import Inconclusive
-from parity.golden.manifest import Model, Producer
+from parity.golden.manifest import Case, Model, Producer
 from parity.golden.provenance import now
 from parity.golden.store import Dump, DumpWriter
 from parity.trace import ForcingTrace
@@ -54,10 +54,15 @@ def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: 
             passes = floors.passes(prompt.ids, manifest.case.max_new_tokens, partial(forcing, golden=with_own))
             writer.add(number, VARIANTS[mode], stages, pooled(record.tensors, passes))
         progress(len(prompts), len(prompts), "")
-        writer.finish(
-            kind="golden", stages=manifest.stages, created=now(), producer=manifest.producer, model=manifest.model, case=manifest.case
-        )
+        parts = {"producer": manifest.producer, "model": manifest.model, "case": _only(manifest.case, prompts)}
+        writer.finish(kind="golden", stages=manifest.stages, created=now(), **parts)
     return out
+
+
+def _only(case: Case, prompts: Sequence[int]) -> Case:
+    """The case in which the prompts that do not run again emit nothing, as they have no tensors."""
+    kept = (one if number in prompts else one.model_copy(update={"generation": None}) for number, one in enumerate(case.prompts))
+    return case.model_copy(update={"prompts": tuple(kept)})
 
 
 class OwnExperts:

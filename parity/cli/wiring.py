@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from pickle import UnpicklingError
-from shutil import rmtree
-from tempfile import mkdtemp
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 from weakref import finalize
@@ -18,6 +17,7 @@ from parity.errors import UsageError
 from parity.factories import ENGINES, Factory, multiplier  # noqa: F401  as commands find it
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
+from parity.partial import scratch
 from parity.plain import echo
 from parity.seam import Device
 
@@ -120,7 +120,9 @@ class Rerun:
     """`parity.compare.basis.Rerun` by the PyTorch references, each run's once; what it writes goes with it."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Path, Path, str], Dump] = {}
+        self._made: dict[tuple, Dump] = {}
+        self._folders = ExitStack()
+        finalize(self, self._folders.close)
 
     def __call__(self, golden: Dump, run: Dump, prompts: Sequence[int]) -> Dump:
         """The reference with the run's experts, on as many threads as the golden was made with.
@@ -130,11 +132,10 @@ class Rerun:
         """
         from parity.cli.common import progress
 
-        key = golden.folder, run.folder, run.manifest.case.mode
+        key = golden.folder, run.folder, run.manifest.case.mode, tuple(prompts)
         if key not in self._made:
             reference("own", max(golden.manifest.producer.threads, 1))
-            folder = Path(mkdtemp(prefix="parity-rerun-"))
-            finalize(self, rmtree, folder, ignore_errors=True)
+            folder = self._folders.enter_context(scratch("rerun"))
             with progress("the reference with the run's experts") as bar:
                 self._made[key] = Dump(import_module("references.rerun").rerun(golden, run, prompts, folder / "golden", bar))
         return self._made[key]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
@@ -14,6 +13,7 @@ from parity.compare.copies import Copies
 from parity.compare.decisions import NOISE
 from parity.compare.evidence import lack_of_scores
 from parity.compare.flow import mark
+from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
 from parity.compare.pairs import judge_pair
 from parity.compare.report import (
@@ -23,8 +23,6 @@ from parity.compare.report import (
     PASS,
     ROUNDED,
     WARN,
-    Acceptance,
-    Counts,
     Place,
     Report,
     StageResult,
@@ -32,11 +30,10 @@ from parity.compare.report import (
     join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
-from parity.compare.scores import contradicting, scores_of
+from parity.compare.scores import contradicting, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
-from parity.golden.manifest import Generation
 from parity.golden.store import Dump
 from parity.golden.trust import refuse_shared
 from parity.metrics import measure
@@ -80,11 +77,13 @@ def compare(
     results = copies.laid_on(results)
     results = attest(mark(results, golden.declared, mode), golden)
     constants = check_constants(golden, run)
-    if not any(one.verdict == DISPUTED for one in results):  # a golden that is in doubt convicts nobody of its own reading
-        findings += [*_generation(golden, run), *constants.findings]
+    emitted = check_generation(golden, run)
+    findings += [*emitted.findings, *constants.findings]
+    set_aside = [*emitted.set_aside, *constants.set_aside]
     own = found_on.own
-    verdict = conclude([result.verdict for result in results] + [FAIL for _ in findings] + ([own.verdict] if own else []))
-    acceptance = _acceptance(golden, run)
+    verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
+    verdicts += [INCONCLUSIVE] if constants.silent else []
+    verdict = conclude([*verdicts, own.verdict] if own else verdicts)
     return Report(
         device=run.manifest.producer.name,
         precision=run.manifest.case.precision,
@@ -94,7 +93,7 @@ def compare(
         run=str(run.folder),
         stages=tuple(results),
         findings=tuple(findings),
-        acceptance=acceptance,
+        acceptance=acceptance(golden, run),
         first=_first(golden, results, findings),
         verdict=verdict,
         reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
@@ -102,7 +101,11 @@ def compare(
         blind=policy.blind,
         witnesses=witnesses(golden.manifest),
         own_experts=own,
-        unseen=(*([ROUNDED] if run.manifest.case.precision == "bfloat16" else []), *(f"config constants: {why}" for why in constants.unjudged)),
+        unseen=(
+            *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
+            *(f"config constants: {why}" for why in constants.unjudged),
+            *(f"{one.message}: set aside, the references themselves disagree on what it hangs on" for one in set_aside),
+        ),
     )
 
 
@@ -126,6 +129,9 @@ def _stage(
     if not named.stage.exact:
         copies.look(rows, row)
     result, found = _judged(golden, run, rows, row, on)
+    if scores_of(named.name) in golden.manifest.stages and (count := int(unchecked(golden, run, rows).sum())):
+        note = f"{count} of {result.rows} rows are not checked against their own scores: adding these up from the ranks may round as much"
+        result = replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note)
     if result.rows_apart and result.verdict in (PASS, WARN):
         note = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own, and nothing says what these make of them"
         result = replace(result, verdict=INCONCLUSIVE, note=note)
@@ -211,70 +217,6 @@ def _fits(policy: Policy, golden: Dump) -> None:
             raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
     if dead := policy.dead(golden.declared):
         raise UsageError(f"policy {policy.name}: {dead}")
-
-
-def _generation(golden: Dump, run: Dump) -> list[Finding]:
-    """A free run emits its accepted drafts and one token more; in float32 the reference's tokens and counts, exactly.
-
-    A run in which nobody asked for one has none; the report says that it was not measured.
-    """
-    free = any(prompt.generation is not None for prompt in run.manifest.case.prompts)
-    if not free:
-        return []
-    if run.manifest.case.precision != "float32":
-        return list(_counts_apart(run))
-    pairs = zip(golden.manifest.case.prompts, run.manifest.case.prompts, strict=True)
-    return [
-        Finding(
-            "generation",
-            "accept.emitted",
-            number,
-            _parting(true.generation, seen.generation),
-            f"prompt {true.id}: the free run emits other tokens or counts",
-        )
-        for number, (true, seen) in enumerate(pairs)
-        if true.generation != seen.generation
-    ]
-
-
-def _counts_apart(run: Dump) -> Iterator[Finding]:
-    """Rounds before the last, which may be cut, that emit another number of tokens than accepted drafts and one."""
-    for number, prompt in enumerate(run.manifest.case.prompts):
-        counts = zip(prompt.generation.acceptance_length, prompt.generation.accepted_drafts, strict=True) if prompt.generation else ()
-        for round_, (length, drafts) in enumerate([*counts][:-1], 1):
-            if length != drafts + 1:
-                said = f"prompt {prompt.id}: round {round_} of the free run emits {length} tokens with {drafts} drafts accepted"
-                yield Finding("generation", "accept.length", number, round_, said)
-
-
-def _parting(true: Generation, seen: Generation | None) -> int:
-    """The first round in which a free run emits other tokens, or another number of them; 0 for the first token."""
-    if seen is None:
-        return 0
-    ends = list(accumulate((1, *true.acceptance_length))), list(accumulate((1, *seen.acceptance_length)))
-    for round_, (mine, theirs) in enumerate(zip(*ends, strict=False)):
-        if mine != theirs or true.emitted[:mine] != seen.emitted[:theirs]:
-            return round_
-    return min(map(len, ends)) - 1
-
-
-def _acceptance(golden: Dump, run: Dump) -> Acceptance:
-    true = [prompt.generation for prompt in golden.manifest.case.prompts]
-    seen = [prompt.generation for prompt in run.manifest.case.prompts if prompt.generation is not None]
-    return Acceptance(
-        reference=_counts(true),
-        device=_counts(seen) if seen else None,
-        same_prompts=sum(a.emitted == b.emitted for a, b in zip(true, seen, strict=False)) if seen else None,
-        prompts=len(true),
-    )
-
-
-def _counts(generations: Sequence[Generation]) -> Counts:
-    """Means over all verify rounds of all prompts; 0 where there was no round."""
-    lengths = [length for one in generations for length in one.acceptance_length]
-    drafts = [count for one in generations for count in one.accepted_drafts]
-    rounds = max(len(lengths), 1)
-    return Counts(acceptance_length=sum(lengths) / rounds, accepted_drafts=sum(drafts) / rounds, rounds=len(lengths))
 
 
 def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, Choices, draft_columns, judge, judge_experts
-from parity.compare.floor import NOISY, row_floors
 from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
-from parity.compare.scores import scores_of
-from parity.metrics import measure
+from parity.compare.scores import row_noise, scores_of
 from parity.policy import Row
 
 
@@ -80,13 +78,3 @@ def _contradiction(rows: StageRows, count: int) -> str:
         return ""
     what = f"the {rows.golden.shape[1]} best" if rows.golden.ndim > 1 else "the best"
     return f"{count} of {len(rows.golden)} rows are not {what} of the {scores_of(rows.named.name)} that they were made from"
-
-
-def row_noise(scores: StageRows) -> np.ndarray:
-    """RMS noise of each row's scores [R].
-
-    One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
-    """
-    floor = measure(scores.golden, scores.floor, ulps=False)
-    everywhere = np.zeros(len(scores.golden), dtype=bool)
-    return row_floors(floor.rows.rel_l2, everywhere, NOISY) * np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])

@@ -17,52 +17,65 @@ from parity.stages import Named
 
 INNER = ("attn_out", "ffn_out")
 """Stages of several sums and a nonlinearity: two implementations give them other bits from the same input, while
-a single sum, a norm or a residual may come out alike. Of clean devices at most 47 % of such a tensor's elements are
-the golden's or the floor's in either precision and mode, and no whole tensor of the
-numpy and xla engines' 8,000."""
+a single sum, a norm or a residual may come out alike."""
 
 DUE = 0.1
 """Share of elements in which the floor has to differ from the golden rounded once: where one rounding is all, equal
 bits are no copy."""
 
+FIRST = 8
+"""Columns by which nearly every row is told from another."""
+
 SHARE = 0.5
-"""Share that has to be copies, of a prompt's tensors compared with one source: a whole prompt is judged, not a tensor
-that came out alike. A clean implementation that rounds in the places in which the reference does has the floor's own
-bits in 15 % of its local tensors (drafter rows by the handful, from the same input); in a prompt that was handed in all
-of them are."""
+"""Share that has to be copies, of the rows of a prompt's prefill or of its later passes: a whole pass is judged, not a
+row that came out alike. A clean implementation that rounds where the reference does has rows of the floor's own bits,
+too, from the same input; `python benchmarks/copies.py` counts them."""
+
+PASSES = ("prefill", "verify rounds")
+
+Place = tuple[int, str, str]
+"""A prompt, one of PASSES, and what the rows may be a copy of."""
 
 
 class Copies:
-    """Counts, stage by stage, the tensors of each prompt that are a copy of something in the golden."""
+    """Counts, stage by stage, the rows of each prompt's passes that are a copy of something in the golden.
+
+    The prefill and what follows are counted apart: either has most of the rows in some prompt.
+    """
 
     def __init__(self, golden: Dump, mode: str):
         self.golden, self.mode = golden, mode
-        self.told: dict[tuple[int, str], int] = {}
-        self.alike: dict[tuple[int, str], int] = {}
-        self.stages: dict[tuple[int, str], set[str]] = {}
+        self.told: dict[Place, int] = {}
+        self.alike: dict[Place, int] = {}
+        self.stages: dict[Place, set[str]] = {}
 
     def look(self, rows: StageRows, row: Row) -> None:
         """One approximate stage; nothing where equal bits prove nothing."""
         if row.copies or not self._tells(rows.named):
             return
-        parts = _tensors(rows)
-        due = [part for part in parts if _due(rows.golden[part], rows.floor[part])]
+        due = _due(rows)
         for source, values in self._sources(rows):
-            for part in due:
-                place = int(rows.prompt[part.start]), source
-                self.told[place] = self.told.get(place, 0) + 1
-                if _same(values[part], rows.device[part]):
-                    self.alike[place] = self.alike.get(place, 0) + 1
-                    self.stages.setdefault(place, set()).add(rows.named.name)
+            alike = due & _alike(values, rows.device)
+            for prompt in np.unique(rows.prompt).tolist():
+                for name, within in zip(PASSES, (rows.round == 0, rows.round > 0), strict=True):
+                    here = within & (rows.prompt == prompt)
+                    self._count((prompt, name, source), rows.named.name, int((due & here).sum()), int((alike & here).sum()))
+
+    def _count(self, place: Place, stage: str, told: int, alike: int) -> None:
+        self.told[place] = self.told.get(place, 0) + told
+        if alike:
+            self.alike[place] = self.alike.get(place, 0) + alike
+            self.stages.setdefault(place, set()).add(stage)
 
     def laid_on(self, results: Sequence[StageResult]) -> list[StageResult]:
         """The results, inconclusive where the stage of a prompt is a copy among many."""
         notes: dict[str, str] = {}
-        for (prompt, source), count in self.alike.items():
-            told = self.told[prompt, source]
-            if count >= SHARE * told:
-                note = f"prompt {prompt} is {source} bit for bit in {count} of {told} tensors: was the answer handed in?"
-                notes = {stage: note for stage in self.stages[prompt, source]} | notes
+        for place, count in self.alike.items():
+            if count >= SHARE * self.told[place]:
+                prompt, passes, source = place
+                rows = f"{count} of {self.told[place]} rows of its {passes}"
+                note = f"prompt {prompt} is {source} bit for bit in {rows}: was the answer handed in?"
+                notes = {stage: note for stage in self.stages[place]} | notes
         return [_noted(result, notes[result.stage]) if result.stage in notes else result for result in results]
 
     def _tells(self, named: Named) -> bool:
@@ -83,22 +96,24 @@ class Copies:
                 yield f"the golden's {variant} noise floor", other.device
 
 
-def _tensors(rows: StageRows) -> list[slice]:
-    """The rows of each prompt and round."""
+def _due(rows: StageRows) -> np.ndarray:
+    """Rows [R] of tensors in which more than one rounding lies between the golden and its floor."""
+    due = np.zeros(len(rows.prompt), dtype=bool)
     changes = np.flatnonzero(np.diff(rows.prompt) | np.diff(rows.round)) + 1
     edges = [0, *changes.tolist(), len(rows.prompt)]
-    return [slice(*pair) for pair in zip(edges, edges[1:], strict=False)]
+    for part in (slice(*pair) for pair in zip(edges, edges[1:], strict=False)):
+        golden, floor = rows.golden[part], rows.floor[part]
+        due[part] = golden.size >= FEW and float((golden.astype(floor.dtype) != floor).mean()) > DUE
+    return due
 
 
-def _due(golden: np.ndarray, floor: np.ndarray) -> bool:
-    """Whether more than one rounding lies between the golden and its floor."""
-    return golden.size >= FEW and float((golden.astype(floor.dtype) != floor).mean()) > DUE
-
-
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """The same values, whatever they are stored as; the first row tells nearly always."""
-    first, second = (side[:1].astype(np.float32) for side in (one, other))
-    return np.array_equal(first, second) and np.array_equal(one.astype(np.float32), other.astype(np.float32))
+def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Rows [R] of the same values, whatever they are stored as; the first few of a row tell nearly always."""
+    one, other = (side.reshape(len(side), -1) for side in (one, other))
+    found = (one[:, :FIRST].astype(np.float32) == other[:, :FIRST].astype(np.float32)).all(axis=1)
+    left = np.flatnonzero(found)
+    found[left] = (one[left].astype(np.float32) == other[left].astype(np.float32)).all(axis=1)
+    return found
 
 
 def _noted(result: StageResult, note: str) -> StageResult:

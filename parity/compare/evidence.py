@@ -21,8 +21,28 @@ bit where a device rounds on its own."""
 WHOLE = 1.0
 """One row, or one element, may not be allowed an error of its row's own size: anything could stand there."""
 
-EMPTY = {"l2": ALLOWED, "median": ALLOWED, "r_ratio": ALLOWED, "beyond_tolerance": WHOLE, "worst_row": WHOLE, "largest": WHOLE}
-"""The relative error from which a bound that allows it says nothing, by statistic."""
+DISTANCES = ("cosine_distance", "pearson_distance")
+"""1 - cos: an error of relative size e, at right angles to the golden, is at 1 - 1 / sqrt(1 + e^2)."""
+
+SHARES = ("unlike", "ulp_beyond", "top1_missed", "top5_missed", "top50_missed")
+"""Shares of elements, or of the best scores, that may be anything: beside a bound on sizes that is no lack."""
+
+SIZES = ("l2", "median", "worst_row", "largest", "r_ratio", "ulp_max", "beyond_tolerance", *DISTANCES)
+"""Statistics that bound how wrong a stage is, all of it."""
+
+TOPS = ("top5_error", "top50_error", "top1000_error", "all_error")
+"""Errors over the largest score: of a score that is less, a quarter of it is more."""
+
+DIRECTED = ("scale", "bias")
+"""As plain figures the error of a whole stage; in standard errors the policy's own limit refuses what is too much."""
+
+PLAIN = ("l2", "median", "worst_row")
+"""As plain figures the relative error itself."""
+
+EMPTY = dict.fromkeys(("l2", "median", "r_ratio", *DISTANCES, *SHARES, *TOPS, *DIRECTED), ALLOWED) | dict.fromkeys(
+    ("beyond_tolerance", "worst_row", "largest"), WHOLE
+)
+"""The relative error, or share, from which a bound that allows it says nothing, by statistic."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,11 @@ def lack_of_scores(floor: PairMetrics) -> Lack | None:
 
 def _plain(device: PairMetrics, floor: PairMetrics, row: Row) -> dict[str, float]:
     """What bounds allow that are no multiples of a row's floor: relative to the golden as a whole."""
-    found = {}
+    same = (*(SHARES if not {*SIZES} & {*row.bounds} else ()), *TOPS, *((*PLAIN, *DIRECTED) if row.judge == "relative" else ()))
+    found = {name: bound.warn for name, bound in row.bounds.items() if name in same}
+    found |= {name: sqrt((1 - row.bounds[name].warn) ** -2 - 1) for name in DISTANCES if name in row.bounds}
+    if row.judge == "relative" and "largest" in row.bounds and not {*PLAIN} & {*row.bounds}:
+        found["largest"] = row.bounds["largest"].warn  # in RMS, of every element
     if "r_ratio" in row.bounds:
         found["r_ratio"] = row.bounds["r_ratio"].warn * floor.rel_l2
     if row.tolerances:

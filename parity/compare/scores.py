@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.compare.decisions import NOISE_SIGMAS
+from parity.compare.floor import NOISY, row_floors
 from parity.compare.rows import StageRows, stage_rows
 from parity.golden.ranks import SUM
 from parity.golden.store import Dump
+from parity.metrics import measure
 from parity.stages import Named
 
 SCORES = {
@@ -28,6 +31,16 @@ def scores_of(stage: str) -> str | None:
     if stage in SCORES:
         return SCORES[stage]
     return f"{prefix}.{SCORES[last]}" if last in SCORES else None
+
+
+def row_noise(scores: StageRows) -> np.ndarray:
+    """RMS noise of each row's scores [R].
+
+    One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
+    """
+    floor = measure(scores.golden, scores.floor, ulps=False)
+    everywhere = np.zeros(len(scores.golden), dtype=bool)
+    return row_floors(floor.rows.rel_l2, everywhere, NOISY) * np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])
 
 
 def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
@@ -54,6 +67,19 @@ def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
     return found
 
 
+def unchecked(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+    """Which rows [R] of a stage of choices own scores say nothing of: adding partial sums may move them by all that noise explains."""
+    found = np.zeros(len(rows.golden), dtype=bool)
+    named = golden.declared[scores_of(rows.named.name)]
+    for side in run.sides:
+        if {named.name} & set(side.manifest.stages) & set(golden.manifest.stages) and _summed(side, named) > 1:
+            scores = stage_rows(golden, side, named)
+            mine, theirs = ([], []) if scores is None else _shared(rows, scores)
+            slack = 0.0 if scores is None else _slack(side, named, scores, scores.device.astype(np.float32))[theirs]
+            found[mine] |= slack >= NOISE_SIGMAS * row_noise(scores)[theirs] if len(mine) else False
+    return found
+
+
 def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: StageRows, mine, theirs) -> np.ndarray:
     """Rows in which a score that was left is above one that was taken."""
     seen = scores.device[theirs]
@@ -74,11 +100,16 @@ def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: S
 
 def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray | float:
     """How far recorded scores [R, X] may be from those that the device chose from: 0 but for partial sums."""
-    parts = next(parts for place, parts in side.parts.items() if place[3] == named.name)
-    if len(parts) == 1 or parts[0].sharding != SUM:
+    if (ranks := _summed(side, named)) == 1:
         return 0.0
     step = 2.0 ** -(8 if scores.device.dtype.itemsize == 2 else 24)
-    return ROUNDINGS * len(parts) * step * np.abs(used).max(axis=1)
+    return ROUNDINGS * ranks * step * np.abs(used).max(axis=1)
+
+
+def _summed(side: Dump, named: Named) -> int:
+    """The most ranks that any tensor of a stage is the sum of."""
+    recorded = (parts for place, parts in side.parts.items() if place[3] == named.name)
+    return max((len(parts) for parts in recorded if parts[0].sharding == SUM), default=1)
 
 
 def _member(ids: np.ndarray, count: int) -> np.ndarray:

@@ -19,18 +19,33 @@ def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
     and computed from a disputed stage is disputed with it, unless the references agree on it all the same.
     """
-    said = golden.manifest.corroborations
-    disputed = {name for one in said for name in one.disputed}
-    agreed = {name for one in said for name in one.stages} - disputed
+    disputed, agreed = _said(golden.manifest)
     found = []
     for result in results:
         wrong = result.verdict in (FAIL, WARN)
         if result.stage in agreed:
             result = replace(result, marks=(*result.marks, CORROBORATED))
-        elif result.stage in disputed or (wrong and disputed & behind(result.stage, golden.declared)):
+        elif result.stage in disputed or (wrong and in_doubt(result.stage, golden)):
             result = _disputed(result, result.stage in disputed)
         found.append(result)
     return found
+
+
+def in_doubt(stage: str, golden: Dump) -> bool:
+    """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
+    disputed, agreed = _said(golden.manifest)
+    return stage in disputed or (stage not in agreed and bool(disputed & behind(stage, golden.declared)))
+
+
+def doubted_sides(golden: Dump) -> set[str]:
+    """Of which of target and drafter the references disagree on a stage: the reading of its config may be what is wrong."""
+    return {"drafter" if "drafter" in name.split(".")[:2] else "target" for name in _said(golden.manifest)[0]}
+
+
+def _said(manifest: Manifest) -> tuple[set[str], set[str]]:
+    """The stages that any reference disputes, and those that are agreed on."""
+    disputed = {name for one in manifest.corroborations for name in one.disputed}
+    return disputed, {name for one in manifest.corroborations for name in one.stages} - disputed
 
 
 def _disputed(result: StageResult, itself: bool) -> StageResult:

@@ -38,9 +38,9 @@ def checks(bench: Bench) -> Iterator[Check]:
 def constants(bench: Bench) -> Check:
     """Every number of config.json as the device reads it."""
     found = check_constants(bench.golden, bench.run("local"))
-    said = "; ".join([one.message for one in found.findings[:3]] or found.unjudged) or f"{found.compared} alike"
-    in_doubt = any(stage.verdict == DISPUTED for stage in bench.compared("local").stages)
-    verdict = (DISPUTED if in_doubt else FAIL) if found.findings else PASS if found.compared else NOT_JUDGED
+    wrong = found.findings or found.set_aside
+    said = "; ".join([one.message for one in wrong[:3]] or found.unjudged) or f"{found.compared} alike"
+    verdict = FAIL if found.findings else DISPUTED if wrong else INCONCLUSIVE if found.silent else PASS if found.compared else NOT_JUDGED
     return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
 
 

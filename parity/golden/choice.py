@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
@@ -42,14 +43,16 @@ def choose(wanted: Wanted, goldens: Path) -> tuple[Dump, str]:
 
 
 def newest(goldens: Path) -> tuple[Dump, str]:
-    """Of the goldens in a folder that stand for a whole case, the one whose manifest was written last; and of how many.
+    """Of the goldens in a folder that stand for a whole case, the one that was dumped last; and of how many.
+
+    Marks of `parity corroborate` are written later, and make no golden newer.
 
     Raises:
         UsageError: there is none, or the newest cannot be read.
     """
     apart: list[str] = []
     paths = [path for path in goldens.glob(f"*/{FILE}") if not path.parent.name.startswith(".")]
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    for path in sorted(paths, key=_dumped, reverse=True):
         manifest = Manifest.read(path.parent)
         if not (why := special(manifest)):
             others = f"; set apart: {_enumerated(apart)}" if apart else ""
@@ -57,6 +60,15 @@ def newest(goldens: Path) -> tuple[Dump, str]:
         apart.append(f"{path.parent.name}, which {why}")
     found = f": {_enumerated(apart)}" if apart else ""
     raise UsageError(f"no golden of a whole case in {goldens}{found}; make one with `parity dump-golden`, or name --golden DIR")
+
+
+def _dumped(path: Path) -> tuple[str, int]:
+    """When a golden says that it was dumped, and of those of one second when it was written; unreadable ones have no more."""
+    written = path.stat().st_mtime_ns
+    try:
+        return Manifest.read(path.parent).created, written
+    except UsageError:
+        return datetime.fromtimestamp(written / 1e9, UTC).isoformat(timespec="seconds"), written
 
 
 def special(manifest: Manifest) -> str:

@@ -44,6 +44,9 @@ def _case(manifest: Manifest) -> Iterator[str]:
 
 
 def _generations(manifest: Manifest) -> Iterator[str]:
+    silent = [number for number, prompt in enumerate(manifest.case.prompts) if prompt.generation is None]
+    if manifest.kind == "run" and 0 < len(silent) < len(manifest.case.prompts):
+        yield f"prompt {silent[0]} ({manifest.case.prompts[silent[0]].id}) generated nothing by itself, others did"
     for number, prompt in enumerate(manifest.case.prompts):
         if prompt.generation is not None:
             wrong = _generation(prompt.generation, manifest.case, manifest.kind == "golden")

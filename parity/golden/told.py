@@ -5,20 +5,24 @@ A run's tensors are what a device did, and are judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parity.errors import UsageError
-from parity.golden.manifest import Generation, PromptCase
+from parity.golden.manifest import Generation, PromptCase, TensorRow
 from parity.stages import Named
 
 if TYPE_CHECKING:
     from parity.golden.store import Dump
 
 TRUTH = "float32"
+IDS = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "drafter.input_ids", "accept.length", "accept.emitted", "kv.target.length")
+"""Stages that are read here, as lists of integers."""
+
 Read = Callable[[int, str], "np.ndarray | None"]
 """The tensor of a round and stage, if it is there."""
 
@@ -27,16 +31,16 @@ def refuse_untold(golden: Dump) -> None:
     """Raises:
     UsageError: a tensor contradicts the manifest; which.
     """
-    rows: dict[int, list[tuple[int, str, int]]] = {}
+    rows: dict[int, list[tuple[int, str, TensorRow]]] = {}
     for (variant, prompt, round_, stage), row in golden.rows.items():
         if variant == TRUTH:
-            rows.setdefault(prompt, []).append((round_, stage, row.full_shape[0]))
+            rows.setdefault(prompt, []).append((round_, stage, row))
     for number, prompt in enumerate(golden.manifest.case.prompts):
         if prompt.generation is not None:
             rounds = Rounds.of(prompt, prompt.generation, golden.manifest.case.k)
-            wrong = [*_sizes(rounds, rows.get(number, ()), golden.declared), *_tokens(rounds, _reader(golden, number))]
-            if wrong:
-                raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong[0]}")
+            sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
+            for wrong in chain(sizes, _tokens(rounds, _reader(golden, number))):  # tokens of a wrong size cannot be read
+                raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,11 @@ class Rounds:
         return sizes.get(named.stage.axes[0])
 
 
-def _sizes(rounds: Rounds, rows: list[tuple[int, str, int]], declared: dict[str, Named]) -> Iterator[str]:
-    for round_, stage, size in rows:
-        due = rounds.due(round_, declared[stage]) if stage in declared else None
+def _sizes(rounds: Rounds, rows: Iterable[tuple[int, str, TensorRow]], declared: dict[str, Named]) -> Iterator[str]:
+    for round_, stage, row in rows:
+        due, size = rounds.due(round_, declared[stage]) if stage in declared else None, row.full_shape[0]
+        if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
+            yield f"{stage} of round {round_} is {row.dtype} of shape {list(row.full_shape)}, integers in one axis are due"
         if due is not None and size != due:
             yield f"{stage} of round {round_} has {size} rows, {due} are due"
 

@@ -150,7 +150,7 @@ def test_a_comparison_in_which_nothing_was_judged_is_inconclusive(tmp_path):
 def test_ulp_bounds_judge_by_distance(tmp_path):
     policy = tmp_path / "ulp.toml"
     exact = '[[row]]\nstages = "%s"\njudge = "exact"\nreason = "ids are ids"\n'
-    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\n'
+    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nl2 = { ok = 0.1, warn = 0.1 }\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\n'
     ulps += 'reason = "within one ULP"\n'
     rows = "".join(exact % glob for glob in ("*tokens", "*experts", "drafter.[ps]*s", "accept.*", "kv.*.length"))
     dumps = write(clean(SHORT), tmp_path / "dumps")

@@ -61,6 +61,16 @@ def test_a_prompt_that_is_copied_is_no_evidence(make, variant, words, prompts, t
     assert any(words in stage.note for stage in report.stages if stage.stage == FFN)
 
 
+@pytest.mark.parametrize("copied", ["prefill", "verify rounds"])
+def test_a_copy_of_some_passes_is_told_whatever_became_of_the_others(copied, tmp_path):
+    """Most of the rows are the prefill's, most of the tensors are not."""
+    pair, honest = handed_in(clean(SHORT), "bfloat16", (0,)), clean(SHORT).run[0]
+    pair.run[0] |= {place: value for place, value in honest.items() if (place[0] == 0) != (copied == "prefill")}
+    report = judged(pair, tmp_path)
+    assert report.exit_code == 3
+    assert any(f"rows of its {copied}" in stage.note for stage in report.stages if stage.stage == FFN)
+
+
 def test_the_local_floor_is_no_chained_run(tmp_path):
     pair = clean(SHORT)
     approximate = [{place: x for place, x in one.items() if not NAMES[place[1]].stage.exact} for one in pair.run]
@@ -126,6 +136,10 @@ def test_a_choice_is_not_explained_by_noise_that_explains_anything(tmp_path):
         dict(judge="noise", l2=dict(ok=199, warn=199)),
         dict(judge="relative", r_ratio=dict(ok=199, warn=199)),
         dict(judge="relative", ulp_max=dict(ok=65000, warn=65000)),
+        *(dict(judge="relative", **{name: dict(ok=0.99, warn=0.99)}) for name in ("l2", "median", "scale", "bias")),
+        dict(judge="relative", largest=dict(ok=2, warn=2)),
+        *(dict(judge="noise", **{name: dict(ok=0.3, warn=0.3)}) for name in ("cosine_distance", "pearson_distance", "all_error")),
+        *(dict(judge="noise", **{name: dict(ok=0.9, warn=0.9)}) for name in ("unlike", "ulp_beyond", "top5_missed")),
         dict(judge="relative", beyond_tolerance=dict(ok=1, warn=1), tolerances={"bfloat16": dict(rtol=0, atol=100)}),
     ],
 )

@@ -59,9 +59,12 @@ def lift(pair: Pair, stage: str, columns: np.ndarray) -> None:
 
 @pytest.fixture
 def judged(tmp_path):
-    def judge(pair: Pair, *forced: str, mode: str = "chained"):
+    def judge(pair: Pair, *forced: str, mode: str = "chained", ranks: int = 1):
         pair.golden["bfloat16.local"] = pair.golden["bfloat16"]
         golden, run = write(pair, tmp_path / "pair")
+        for place in [place for place in run.rows if place[3] == LOGITS]:
+            run.stored(*place)  # as it is merged from the ranks
+            run.parts[place] = [run.parts[place][0].model_copy(update={"rank": n, "sharding": "sum"}) for n in range(ranks)]
         case = run.manifest.case
         case = case.model_copy(update={"forced": (*case.forced, *forced), "mode": mode})
         run.manifest = run.manifest.model_copy(update={"case": case})
@@ -127,3 +130,12 @@ def test_scores_that_are_no_numbers_convict_no_choice(judged):
     tensors[place][0, 5] = np.nan
     report, stages = judged(pair)
     assert {one.kind for one in report.findings} == {"non-finite"} and stages["target.tokens"].verdict == "pass"
+
+
+def test_scores_that_rounding_among_many_ranks_may_turn_check_no_choice(judged):
+    pair = clean(FEW)
+    other(pair, "target.tokens", close(pair, "target.tokens", gap=1))
+    report, stages = judged(pair, ranks=64)
+    assert report.exit_code == 3 and [one.stage for one in report.stages if one.verdict != "pass"] == ["target.tokens"]
+    said = stages["target.tokens"]
+    assert f"{said.rows} of {said.rows} rows are not checked against their own scores" in said.note

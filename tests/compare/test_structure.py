@@ -9,7 +9,8 @@ import pytest
 
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
-from parity.compare import _generation, compare
+from parity.compare import compare
+from parity.compare.generation import check_generation
 from parity.compare.structure import check_structure
 from parity.errors import UsageError
 from parity.golden.store import Dump
@@ -135,11 +136,11 @@ def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(sm
     told = prompts[0].generation
     drafts = (told.accepted_drafts[0] + 1, *told.accepted_drafts[1:])
     prompts[0] = prompts[0].model_copy(update={"generation": told.model_copy(update={"accepted_drafts": drafts})})
-    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)))
-    (found,) = _generation(small_golden, run)
+    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)), sides=(None,))
+    (found,) = check_generation(small_golden, run).findings
     assert (found.kind, found.prompt, found.round) == ("generation", 0, 1) and "drafts accepted" in found.message
     prompts[0] = small_golden.manifest.case.prompts[0]
-    assert not _generation(small_golden, run)
+    assert not check_generation(small_golden, run).findings
 
 
 @pytest.mark.parametrize("field", ["num_layers", "num_drafter_layers"])

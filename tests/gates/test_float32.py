@@ -116,7 +116,7 @@ SIDES = ("target", "drafter")
 
 def said(model, constants):
     """A dump that says these constants."""
-    manifest = SimpleNamespace(model=with_constants(model, constants), producer=SimpleNamespace(name="device"))
+    manifest = SimpleNamespace(model=with_constants(model, constants), producer=SimpleNamespace(name="device"), corroborations=())
     dump = SimpleNamespace(manifest=manifest)
     dump.sides = (dump,)
     return dump

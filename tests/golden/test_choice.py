@@ -40,6 +40,12 @@ def test_the_newest_golden_of_a_whole_case_is_the_default(shelf):
     assert golden.folder == newest and why == f"the newest of 2 in {newest.parent}"
 
 
+def test_a_golden_whose_manifest_was_written_again_is_no_newer(shelf):
+    newer = shelf("newer", created="2026-02-02T00:00:00+00:00")
+    shelf("older", created="2026-01-01T00:00:00+00:00")
+    assert choose(Wanted(), newer.parent)[0].folder == newer
+
+
 @pytest.mark.parametrize(("change", "why"), [
     ({"derived": "cut from G by parity reduce"}, "which is cut from G by parity reduce"),
     ({"stages": ("target.logits",)}, "which lacks 125 of 126 stages"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from parity.errors import UsageError
@@ -11,6 +12,8 @@ from parity.golden.manifest import FILE
 from parity.golden.sealing import UNSEALED, digest
 from parity.golden.store import Dump, seal
 from tests.golden.edits import edited, rewrite
+from tests.meta.dumps import clean, write
+from tests.meta.worlds import Size
 
 
 def generation(raw, prompt=0):
@@ -110,6 +113,22 @@ def test_a_manifest_that_contradicts_itself_is_unreadable(edit, small_golden, tm
     with pytest.raises(UsageError) as refused:
         Dump(folder)
     assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "words"),
+    [
+        ("verify.tokens", lambda ids: ids[:3], "has 3 rows, 5 are due"),
+        ("verify.tokens", lambda ids: ids[:, None], r"shape \[5, 1\]"),
+        ("accept.emitted", lambda ids: np.full(len(ids), np.nan, np.float32), "integers in one axis are due"),
+    ],
+)
+def test_ids_of_another_size_or_kind_are_refused_in_a_sentence(stage, change, words, tmp_path):
+    pair = clean(Size(prompts=(40,)))
+    truth = pair.golden["float32"][0]
+    truth[1, stage] = change(truth[1, stage])
+    with pytest.raises(UsageError, match=words):
+        write(pair, tmp_path)
 
 
 @pytest.mark.parametrize("edit", [lambda raw: raw.update(created="later"), lambda raw: raw["case"].update(roundings=3)])

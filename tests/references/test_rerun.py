@@ -12,7 +12,7 @@ from parity.cli.wiring import Rerun
 from parity.compare.apart import EXPERTS, Flips
 from parity.compare.rows import stage_rows
 from parity.errors import Inconclusive
-from parity.golden.slices import OnePrompt
+from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
 from parity.trace import forced_templates
 
@@ -80,6 +80,7 @@ def test_an_honest_run_passes_and_garbage_behind_its_flips_fails(golden, run, re
 
 
 def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, tmp_path):
+    """Of two prompts, one runs again."""
     from references.rerun import rerun
 
     class Same(Dump):
@@ -91,7 +92,9 @@ def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, 
         def contents(self, variant, prompt, round_, stage):
             return golden.contents("float32", prompt, round_, stage)
 
-    again = Dump(rerun(golden, Same(), [0], tmp_path / "again"))
+    beside = OnePrompt(golden.whole, 0, 2, budget=golden.manifest.case.max_new_tokens)
+    again = Dump(rerun(Joined([golden, beside]), Same(), [0], tmp_path / "again"))
+    assert [prompt.generation is None for prompt in again.manifest.case.prompts] == [False, True]
     places = [place for place in golden.rows if place[0] in ("float32", "bfloat16")]
     assert places and set(again.rows) == set(places)
     differ = {place for place in places if not np.array_equal(golden.contents(*place), again.contents(*place))}

@@ -1,0 +1,114 @@
+"""What a run emits by itself is held against its own recorded choices, prompt by prompt; and what a dispute reaches of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.compare import compare
+from parity.compare.generation import check_generation
+from parity.errors import UsageError
+from parity.golden.manifest import Corroboration
+from parity.golden.store import Dump
+from parity.policy import read_policy
+from tests.meta.dumps import clean, write
+from tests.meta.worlds import Size
+
+TWO = Size(prompts=(40, 30))
+NUMBER = 1
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory):
+    return write(clean(TWO), tmp_path_factory.mktemp("pair"))
+
+
+def emitting(run: Dump, changes, precision: str = "bfloat16", **model) -> Dump:
+    """The run with other generations: `changes(generation)` by prompt number, None to leave one out."""
+    manifest = run.manifest
+    prompts = [
+        one.model_copy(update={"generation": changes[number](one.generation)}) if number in changes else one
+        for number, one in enumerate(manifest.case.prompts)
+    ]
+    case = manifest.case.model_copy(update={"prompts": tuple(prompts), "precision": precision})
+    seen = Dump(run.folder, manifest)
+    seen.manifest = manifest.model_copy(update={"case": case, **model})
+    return seen
+
+
+def tokens(**changes):
+    """Tokens by their place in what is emitted, all else kept."""
+    places = {int(name[1:]): token for name, token in changes.items()}
+    return lambda told: told.model_copy(update={"emitted": tuple(places.get(n, one) for n, one in enumerate(told.emitted))})
+
+
+def disputed(golden: Dump, stage: str) -> Dump:
+    said = Corroboration(witness="other", versions={}, source_digest="", prompts=2, policy="float32", stages=(), disputed=(stage,))
+    seen = Dump(golden.folder, golden.manifest)
+    seen.manifest = golden.manifest.model_copy(update={"corroborations": (said,)})
+    return seen
+
+
+def test_what_is_emitted_is_chosen_by_the_runs_own_scores(dumps):
+    golden, run = dumps
+    assert not check_generation(golden, run).findings
+    for place in (0, 1, 4):
+        (found,) = check_generation(golden, emitting(run, {NUMBER: tokens(**{f"t{place}": 3})})).findings
+        assert (found.kind, found.prompt, found.round) == ("generation", NUMBER, {0: 0, 1: 1, 4: 2}[place])
+        assert f"emits 3 as its token {place + 1}, its own" in found.message
+    every = emitting(run, dict.fromkeys((0, 1), lambda told: told.model_copy(update={"emitted": (3,) * len(told.emitted)})))
+    assert compare(golden, every, read_policy(None, "bfloat16")).exit_code == 1
+
+
+def test_an_end_behind_which_the_reference_goes_on_is_found(dumps):
+    golden, run = dumps
+
+    def ended(told):
+        cut = {"acceptance_length": told.acceptance_length[:1], "accepted_drafts": told.accepted_drafts[:1], "finish": "eos"}
+        return told.model_copy(update={"emitted": told.emitted[:3], **cut})
+
+    (found,) = check_generation(golden, emitting(run, {NUMBER: ended})).findings
+    assert "ends behind its 3 tokens" in found.message
+
+
+def test_a_prompt_that_emits_nothing_takes_no_other_ones_place(dumps):
+    golden, run = dumps
+    seen = emitting(run, {0: lambda told: None})
+    report = compare(golden, seen, read_policy(None, "bfloat16"))
+    assert report.acceptance.same_prompts == 1
+    assert [(one.kind, one.prompt) for one in report.findings] == [("generation", 0)] and report.exit_code == 1
+
+
+@pytest.mark.parametrize("stage, reached", [("drafter.fc_out", False), ("target.logits", True)])
+def test_a_dispute_sets_tokens_aside_only_where_it_reaches_them(stage, reached, dumps):
+    golden, run = dumps
+    found = check_generation(disputed(golden, stage), emitting(run, {0: tokens(t6=3)}, precision="float32"))
+    aside = [one.message for one in found.set_aside]
+    assert ["other tokens or counts" in one for one in aside] == [True] * reached
+    assert bool(found.findings) is not reached
+
+
+@pytest.mark.parametrize("stage, verdict", [("drafter.fc_out", "fail"), ("target.layers.0.q", "disputed")])
+def test_a_dispute_sets_constants_aside_only_of_its_own_side_and_names_them(stage, verdict, dumps):
+    golden, run = dumps
+    golden = disputed(golden, stage)
+    target = golden.manifest.model.target
+    for dump, theta in ((golden, 10.0), (run := emitting(run, {}), 11.0)):
+        side = target.model_copy(update={"constants": {"rope_theta": theta}})
+        dump.manifest = dump.manifest.model_copy(update={"model": dump.manifest.model.model_copy(update={"target": side})})
+    report = compare(golden, run, read_policy(None, "bfloat16"))
+    assert report.verdict == verdict and report.exit_code == (1 if verdict == "fail" else 3)
+    said = [*report.unseen, *(one.message for one in report.findings)]
+    assert any("rope_theta is 11.0" in one for one in said)
+
+
+def test_a_run_of_which_some_prompts_generated_is_unreadable(tmp_path):
+    pair = clean(TWO)
+
+    def after(folder):
+        from tests.golden.edits import rewrite
+
+        rewrite(folder / "run", lambda raw: raw["case"]["prompts"][1].update(generation=None))
+
+    pair.after = after
+    with pytest.raises(UsageError, match="prompt 1 .* generated nothing by itself, others did"):
+        write(pair, tmp_path)
