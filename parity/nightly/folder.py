@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.files import put
 from parity.nightly.records import CellResult, Night, Record, read
@@ -58,10 +59,10 @@ class NightFolder:
         """Where the output of making or fetching a golden is."""
         return self.path / "goldens" / f"{name}.log"
 
-    def log_tail(self, cell: str, lines: int = 40) -> str:
+    def log_tail(self, cell: str, repeat: int = 0, lines: int = 40) -> str:
         """The last lines a cell printed; '' where it printed nothing."""
         try:
-            with self.log_file(cell).open("rb") as file:
+            with self.log_file(cell, repeat).open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 200_000))
                 data = file.read()
         except OSError:
@@ -83,6 +84,11 @@ class NightFolder:
         while (file := self.result_file(cell, len(found))).is_file():
             found.append(read(CellResult, file))
         return tuple(found)
+
+    def worst(self) -> tuple[CellResult, ...]:
+        """What is there of each cell, in the order of the plan: the gravest of its own result and its repeats, its own where one is no worse."""
+        found = filter(None, (self.found(cell.name) for cell in self.night.cells))
+        return tuple(max(each, key=lambda one: RANK[one.verdict]) for each in found)
 
     def measured(self) -> tuple[CellResult, ...]:
         """Every result that is there, repeats behind their cell."""
