@@ -8,6 +8,7 @@ from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.files import put
 from parity.nightly.records import CellResult, Night, Record, read
+from parity.partial import partial_folder
 
 NIGHT = "night.json"
 PARTS = ("cells", "goldens", "again")
@@ -26,16 +27,18 @@ class NightFolder:
 
     @classmethod
     def start(cls, path: Path, night: Night) -> NightFolder:
-        """A new folder with its plan.
+        """A new folder with its plan, whole or not at all: one without a plan would be in the way of the same command.
 
         Raises:
             UsageError: there is one already.
         """
         if path.exists():
             raise UsageError(f"{path} exists already; choose another folder")
-        for part in PARTS:
-            (path / part).mkdir(parents=True)
-        _write(path / NIGHT, night)
+        with partial_folder(path) as partial:
+            for part in PARTS:
+                (partial / part).mkdir()
+            put(partial / NIGHT, _line(night), str(path / NIGHT))
+            partial.rename(path)
         return cls(path)
 
     @property
@@ -71,7 +74,7 @@ class NightFolder:
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""
-        _write(self.result_file(result.cell.name, result.repeat), result)
+        put(self.result_file(result.cell.name, result.repeat), _line(result))
 
     def results(self) -> tuple[CellResult, ...]:
         """What is there, in the order of the plan."""
@@ -99,5 +102,5 @@ class NightFolder:
         return tuple(cell.name for cell in self.night.cells if not self.result_file(cell.name).is_file())
 
 
-def _write(path: Path, record: Record) -> None:
-    put(path, f"{record.model_dump_json()}\n".encode())
+def _line(record: Record) -> bytes:
+    return f"{record.model_dump_json()}\n".encode()

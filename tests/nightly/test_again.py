@@ -138,3 +138,15 @@ def test_a_verdict_that_there_is_not_is_one_sentence_and_no_pass(verdict, plan, 
     with pytest.raises(UsageError, match="is no record of a night: verdict: Input should be 'pass'"):
         verdict_of(folder)
     assert exit_code(verdict) == 3
+
+
+def test_a_night_that_could_not_begin_leaves_no_folder_in_the_way(plan, tmp_path, monkeypatch):
+    def refuse(path, data):
+        raise OSError(28, "no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr("parity.files.write_whole", refuse)
+        with pytest.raises(UsageError, match="night/night.json cannot be written .no space left."):
+            NightFolder.start(tmp_path / "night", plan)
+    assert [*tmp_path.iterdir()] == []
+    assert NightFolder.start(tmp_path / "night", plan).night == plan
