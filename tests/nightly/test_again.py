@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from concurrent.futures import Future
 from xml.etree import ElementTree
 
 import pytest
 
-from parity.cli.night_end import end
+from parity.cli.night_end import end, interruptible
 from parity.compare.report import exit_code
 from parity.errors import UsageError
 from parity.history import append, load
@@ -116,6 +119,16 @@ def test_nothing_is_suspected_without_a_past_or_behind_a_failure(plan, cell, tmp
     assert not Suspicion(str(tmp_path / "nowhere"), plan, 16)((found.model_copy(update={"verdict": "pass"}),))
     append(str(tmp_path / "h"), plan.model_copy(update={"name": "20261120T020000.000"}), [found])
     assert not Suspicion(str(tmp_path / "h"), plan, 16)((found,))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_night_says_how_it_goes_on(number, plan, tmp_path, capsys):
+    folder, before = NightFolder.start(tmp_path / "night", plan), signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended, interruptible(folder, "parity nightly"):
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+    assert ended.value.code == 128 + number and signal.getsignal(number) is before
+    assert capsys.readouterr().err == "parity: interrupted with 0 of 1 cells done; `parity nightly` goes on with the others\n"
 
 
 def test_outputs_that_cannot_be_written_take_nothing_from_the_history(plan, tmp_path, monkeypatch, capsys):
