@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare import SCORES
 from parity.compare.choices import row_noise
 from parity.compare.decisions import ulp
 from parity.compare.fit import LEAST, SIGMAS, Fit, fit
 from parity.compare.rows import stage_rows
+from parity.compare.scores import SCORES
 from parity.golden.store import Dump
 
 COEFFICIENTS = (0.0, 0.5, 1.0)
@@ -68,7 +68,7 @@ def choices(golden: Dump) -> None:
 def gap(golden: Dump, name: str, chosen: int) -> tuple[np.ndarray, np.ndarray]:
     """Of each row [R]: from the last score chosen to the first that was not, in the row's noise; and whether it is a tie."""
     rows = stage_rows(golden, golden, golden.declared[name], device="float32", mode="chained")
-    noise = row_noise(rows, np.zeros(len(rows.golden), bool))
+    noise = row_noise(rows)
     ordered = -np.sort(-rows.golden.astype(np.float64), axis=1)
     apart = ordered[:, chosen - 1] - ordered[:, chosen]
     return apart / noise, apart <= np.maximum(ulp(ordered[:, chosen - 1]), ulp(ordered[:, chosen]))

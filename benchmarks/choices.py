@@ -4,7 +4,8 @@
 
 For every row the gap between the last score chosen and the first that was not, in that row's noise; for every row and
 competitor the error of the difference of the two scores, likewise. Taken as independent, the chance that an error closes
-a gap beyond the bound, summed over the rows, is the number of wrong alarms to expect in one run.
+a gap beyond the bound, summed over the rows, is the number of wrong alarms to expect in one run. Then how many choices of
+experts differ from the golden's float32 ones: in its bfloat16 floors, chained and local, and in the run.
 """
 
 import argparse
@@ -42,6 +43,18 @@ def alarms(golden: Dump, run: Dump, name: str, chosen: int) -> tuple[int, float,
     return len(gap), float(closed[-1]), {multiple: expected(multiple) for multiple in MULTIPLES}
 
 
+def flipped(golden: Dump, other: Dump, variant: str, layers: list[str]) -> tuple[int, int]:
+    """Choices of experts of a variant that differ from the golden's float32 ones, and choices in all."""
+    different = every = 0
+    for row in other.manifest.tensors:
+        prompt, round_, stage = row.place
+        if row.variant == variant and not row.rank and stage in layers:
+            true, seen = (one.stored(name, prompt, round_, stage) for one, name in ((golden, "float32"), (other, variant)))
+            different += int((np.sort(true[-len(seen) :]) != np.sort(seen)).any(axis=1).sum())
+            every += len(seen)
+    return different, every
+
+
 def main() -> None:
     """Experts of all layers together, then each group of logits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -57,6 +70,10 @@ def main() -> None:
         found = [alarms(golden, run, *member) for member in members]
         rates = ", ".join(f"{sum(one[2][multiple] for one in found):.4f}" for multiple in MULTIPLES)
         print(f"{group:24s} {sum(one[0] for one in found):6d} rows, largest {max(one[1] for one in found):.2f} x noise: {rates}")
+    chosen = [name.replace("router_logits", "experts") for name in layers]
+    for what, dump, variant in (("floor, chained", golden, "bfloat16"), ("floor, local", golden, "bfloat16.local"), ("run", run, run.manifest.case.precision)):
+        different, every = flipped(golden, dump, variant, chosen)
+        print(f"experts of the {what}: {different} of {every} choices differ from float32's")
 
 
 if __name__ == "__main__":

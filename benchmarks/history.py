@@ -2,10 +2,12 @@
 
     python benchmarks/history.py alarms [--seeds 200] [--cells 12] [--first 0] [--jobs 1] [--no-again] [--held 0]
     python benchmarks/history.py power [--seeds 5] [--no-again]
+    python benchmarks/history.py hits [--seeds 3] [--no-again]
 
 `alarms` judges every one of thirty clean nights and counts nights with a regression, drift or improvement that was not
 there the night before. `power` plants a step, or a drift, into one figure of each cell and says how large it has to be to be
-found in nine of ten, in standard deviations of the figure's nights, and how often its date is right. Noise: tests/history/synthetic.py.
+found in nine of ten, in standard deviations of the figure's nights, and how often its date is right. `hits` plants the steps of the
+goal (5 deviations one night before, 3 three nights before) and says how many are found. Noise: tests/history/synthetic.py.
 Cells are measured again within a night as `parity nightly` does, not with --no-again. --held: the share of normal noise that a night
 holds, the same in all of its repeats; neighbours that are alike are held whole.
 """
@@ -34,7 +36,8 @@ from parity.history.widths import HALF_WIDTHS  # noqa: E402
 from tests.history.synthetic import KINDS, World, frame, world  # noqa: E402
 
 NIGHTS = 30
-STEP_NIGHT = 20
+GOAL = ((5, 1), (3, 3))
+"""Steps in standard deviations, and after how many nights they are to be found."""
 LOUD = ("regression", "drift", "improvement")
 
 
@@ -159,10 +162,20 @@ def power(given: argparse.Namespace) -> None:
         print(f"| {noise} | {' | '.join(f'{size:g}' for size, _ in steps)} | {steps[-1][1]:.0%} | {drift:g} |", flush=True)
 
 
+def hits(given: argparse.Namespace) -> None:
+    """Steps of the goal that are found, of those planted, by kind of noise, and how many of their dates are within a night."""
+    for noise in KINDS:
+        for size, after in GOAL if noise != "same" else ():
+            ends = [one for seed in range(given.seeds) for one in planted("step", noise, size, seed, after, given.again)]
+            found = [one for one in ends if one is not None]
+            dated = sum(one <= 1 for one in found)
+            print(f"{noise}: a step of {size} after {after} nights: {len(found)} of {len(ends)}, {dated} dated within a night", flush=True)
+
+
 def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("alarms", "power"))
+    parser.add_argument("what", choices=("alarms", "power", "hits"))
     parser.add_argument("--seeds", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--cells", type=int, default=12)
@@ -170,8 +183,8 @@ def main() -> None:
     parser.add_argument("--no-again", dest="again", action="store_false")
     parser.add_argument("--held", type=float, default=0.0)
     given = parser.parse_args()
-    given.seeds = given.seeds or {"alarms": 200, "power": 5}[given.what]
-    {"alarms": alarms, "power": power}[given.what](given)
+    given.seeds = given.seeds or {"alarms": 200, "power": 5, "hits": 3}[given.what]
+    {"alarms": alarms, "power": power, "hits": hits}[given.what](given)
 
 
 if __name__ == "__main__":

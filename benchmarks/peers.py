@@ -8,6 +8,7 @@ is asked for its usual check, with tolerances that pass, so that none of them st
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -131,13 +132,22 @@ def sglang(golden: dict, device: dict, work: Path) -> Work:
 
 def main() -> None:
     """Prepare, then time one comparison."""
-    peer, folder, dtype, pairs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    if find_spec(MODULES[peer]) is None or find_spec("torch") is None:
+    given = _options()
+    if find_spec(MODULES[given.peer]) is None or find_spec("torch") is None:
         print(json.dumps({"error": "not installed"}))
         return
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
-        found = measured(peer, folder, dtype, pairs, Path(name))
+        found = measured(given.peer, given.folder, given.dtype, given.pairs, Path(name))
     print(json.dumps(found))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("peer", choices=list(MODULES))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("dtype")
+    parser.add_argument("pairs", type=int)
+    return parser.parse_args()
 
 
 def measured(peer: str, folder: Path, dtype: str, pairs: int, work: Path) -> dict:

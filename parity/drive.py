@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -131,12 +132,12 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     """Let the device speculate by itself until it emits EOS or the budget is spent."""
     eos = device.describe().eos
-    emitted = [int(device.prefill(ids, budget, untapped))]
+    emitted = [index(device.prefill(ids, budget, untapped))]
     lengths, accepted = [], []
     while emitted[-1] not in eos and len(emitted) < budget:
         drafts = device.draft(untapped)
         tokens = device.verify(drafts, untapped)
-        fresh = [int(token) for token in device.commit(drafts, tokens, untapped)]
+        fresh = [index(token) for token in device.commit(drafts, tokens, untapped)]
         if not fresh:
             raise UsageError(f"device {device.describe().name} emitted nothing in round {len(lengths) + 1}")
         matching = np.cumprod([a == b for a, b in zip(fresh, drafts, strict=False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import sysconfig
 import threading
@@ -27,13 +28,14 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
-    `sys.stdout`, `sys.stderr` and `sys.exit` are afterwards what they were; nothing is gone from `sys.path`.
+    `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from `sys.path`.
 
     Raises:
         DeviceFailed: it raised.
         DeviceEnded: it raised what ends a process, or closed standard output.
     """
     kept, path = (sys.stdout, sys.stderr, sys.exit), tuple(sys.path)
+    here = _folder()
     try:
         return function(*arguments, **options)
     except BaseException as error:
@@ -42,10 +44,20 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
         raise told(device, call, error) from error
     finally:
         sys.stdout, sys.stderr, sys.exit = kept
+        if here and _folder() != here:
+            os.chdir(here)  # golden and run may be named from there
         if lost := [place for place in path if place not in sys.path]:
             sys.path = [*sys.path, *lost]
         if getattr(sys.stdout, "closed", False):
             raise DeviceEnded(device, call, "closed standard output")
+
+
+def _folder() -> str:
+    """The working directory; '' where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def told(device: str, call: str, error: BaseException) -> ParityError:

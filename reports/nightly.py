@@ -93,7 +93,7 @@ def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) 
     line.append(f" ({', '.join(f'{count} {name}' for name, count in counts.items())})", style="default")
     first = next((one for one in results if one.verdict == verdict and verdict not in (PASS, WARN)), None)
     if first is not None and first.error:
-        line.append(f"; {first.cell.name}: {first.error}; its output: {folder.log_file(first.cell.name)}", style="default")
+        line.append(f"; {first.title}: {first.error}; its output: {folder.log_file(first.cell.name, first.repeat)}", style="default")
     elif first is not None:
-        line.append(f"; {first.cell.name}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
+        line.append(f"; {first.title}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
     return line

@@ -22,22 +22,23 @@ REPORT = "report.html"
 def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     """Everything that is written and said at the end; the exit code.
 
-    The results are kept already: a history or a page that cannot be written takes nothing from them.
+    The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it. Everything
+    tells of each cell the worst that it found, measured again or not.
     """
+    from parity.compare.report import exit_code
     from parity.nightly.outputs import annotations, verdict_of, write_outputs
     from reports.nightly import print_night
 
-    results = folder.results()
-    verdict = verdict_of(folder, results)
-    code = {"fail": 1, "inconclusive": 3, "disputed": 3}.get(verdict, 0)
-    write_outputs(folder)
+    results, verdict = folder.worst(), verdict_of(folder)
+    code = exit_code(verdict)
     kept = not history or _tried("the night is not in the history", lambda: _append(history, folder))
+    written = _tried("results.jsonl and junit.xml are not written", lambda: write_outputs(folder))
     changes: list = []
     told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(folder, results):
             echo(line)
-    code = code or (0 if kept and told else 3)
+    code = code or (0 if kept and written and told else 3)
     write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
     print_night(folder, results, changes, verdict, REPORT if told else "")
     return code
@@ -84,6 +85,7 @@ def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
         "cells": [
             {
                 "name": one.cell.name,
+                "repeat": one.repeat,
                 "verdict": one.verdict,
                 "seconds": one.seconds,
                 "error": one.error,

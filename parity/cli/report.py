@@ -45,9 +45,9 @@ def night_view(path: Path, url: str | None):
     from reports.page.past import read_past
 
     folder = NightFolder(path)
-    night, results = folder.night, folder.results()
+    night, results = folder.night, folder.worst()
     past = read_past(url, night.name, [cell.name for cell in night.cells]) if url else None
-    return tell(night, results, past, {one.cell.name: folder.log_tail(one.cell.name) for one in results if one.error})
+    return tell(night, results, past, {one.cell.name: folder.log_tail(one.cell.name, one.repeat) for one in results if one.error})
 
 
 def _run_view(path: Path, golden: Path | None, policy: str | None):

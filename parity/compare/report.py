@@ -29,6 +29,11 @@ def conclude(verdicts) -> str:
     return INCONCLUSIVE if worst == NOT_JUDGED else worst
 
 
+def exit_code(verdict: str) -> int:
+    """0 pass (or warn), 1 fail, 3 for anything else: what is not known to pass does not."""
+    return {PASS: 0, WARN: 0, FAIL: 1}.get(verdict, 3)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a golden something shows."""
@@ -182,8 +187,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed; a warning is a failure under --strict."""
-        failed = self.verdict == FAIL or (self.strict and self.verdict == WARN)
-        return 1 if failed else {INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
+        return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
 
     @property
     def first_told(self) -> str:

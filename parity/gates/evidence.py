@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, ROUNDED, Place, conclude
+from parity.compare.report import ROUNDED, Place, conclude, exit_code
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Gates:
     @property
     def exit_code(self) -> int:
         """0 pass (or warn), 1 fail, 3 inconclusive or disputed."""
-        return {FAIL: 1, INCONCLUSIVE: 3, DISPUTED: 3}.get(self.verdict, 0)
+        return exit_code(self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

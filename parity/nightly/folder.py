@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.files import put
 from parity.nightly.records import CellResult, Night, Record, read
+from parity.partial import partial_folder
 
 NIGHT = "night.json"
 PARTS = ("cells", "goldens", "again")
@@ -25,16 +27,18 @@ class NightFolder:
 
     @classmethod
     def start(cls, path: Path, night: Night) -> NightFolder:
-        """A new folder with its plan.
+        """A new folder with its plan, whole or not at all: one without a plan would be in the way of the same command.
 
         Raises:
             UsageError: there is one already.
         """
         if path.exists():
             raise UsageError(f"{path} exists already; choose another folder")
-        for part in PARTS:
-            (path / part).mkdir(parents=True)
-        _write(path / NIGHT, night)
+        with partial_folder(path) as partial:
+            for part in PARTS:
+                (partial / part).mkdir()
+            put(partial / NIGHT, _line(night), str(path / NIGHT))
+            partial.rename(path)
         return cls(path)
 
     @property
@@ -58,10 +62,10 @@ class NightFolder:
         """Where the output of making or fetching a golden is."""
         return self.path / "goldens" / f"{name}.log"
 
-    def log_tail(self, cell: str, lines: int = 40) -> str:
+    def log_tail(self, cell: str, repeat: int = 0, lines: int = 40) -> str:
         """The last lines a cell printed; '' where it printed nothing."""
         try:
-            with self.log_file(cell).open("rb") as file:
+            with self.log_file(cell, repeat).open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 200_000))
                 data = file.read()
         except OSError:
@@ -70,7 +74,7 @@ class NightFolder:
 
     def add(self, result: CellResult) -> None:
         """Keep what a cell found."""
-        _write(self.result_file(result.cell.name, result.repeat), result)
+        put(self.result_file(result.cell.name, result.repeat), _line(result))
 
     def results(self) -> tuple[CellResult, ...]:
         """What is there, in the order of the plan."""
@@ -84,6 +88,11 @@ class NightFolder:
             found.append(read(CellResult, file))
         return tuple(found)
 
+    def worst(self) -> tuple[CellResult, ...]:
+        """What is there of each cell, in the order of the plan: the gravest of its own result and its repeats, its own where one is no worse."""
+        found = filter(None, (self.found(cell.name) for cell in self.night.cells))
+        return tuple(max(each, key=lambda one: RANK[one.verdict]) for each in found)
+
     def measured(self) -> tuple[CellResult, ...]:
         """Every result that is there, repeats behind their cell."""
         return tuple(one for cell in self.night.cells for one in self.found(cell.name))
@@ -93,5 +102,5 @@ class NightFolder:
         return tuple(cell.name for cell in self.night.cells if not self.result_file(cell.name).is_file())
 
 
-def _write(path: Path, record: Record) -> None:
-    put(path, f"{record.model_dump_json()}\n".encode())
+def _line(record: Record) -> bytes:
+    return f"{record.model_dump_json()}\n".encode()

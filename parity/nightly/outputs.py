@@ -8,7 +8,7 @@ from xml.dom.minidom import parseString
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from parity.compare.report import FAIL, NOT_JUDGED, PASS, WARN, conclude
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, conclude
 from parity.files import put
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
@@ -21,17 +21,15 @@ _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_outputs(folder: NightFolder) -> None:
-    """results.jsonl and junit.xml, over what is there of the night."""
-    results = folder.results()
-    lines = "".join(result.model_dump_json() + "\n" for result in results)
+    """results.jsonl, with the worst that each cell found, and junit.xml, over what is there of the night."""
+    lines = "".join(result.model_dump_json() + "\n" for result in folder.worst())
     put(folder.path / RESULTS, lines.encode())
-    put(folder.path / JUNIT, parseString(junit(folder, results).tostring()).toprettyxml(encoding="utf-8"))
+    put(folder.path / JUNIT, parseString(junit(folder, folder.results()).tostring()).toprettyxml(encoding="utf-8"))
 
 
-def verdict_of(folder: NightFolder, results: Sequence[CellResult]) -> str:
+def verdict_of(folder: NightFolder) -> str:
     """The night's: its worst cell's, also of those measured again; a cell without a result is evidence missing."""
-    again = (result.verdict for result in folder.measured() if result.repeat)
-    return conclude([*(result.verdict for result in results), *again, *("inconclusive" for _ in folder.missing())])
+    return conclude([*(result.verdict for result in folder.worst()), *(INCONCLUSIVE for _ in folder.missing())])
 
 
 def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
@@ -105,9 +103,9 @@ def annotations(folder: NightFolder, results: Sequence[CellResult]) -> Iterator[
     rest = [result for result in results if result.verdict not in (PASS, WARN, FAIL)]
     for result in red:
         cause = f"; {result.diagnosis.words}" if result.diagnosis else ""
-        yield _command("error", result.cell.name, f"first divergent: {result.first}{cause}; reproduce: {result.reproduce}")
+        yield _command("error", result.title, f"first divergent: {result.first}{cause}; reproduce: {result.reproduce}")
     for result in rest:
-        yield _command("warning", result.cell.name, f"{result.verdict}: {result.error or result.first}")
+        yield _command("warning", result.title, f"{result.verdict}: {result.error or result.first}")
     for name in folder.missing():
         yield _command("warning", name, "not run")
 

@@ -14,6 +14,8 @@ from parity.errors import UsageError
 SCHEMA_VERSION = 1
 
 Better = Literal["lower", "higher", "none"]
+Verdict = Literal["pass", "warn", "fail", "disputed", "inconclusive"]
+"""A whole cell's."""
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 """Part of a cell's name, which is a file's name: no dot, which parts the labels, and no way out of a folder."""
 
@@ -179,7 +181,7 @@ class CellResult(Record):
     night: str
     cell: Cell
     repeat: int = 0
-    verdict: str
+    verdict: Verdict
     started: str
     seconds: float
     golden: str = ""
@@ -197,6 +199,11 @@ class CellResult(Record):
     diagnosis: Named | None = None
     metrics: tuple[Metric, ...] = ()
     versions: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """The cell's name, and which time it was measured again."""
+        return f"{self.cell.name}, measured again ({self.repeat})" if self.repeat else self.cell.name
 
 
 class Night(Record):

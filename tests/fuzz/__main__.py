@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from tempfile import mkdtemp
 
 import atheris
 
@@ -34,11 +33,12 @@ def one_value(whole: bytes, fuzzed: atheris.FuzzedDataProvider) -> bytes:
 
 
 def main() -> None:
-    """Fuzz one target; what it finds lies in build/fuzz/TARGET."""
+    """Fuzz one target; what it finds lies in build/fuzz/TARGET, what it tries in build/fuzz/corpus/TARGET."""
     name, seconds = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "120"
     found = Path("build/fuzz") / name
     found.mkdir(parents=True, exist_ok=True)
-    corpus = Path(mkdtemp(prefix=f"parity-corpus-{name}-"))
+    corpus = Path("build/fuzz/corpus") / name  # what a run adds, the next one begins with
+    corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds()[name]):
         (corpus / str(number)).write_bytes(seed)
     limits = [f"-max_total_time={seconds}", "-timeout=20", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={found}/", "-max_len=65536"]

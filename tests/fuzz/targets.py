@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import click
 import numpy as np
@@ -92,8 +93,7 @@ def arguments(data: bytes) -> None:
     if len(words) > 32 or not set(words) & {*QUIET, "--help", "--version"} or set(words) & {*cli.commands} - {*QUIET}:
         return
     here = Path.cwd()
-    os.environ["PARITY_HOME"] = FOLDER.name
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with patch.dict(os.environ, PARITY_HOME=FOLDER.name), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         try:
             os.chdir(FOLDER.name)
             cli.main(words, standalone_mode=False)

@@ -67,6 +67,13 @@ def test_an_odd_value_is_refused_in_a_sentence(name, data):
     refused_or_read(name, data.draw(edited(seeds()[name][0])))
 
 
+def test_a_command_line_leaves_the_process_as_it_was(monkeypatch):
+    monkeypatch.delenv("PARITY_HOME", raising=False)
+    before = Path.cwd(), dict(os.environ)
+    refused_or_read("arguments", b"policy\0nothing")
+    assert (Path.cwd(), dict(os.environ)) == before
+
+
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
 def test_what_fuzzing_found(path):
     """Files are named TARGET-what."""

@@ -16,6 +16,7 @@ from tests.mutants.selection import STARTUP, Reach
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("parity", "references", "device", "fixtures", "reports", "tests", "benchmarks", "docs")
+FILES = ("conftest.py", "pyproject.toml", "constraints.txt", "requirements.lock", "README.md", "CONTRIBUTING.md", "Makefile")
 OPTIONS = "-q -x -p no:cacheprovider -p tests.mutants.recorder"
 
 
@@ -45,22 +46,31 @@ def _options() -> argparse.Namespace:
 
 
 def _record(tree: Path, record: Path, tests: list[str]) -> None:
-    """A copy of the sources, and one run of the tests over it under coverage, a context a test."""
+    """A copy of the sources, and one run of the tests over it under coverage, a context a test.
+
+    A test that is red without a mutant would kill every one, and an empty recording none.
+    """
     for folder in (tree, record):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     (record.parent / "session.sqlite").unlink(missing_ok=True)
     for part in COPIED:
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
-    for file in ("conftest.py", "pyproject.toml", "constraints.txt", "README.md", "CONTRIBUTING.md", "Makefile"):
+    for file in FILES:
         shutil.copy(ROOT / file, tree / file)
     environment = os.environ | {"PYTHONPATH": str(tree), "MUTANTS_RECORD": str(record), "MUTANTS_GOLDENS": str(record.parent / "goldens")}
     shutil.rmtree(record.parent / "goldens", ignore_errors=True)
     command = [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", "--source=parity", f"--data-file={record / '.coverage'}"]
     command += ["-m", "pytest", *shlex.split(OPTIONS.replace("-x ", "")), *tests]
     begun = time.monotonic()
-    subprocess.run(command, cwd=tree, env=environment, stdout=(record / "pytest.log").open("w"), stderr=subprocess.STDOUT)
-    print(f"recorded {', '.join(tests)} in {time.monotonic() - begun:.0f} s: {(record / 'pytest.log').read_text().splitlines()[-1]}", flush=True)
+    log = record / "pytest.log"
+    with log.open("w") as file:
+        ended = subprocess.run(command, cwd=tree, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    last = next(reversed(log.read_text().splitlines()), "nothing was printed")
+    if ended.returncode:
+        (record / "costs.json").unlink(missing_ok=True)  # or the next call would go on with it
+        raise SystemExit(f"the recording is not green without a mutant, so nothing is judged: {last}; see {log}")
+    print(f"recorded {', '.join(tests)} in {time.monotonic() - begun:.0f} s: {last}", flush=True)
 
 
 def _judge(options, work: Path, reach: Reach, tree: Path) -> int:

@@ -93,11 +93,13 @@ def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result
     go.touch()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 1, out + err
-    local = nightly(matrix, "--out", tmp_path / "local", home=tmp_path, env={"PARITY_TEST_GO": str(go)})
+    matrix = write_matrix({name: device for name, device in DEVICES.items() if name != "late"}, retries=2)
+    local = nightly(matrix, "--out", tmp_path / "local", home=tmp_path)
     out, err = local.communicate(timeout=240)
     assert local.returncode == 1, out + err
-    assert verdicts(tmp_path / "ray") == verdicts(tmp_path / "local")
-    assert {name: found[0] for name, found in verdicts(tmp_path / "ray").items()} == {
+    found = verdicts(tmp_path / "ray")
+    assert found.items() >= verdicts(tmp_path / "local").items()
+    assert {name: one[0] for name, one in found.items()} == {
         "numpy": "pass", "taps": "fail", "segfault": "inconclusive", "late": "pass",
     }  # fmt: skip
     assert "Segmentation fault" in folder.log_tail(cell_name("segfault"))

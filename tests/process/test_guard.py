@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +54,12 @@ def test_whoever_looks_after_threads_still_does(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", print)
     watch_threads()
     assert threading.excepthook is print
+
+
+def test_a_device_that_changes_the_folder_leaves_parity_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ask("roaming", "prefill", os.chdir, "/")
+    assert Path.cwd() == tmp_path
 
 
 def test_a_path_that_a_device_clears_is_there_again_and_what_it_adds_stays():

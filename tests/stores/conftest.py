@@ -8,6 +8,10 @@ import pytest
 
 REASON = "needs moto[s3], flask, flask-cors and s3fs: pip install -c constraints.txt -e '.[test]'"
 
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+ELSEWHERE = (*PROXIES, *map(str.lower, PROXIES), "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION")
+"""What a machine may have set that leads to another store."""
+
 
 @pytest.fixture(scope="session")
 def server():
@@ -34,6 +38,8 @@ def way(shared_way, monkeypatch, tmp_path) -> Iterator:
     """A good way to an S3 server, which this process and those it starts take; `$PARITY_HOME` is fresh."""
     import s3fs
 
+    for name in ELSEWHERE:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", shared_way.url)
     for name, value in {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)

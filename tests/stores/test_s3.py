@@ -48,6 +48,18 @@ def parquet(method: str):
     return lambda asked, path: asked == method and ".parquet" in path
 
 
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A machine on whose variables no store is reached."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+
+
+def test_what_a_machine_has_set_leads_to_no_other_store(elsewhere, bucket, made):
+    record(bucket, made, 0)
+    assert len(load(bucket)["night"].unique()) == 1
+
+
 def test_two_writers_at_once_lose_nothing(bucket, made):
     writers = [writer(WRITER, bucket, cell) for cell in "01"]
     assert [one.communicate()[1] for one in writers] == [b"", b""]

@@ -78,7 +78,7 @@ def one(attack: Attack, number: int, seed: int, now: Path) -> tuple[Attempt, End
         (now / part).mkdir(parents=True)
     (now / "outside" / "secret").write_text("not yours")
     attempt = attack.prepare(number, Random(f"{seed} {attack.name} {number}"), now)
-    ended = run(attempt.arguments, now, attempt.seconds, attempt.process, attempt.before)
+    ended = run(attempt.arguments, now, attempt.seconds, attempt.process, attempt.before, attempt.piped)
     return attempt, ended, judged(attempt, ended)
 
 

@@ -46,6 +46,7 @@ class Attempt:
         seconds: until it hangs.
         runs_code: code of the attempt is meant to run: a device.
         raw: the attempt itself prints control characters.
+        piped: what it prints goes through a pipe: no limit of a file's size meets that.
         ends: the attempt kills the command itself, so that its exit code and output say nothing.
     """
 
@@ -59,6 +60,7 @@ class Attempt:
     runs_code: bool = False
     raw: bool = False
     ends: bool = False
+    piped: bool = False
 
 
 @dataclass(frozen=True)

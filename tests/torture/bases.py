@@ -18,6 +18,7 @@ from tests.torture.child import ROOT
 
 SIZE = Size(prompts=(14, 9))
 TINY = ROOT / "fixtures" / "tiny"
+CONSTANTS = {"rms_norm_eps": 1e-5, "sliding_window": 32, "hidden_act": "silu", "eos_token_id": [2, 5]}
 DIGEST = re.compile(r'"digest":\s*"([0-9a-f]{64})"\s*\}\s*\Z')
 
 
@@ -35,6 +36,8 @@ class Bases:
         folder = self.folder / "small"
         if not folder.exists():
             write(clean(SIZE), folder)
+            for side in ("golden", "run"):
+                _says(folder / side)
         return folder
 
     @cached_property
@@ -47,26 +50,25 @@ class Bases:
             prompts = folder / "two.jsonl"
             prompts.write_text("\n".join((TINY / "prompts/chat.jsonl").read_text().splitlines()[:2]) + "\n")
             _parity("dump-golden", "--prompts", prompts, "-k", 4, "--max-new-tokens", 12, "--out", folder / "golden")
-            _absolute(folder / "golden")
             _parity("run", "--golden", folder / "golden", "--out", folder / "run")
         return folder
+
+
+def _says(side: Path) -> None:
+    """What was read of config.json, the same on both sides."""
+    data = manifest(side)
+    for part in ("target", "drafter"):
+        data["model"][part]["constants"] = CONSTANTS
+    rewrite(side / "manifest.json", sealed(data))
 
 
 def _sources() -> str:
     """A digest of everything that makes the evidence: a golden of other sources is stale."""
     total = hashlib.sha256()
-    for part in ("parity", "references", "device", "tests/meta"):
-        for path in sorted((ROOT / part).rglob("*.py")):
+    for part in ("parity", "references", "device", "tests/meta", "tests/torture/bases.py"):
+        for path in sorted((ROOT / part).rglob("*.py")) or [ROOT / part]:
             total.update(path.read_bytes())
     return total.hexdigest()[:16]
-
-
-def _absolute(golden: Path) -> None:
-    """The checkpoints' paths, so that they are found from an attempt's folder as well."""
-    data = manifest(golden)
-    for part in ("target", "drafter"):
-        data["model"][part]["path"] = str(ROOT / data["model"][part]["path"])
-    rewrite(golden / "manifest.json", sealed(data))
 
 
 def _parity(*arguments: object) -> None:
@@ -74,7 +76,7 @@ def _parity(*arguments: object) -> None:
 
 
 def lay_out(base: Path, folder: Path) -> Path:
-    """A copy of golden and run below `folder`/work, to be spoilt: files are hard links until `own` is asked for one."""
+    """A copy of golden and run below `folder`/work, to be spoilt: files are hard links until `rewrite` puts one in a link's place."""
     work = folder / "work"
     for path in base.rglob("*"):
         to = work / path.relative_to(base)

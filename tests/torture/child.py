@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import select
@@ -9,11 +10,12 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[2]
 ROOM = 6 * 2**30
@@ -35,16 +37,23 @@ class Ended:
     outside: tuple[str, ...]
 
 
-def run(arguments: Sequence[str], folder: Path, seconds: float, process: bool, before: Callable[[], None] | None) -> Ended:
-    """`parity ARGUMENTS` with `folder`/work as working directory; `folder`/outside is what nobody may touch."""
+def run(arguments: Sequence[str], folder: Path, seconds: float, process: bool, before: Callable[[], None] | None, piped: bool = False) -> Ended:
+    """`parity ARGUMENTS` with `folder`/work as working directory; `folder`/outside is what nobody may touch.
+
+    Args:
+        piped: what it prints goes through pipes, which have to hold all of it, and is in its logs at the end only.
+    """
     logs = {name: folder / f"{name}.log" for name in ("out", "err", "seen")}
     canary = _state(folder / "outside")
     sys.stdout.flush()
     sys.stderr.flush()
+    pipes = {name: _pipe() for name in ("out", "err")} if piped else {}
     child = os.fork()
     if child == 0:
-        _inside(arguments, folder, logs, process, before)
+        _inside(arguments, folder, logs, process, before, {name: end for name, (_, end) in pipes.items()})
     code, memory, hang = _wait(child, seconds)
+    for name, ends in pipes.items():
+        _drain(ends, logs[name])
     seen = logs["seen"].read_text(errors="replace").splitlines() if logs["seen"].exists() else []
     executed = [line[9:] for line in seen if line.startswith("executed ")]
     outside = [line[8:] for line in seen if line.startswith("outside ")]
@@ -103,17 +112,32 @@ def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
     return os.waitstatus_to_exitcode(status), max(0, usage.ru_maxrss * 1024 - own), hang
 
 
+def _pipe() -> tuple[int, int]:
+    """Ends to read and to write; it takes a megabyte before a writer waits."""
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 2**20)
+    os.set_blocking(ends[0], False)
+    return ends
+
+
+def _drain(ends: tuple[int, int], log: Path) -> None:
+    """What a child printed, behind what is in its log already."""
+    os.close(ends[1])
+    with open(ends[0], "rb") as printed, log.open("ab") as file:
+        file.write(printed.read() or b"")
+
+
 def wait(child: int, seconds: float) -> tuple[int, bool]:
     """The exit code of what `start` began, and whether it hung."""
     code, _, hang = _wait(child, seconds)
     return code, hang
 
 
-def _inside(arguments, folder: Path, logs, process: bool, before) -> None:
+def _inside(arguments, folder: Path, logs, process: bool, before, pipes: Mapping[str, int] = MappingProxyType({})) -> None:
     """The child: never returns."""
     os.setsid()
     for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(logs[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        os.dup2(pipes[name] if name in pipes else os.open(logs[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder / "work")
     os.environ |= {"PARITY_HOME": str(folder / "work" / "home"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder / "tmp")}

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.torture.child import WRITES
+
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree", "shutil.move")
 GROWS = ("open", "os.mkdir", "os.link", "os.symlink")
 """What a full disk refuses."""
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def changes(event: str, arguments: tuple, work: str) -> bool:

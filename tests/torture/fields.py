@@ -11,19 +11,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.torture.attempts import ANY, NOT_ACCEPTED, SAME_OR_UNREADABLE, UNREADABLE, Attack, Attempt
+from tests.torture.attempts import NOT_ACCEPTED, SAME_OR_UNREADABLE, UNREADABLE, Attack, Attempt
 from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 
 SIDES = ("golden", "run")
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
-    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest|constants.*)|derived"
+    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|derived"
     r"|case\.(prompts_digest|roundings|forced.*)|case\.prompts\.#\.id"
 )
 """Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What a
 forced entry less does to a run that is not clean is tried among the edits.)"""
 OWN = re.compile(r"case\.prompts\.#\.generation\.(emitted\.#|finish)")
 """What a device emitted by itself, told by nothing else: bfloat16 may differ there."""
+
+CONSTANTS = re.compile(r"model\.(target|drafter)\.constants.*")
 
 Path_ = tuple[str | int, ...]
 Raw = dict[str, str]
@@ -170,13 +172,31 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         after = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return UNREADABLE
+    if CONSTANTS.fullmatch(kind):
+        return _of_constants(side, before["model"], after["model"], kind.split(".")[1])
+    if kind == "producer.modules" and not after["producer"].get("modules"):
+        return UNREADABLE if side == "golden" else SAME_OR_UNREADABLE  # a golden of no source judges nobody
     if _same(before, after):
         return SAME_OR_UNREADABLE
     if kind in ("stages", "tensors") and how == "twisted":
-        return ANY  # lists without an order
+        return SAME_OR_UNREADABLE  # lists without an order
     if LABELS.fullmatch(kind) or side == "run" and OWN.fullmatch(kind):
-        return ANY
+        return SAME_OR_UNREADABLE
     return NOT_ACCEPTED
+
+
+def _of_constants(side: str, before: dict, after: dict, part: str) -> frozenset[int]:
+    """What the reference reads of config.json the device reads too, to the kind of each value; a side may say nothing at all."""
+    was, now = (model[part].get("constants") for model in (before, after))
+    if not now:
+        return SAME_OR_UNREADABLE
+    true, seen = (now, was) if side == "golden" else (was, now)
+    alike = isinstance(now, dict) and all(name in seen and _exactly(value, seen[name]) for name, value in true.items())
+    return SAME_OR_UNREADABLE if alike else NOT_ACCEPTED
+
+
+def _exactly(a: Any, b: Any) -> bool:
+    return json.dumps(a) == json.dumps(b)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -99,9 +99,7 @@ def _socket(work, rng):
 
 @case("a shard behind a link")
 def _linked(work, rng):
-    path = work / "run" / "p000.bfloat16.safetensors"
-    outside = work.parent / "outside" / path.name
-    shutil.copy(path, outside)
+    path, outside = _copied_out(work)
     path.unlink()
     path.symlink_to(outside)
     return DIFF
@@ -109,13 +107,17 @@ def _linked(work, rng):
 
 @case("a shard outside the folder")
 def _outside(work, rng):
-    path = work / "run" / "p000.bfloat16.safetensors"
-    outside = work.parent / "outside" / path.name
-    shutil.copy(path, outside)
+    path, outside = _copied_out(work)
     text = (work / "run" / "manifest.json").read_text()
     named = rng.choice((f"../../outside/{path.name}", str(outside), f"./../../outside/{path.name}", f"p000.bfloat16.safetensors/../../../outside/{path.name}"))
     rewrite(work / "run" / "manifest.json", sealed(text.replace(path.name, named)))
     return DIFF
+
+
+def _copied_out(work: Path) -> tuple[Path, Path]:
+    """A shard, and its copy outside of the folder."""
+    path = work / "run" / "p000.bfloat16.safetensors"
+    return path, Path(shutil.copy(path, work.parent / "outside" / path.name))
 
 
 @case("a sparse terabyte")

@@ -118,6 +118,8 @@ BROKEN: dict[str, Callable] = {
     "returns a scalar": lambda value: np.float32(3.5),
     "returns a generator": lambda value: (one for one in ()),
     "takes memory": lambda value: _memory(),
+    "few files": _first(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))),
+    "no file size": _first(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
 }
 """No verdict can come of these that is a pass (what a verb returns counts where something is made of it: see `devices`)."""
 
@@ -134,14 +136,12 @@ HARMLESS: dict[str, Callable] = {
     "random seed": _first(lambda: np.random.seed(0)),
     "another umask": _first(lambda: os.umask(0o777)),
     "environment gone": _first(os.environ.clear),
-    "few files": _first(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))),
-    "no file size": _first(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
     "ignores signals": _first(lambda: [signal.signal(one, signal.SIG_IGN) for one in (signal.SIGTERM, signal.SIGINT)]),
     "another folder": _first(lambda: os.chdir("/")),
     "no path": _first(sys.path.clear),
     "trace function": _first(lambda: sys.settrace(lambda *a: None)),
 }
-"""A clean device that does one of these may pass; it may not hang, break the command or lose anything."""
+"""A clean device that does one of these passes."""
 
 HOSTILE: dict[str, Callable] = {
     "prints escapes": _first(lambda: print("\x1b[2J\x1b]0;owned\x07"), lambda: os.write(2, b"\x1b[31m")),
@@ -239,8 +239,11 @@ WRAPS: dict[str, Callable] = {
     "some not at all": _some,
     "from a thread": _from_a_thread,
     "nothing": lambda device, tap: lambda stage, value: None,
+    "changed later": _changed_later,
 }
 """How the tap is called."""
+CLEAN_WRAPS = ("changed later",)
+"""Those that are a device's right."""
 
 KINDS = {"broken": BROKEN, "harmless": HARMLESS, "hostile": HOSTILE, "hangs": HANGS, "taps": TAPS, "wraps": WRAPS}
 
@@ -256,22 +259,14 @@ def load(target, drafter, k, precision, kind, what, where="prefill", **options):
         device = Replay()
         device.wrap = do
         return device
-    if where == "factory":
-        do(None)
-
     def meddle(device, verb, value):
         last = device.prompt == len(device.run.manifest.case.prompts) - 1
         now = verb == where or where == "end" and verb == "commit" and last
         return do(value) if now else value
 
     device = Replay(meddle)
+    if where == "factory":
+        do(None)  # behind the replay, which asks the environment where its run is
     if kind == "hostile":
         device.wrap = lambda self, tap: lambda stage, value: tap(stage, _garbage(stage, value))
-    return device
-
-
-def changes_later(target, drafter, k, precision, **options):
-    """A clean device whose buffers are written over once they were handed over."""
-    device = Replay()
-    device.wrap = _changed_later
     return device

@@ -26,6 +26,7 @@ class Operation:
         prepare: further files.
         out: what it writes, below `work`; may be a folder's pattern.
         whole: raises unless what `out` names is whole.
+        did: raises where something is missing beside what `out` names, once the command says that it is done.
         seconds: until it hangs.
         default: what it writes may become the newest golden.
     """
@@ -38,6 +39,19 @@ class Operation:
     prepare: Callable[[Path, Bases], None] = lambda work, bases: None
     seconds: float = 60.0
     default: bool = False
+    did: Callable[[Path], None] | None = None
+
+    def writes(self, name: str) -> bool:
+        """Whether a file below `work` is of what it writes."""
+        return f"{name}/".startswith(f"{self.out}/")
+
+    def done(self, out: Path) -> None:
+        """Raises unless all that it does is done."""
+        if not out.exists():
+            raise ValueError("nothing is there")
+        self.whole(out)
+        if self.did:
+            self.did(out)
 
     def lay_out(self, bases: Bases, folder: Path) -> Path:
         """Everything it reads, in a fresh folder."""
@@ -79,6 +93,28 @@ def _night(path: Path) -> None:
         _json(file)
     if any(path.parent.glob("history/date=*/[!.]*")):
         load(str(path.parent / "history"))
+
+
+def _recorded(path: Path) -> None:
+    """The night is in the history, and everything else that is written at its end is there."""
+    from parity.history import load
+    from parity.nightly.folder import NightFolder
+
+    folder = NightFolder(path)
+    if folder.night.name not in set(load(str(path.parent / "history"))["night"]):
+        raise ValueError("the night is not in the history")
+    if missing := [name for name in ("results.jsonl", "junit.xml", "report.html") if not (path / name).is_file()]:
+        raise ValueError(f"{missing[0]} is not there")
+
+
+def _sealed(manifest: Path) -> None:
+    """A manifest over the tensors that were there before."""
+    _dump(manifest.parent)
+
+
+def _corroborated(manifest: Path) -> None:
+    if not Dump(manifest.parent).manifest.corroborations:
+        raise ValueError("the golden does not say who corroborates it")
 
 
 def _packed(work: Path, bases: Bases) -> None:
@@ -123,6 +159,8 @@ def _prompt(work: Path, bases: Bases) -> None:
 
 
 GOLDEN = ("--golden", "golden")
+CORROBORATED = "golden/manifest.json"
+"""The one file that may change of a golden that was there before."""
 OPERATIONS = (
     Operation("run", "real", ("run", "--device", REPLAY, *GOLDEN, "--out", "made"), "made", _dump),
     Operation("import", "small", ("import", "--from", "files", "run.npz", *GOLDEN, "--out", "made"), "made", _dump, _packed),
@@ -135,7 +173,7 @@ OPERATIONS = (
     Operation("diff --json", "small", ("diff", "run", *GOLDEN, "--json", "made.json"), "made.json", _json),
     Operation("report", "", ("report", "night", "--out", "made.html"), "made.html", _page, _unpacked),
     Operation("report of a run", "small", ("report", "run", *GOLDEN), "run/report.html", _page),
-    Operation("night", "real", ("nightly", "matrix.toml", "--out", "night", "--history", "history"), "night", _night, _matrix, 150.0),
-    Operation("corroborate", "small", ("corroborate", "golden", "other"), "golden", _dump, _witness),
+    Operation("night", "real", ("nightly", "matrix.toml", "--out", "night", "--history", "history"), "night", _night, _matrix, 150.0, did=_recorded),
+    Operation("corroborate", "small", ("corroborate", "golden", "other"), CORROBORATED, _sealed, _witness, did=_corroborated),
     Operation("dump", "", ("dump-golden", "--prompts", "one.jsonl", "--max-new-tokens", "2", "--out", "made"), "made", _dump, _prompt, 150.0),
 )

@@ -64,6 +64,6 @@ def _checked(operation: Operation, work: Path, folder: Path, ended: Ended, other
             operation.whole(out)
     except Exception as error:
         bad.append((LOST, f"what they wrote is not whole: {type(error).__name__}: {error}"))
-    if left := leftovers(work):
+    if left := leftovers(folder):
         bad.append((LEFT, left[0]))
     return bad

@@ -1,0 +1,51 @@
+"""A recording that is not green judges nothing: a test that is red by itself would count as a kill."""
+
+from __future__ import annotations
+
+import re
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.mutants import __main__ as mutants
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """Record in a tree of nothing but these files, with a pytest that ends so."""
+    for part in (*mutants.COPIED, "tree", "record"):
+        (tmp_path / part).mkdir()
+    for file in mutants.FILES:
+        (tmp_path / file).touch()
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+
+    def ending(code: int, said: str):
+        def run(command, stdout, **options):
+            stdout.write(said)
+            stdout.flush()
+            (tmp_path / "record" / "costs.json").write_text("{}")
+            return CompletedProcess(command, code)
+
+        monkeypatch.setattr(mutants.subprocess, "run", run)
+        mutants._record(tmp_path / "tree", tmp_path / "record", ["tests"])
+
+    return ending
+
+
+@pytest.mark.parametrize(("code", "said"), [(1, "1 failed, 9 passed\n"), (2, "1 error\n"), (4, "")])
+def test_a_recording_that_is_not_green_ends_with_one_sentence(record, tmp_path, code, said):
+    with pytest.raises(SystemExit, match="^[^\n]* not green [^\n]*$"):
+        record(code, said)
+    assert not (tmp_path / "record" / "costs.json").exists()  # the next call records again
+
+
+def test_a_green_recording_is_kept(record, tmp_path):
+    record(0, "9 passed\n")
+    assert (tmp_path / "record" / "costs.json").exists()
+
+
+def test_the_copy_holds_every_file_that_tests_read_from_the_root():
+    root = mutants.ROOT
+    read = {name for path in root.glob("tests/**/*.py") for name in re.findall(r'(?:ROOT|parents\[2\]) / "([\w.-]+)"', path.read_text())}
+    assert {"requirements.lock", "pyproject.toml"} <= read
+    assert {name for name in read if (root / name).is_file()} - {*mutants.FILES} == set()

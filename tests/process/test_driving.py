@@ -1,0 +1,30 @@
+"""What a device returns in a free run is tokens: nothing is rounded into one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.drive import generate
+
+
+def emitting(first, fresh):
+    """A device that emits `first`, then `fresh` in every round."""
+    tokens = np.array([7, 8])
+    return SimpleNamespace(
+        describe=lambda: SimpleNamespace(eos=(), name="emitting"), prefill=lambda ids, budget, tap: first,
+        draft=lambda tap: tokens[:1], verify=lambda drafts, tap: tokens, commit=lambda drafts, verified, tap: fresh,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "fresh"), [(np.float32(3.5), [7, 8]), (3.0, [7, 8]), (5, np.array([7.9, 8.0])), (5, [7, None])])
+def test_what_is_no_integer_is_no_token(first, fresh):
+    with pytest.raises(TypeError, match="integer"):
+        generate(emitting(first, fresh), (1, 2), 3)
+
+
+@pytest.mark.parametrize("kind", [int, np.int32, np.int64, np.array])
+def test_every_kind_of_integer_is_one(kind):
+    assert generate(emitting(kind(5), [kind(7), kind(8)]), (1, 2), 3).emitted == (5, 7, 8)
