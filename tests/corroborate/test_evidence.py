@@ -100,7 +100,7 @@ def test_what_a_policy_does_not_judge_is_not_confirmed(held, witness, tmp_path):
 
 
 def test_a_warning_is_no_confirmation(held, witness, tmp_path):
-    (tmp_path / "wide.toml").write_text(JUDGES_NOTHING.format(stages="drafter.fc_out", warn=0.9))
+    (tmp_path / "wide.toml").write_text(JUDGES_NOTHING.format(stages="drafter.fc_out", warn=0.2))
     found, verdicts, (mark,) = held(witness("one"), witness("other", wrong(TAPS)), policy=tmp_path / "wide.toml")
     assert verdicts[TAPS] == "disputed" and TAPS not in mark.stages
 
@@ -153,13 +153,12 @@ def test_the_same_witness_is_marked_once(held, witness):
     assert len(marks) == 1
 
 
-@pytest.mark.parametrize(("stage", "dtype"), [("drafter.input_ids", np.float32), (LOGITS, np.float16)])
-def test_another_dtype_is_no_agreement(stage, dtype, held, witness):
+def test_another_dtype_is_no_agreement(held, witness):
     def change(prompt, round_, name, array):
-        return array.astype(dtype) if name == stage else array
+        return array.astype(np.float16) if name == LOGITS else array
 
     found, verdicts, _ = held(witness("one"), witness("other", change))
-    assert verdicts[stage] == "disputed" and np.dtype(dtype).name in found.out, found.out
+    assert verdicts[LOGITS] == "disputed" and "float16" in found.out, found.out
 
 
 def test_a_tensor_that_both_lack_is_no_agreement(held, witness):
