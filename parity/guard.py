@@ -181,8 +181,10 @@ def watch_threads() -> None:
 
 
 def _thread_raised(raised: threading.ExceptHookArgs) -> None:
+    from parity.plain import echo
+
     at = raised_at(raised.exc_value)
-    print(f"parity: a thread of the device raised {words(raised.exc_value)}" + (f" ({at})" if at else ""), file=sys.stderr)
+    echo(f"parity: a thread of the device raised {words(raised.exc_value)}" + (f" ({at})" if at else ""), err=True)
 
 
 def bare(device: Device) -> Device:

@@ -74,14 +74,9 @@ def test_an_exit_code_is_what_it_is_where_nothing_can_be_printed(where, code):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_and_leaves_nothing(number, small_golden, tmp_path):
-    # nohup ignores SIGHUP and a job in the background SIGINT, and both hand that down; a terminal does not.
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL); "
-        "from parity.cli import main; main()"
-    )
     device = f"{HOSTILE},way=hang,where=verify"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "run", "--golden", str(small_golden.folder), "--device", device],
+        [sys.executable, "-m", "parity", "run", "--golden", str(small_golden.folder), "--device", device],
         cwd=ROOT, env=os.environ | {"PARITY_HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
