@@ -16,6 +16,7 @@ from parity.cli.faults import PROMPTS
 from parity.drive import generate
 from parity.stages import declared
 from reports.faults import page
+from tests.sample import sample
 
 KNOWN_GATES = ("provenance", "stages", "taps", "decisions", "lossless", "verify", "acceptance", "rollback", "boundary", "positions")
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -48,13 +49,13 @@ def test_a_fault_is_a_factory_by_name_that_takes_what_load_takes():
 
 
 def test_no_fault_leaks_into_another_device(tiny, small_golden):
-    """All faults stay planted in devices that live on and have run; a clean device beside them is as before."""
+    """Faults stay planted in devices that live on and have run; a clean device beside them is as before."""
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
     ids = small_golden.manifest.case.prompts[0].ids[:24]
     clean = device.load(**options)
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}
-    for fault in CATALOGUE.values():
+    for fault in sample(CATALOGUE.values(), name=lambda fault: fault.id, kind=lambda fault: fault.family):
         pipeline = device.load(**options, tp=fault.tp)
         fault.plant(pipeline)
         try:
