@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -48,7 +49,7 @@ def run(arguments: Sequence[str], folder: Path, seconds: float, process: bool, b
     sys.stdout.flush()
     sys.stderr.flush()
     pipes = {name: _pipe() for name in ("out", "err")} if piped else {}
-    child = os.fork()
+    child = _fork()
     if child == 0:
         _inside(arguments, folder, logs, process, before, {name: end for name, (_, end) in pipes.items()})
     code, memory, hang = _wait(child, seconds)
@@ -88,10 +89,17 @@ def warm_references() -> None:
 def start(arguments: Sequence[str], folder: Path, name: str, before: Callable[[], None] | None = None) -> int:
     """Begin a command and go on; its process id. `name` tells its logs from another one's in the same folder."""
     logs = {kind: folder / f"{name}.{kind}.log" for kind in ("out", "err", "seen")}
-    child = os.fork()
+    child = _fork()
     if child == 0:
         _inside(arguments, folder, logs, False, before)
     return child
+
+
+def _fork() -> int:
+    """Fork this process; JAX, where something else here imported it, warns of its threads, which no fork of ours needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return os.fork()
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
