@@ -72,8 +72,10 @@ def _generation(found: Generation, case: Case, golden: bool) -> Iterator[str]:
 
 def _rows(manifest: Manifest) -> Iterator[str]:
     """Each row by itself, and that none is there twice."""
-    prompts, variants = len(manifest.case.prompts), VARIANTS[manifest.kind]
+    prompts, variants, stages = len(manifest.case.prompts), VARIANTS[manifest.kind], {*manifest.stages}
     for row in manifest.tensors:
+        if row.place[2] not in stages:
+            yield f"{row.key} is of a stage that it does not list"
         if row.place[0] >= prompts:
             yield f"{row.key} is of a prompt that is not there: there are {prompts}"
         if len(row.axes) != len(row.shape):

@@ -86,6 +86,7 @@ EDITS = {
     "precision": lambda raw: raw["case"].update(precision="bfloat16"),
     "kind": lambda raw: raw.update(kind="run"),
     "a stage twice": lambda raw: raw["stages"].append(raw["stages"][0]),
+    "a stage that has tensors left out": lambda raw: raw["stages"].remove("verify.logits"),
     "a row twice": lambda raw: raw["tensors"].append(raw["tensors"][0]),
     "a row of another prompt": lambda raw: row(raw).update(key="p002/r0001/verify.tokens"),
     "a row of another round": lambda raw: row(raw).update(key="p000/r0004/verify.tokens"),

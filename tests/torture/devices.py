@@ -26,6 +26,8 @@ UNREAD = {
 }
 """What comes back and nothing is made of: `load` drops what its factory's deed returns, and the replay's commit its verify
 tokens, as long as they can be counted."""
+LIMITED = ("few files", "no file size")
+"""What a log that is a file meets as well."""
 INTERRUPTED = ("raises KeyboardInterrupt", "raises Abort", "interrupts itself", "interrupts main")
 
 
@@ -49,7 +51,10 @@ def attack(bases: Bases) -> Attack:
         title = f"{kind} {what!r} at {where or 'every stage'}"
         process = number % 5 == 0 or kind in ("hostile", "hangs")
         after = (lambda ended: []) if kind != "clean" else _passes
-        return Attempt(title, _allowed(kind, what, where), arguments, after, process, seconds=40.0, runs_code=True, raw=what == "prints escapes")
+        return Attempt(
+            title, _allowed(kind, what, where), arguments, after, process,
+            seconds=40.0, runs_code=True, raw=what == "prints escapes", piped=what in LIMITED,
+        )  # fmt: skip
 
     return Attack("devices", len(devices), prepare, 60)
 
