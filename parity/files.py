@@ -63,7 +63,7 @@ def inside(folder: Path, name: str, by: str) -> Path:
     path = folder / name
     if not name or name in (".", "..") or Path(name).name != name or "\\" in name or "\0" in name:
         raise UsageError(f"{by} names {name!r}, which is no file name: nothing outside its folder is read")
-    if path.is_symlink() and path.resolve().parent != folder.resolve():
+    if path.is_symlink() and os.path.dirname(os.path.realpath(path)) != os.path.realpath(folder):
         raise UsageError(f"{path} is a link that leads out of its folder: nothing outside is read")
     return path
 

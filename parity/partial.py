@@ -51,7 +51,7 @@ def partial_file(out: Path, fresh: bool = False) -> Iterator[Path]:
     if (out.exists() and not out.is_file()) or out.absolute().is_relative_to("/dev"):
         yield out
         return
-    out = out.resolve()
+    out = Path(os.path.realpath(out))  # `resolve` raises where links form a circle
     sweep(out.parent)
     partial, held = _held(out, lambda path: path.touch(exist_ok=False))
     try:

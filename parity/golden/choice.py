@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,7 +110,7 @@ def _place(dump: Dump, side: str, named: Path | None) -> Path:
     now = checkpoint(named)
     if other := [what for field, what in DIGESTS.items() if getattr(now, field) != getattr(known, field)]:
         raise UsageError(f"--{side} {named} is not the {side} that {dump.folder} was dumped from: its {', '.join(other)} differ")
-    return named.resolve()
+    return Path(os.path.realpath(named))
 
 
 def _below(folder: Path, recorded: Path) -> Iterator[Path]:

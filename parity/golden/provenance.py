@@ -48,7 +48,7 @@ def checkpoint(folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is no checkpoint: it has no config.json")
     return Checkpoint(
-        path=str(folder.resolve()),
+        path=os.path.realpath(folder),
         config_digest=digest_files(path for name in CONFIGS if (path := folder / name).is_file()),
         weights_digest=digest_files(sorted(folder.glob("*.safetensors"))),
         tokenizer_digest=digest_files(sorted(folder.glob("tokenizer*.json"))),
