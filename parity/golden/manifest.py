@@ -247,6 +247,8 @@ class Manifest(Record):
             found = cls.model_validate_json(data)
         except ValidationError as error:
             raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
+        if "schema_version" not in found.model_fields_set:
+            raise UsageError(f"{path} does not follow the golden format: it does not say which; {OLDER}")
         if keys(found) != len(KEY_END.findall(data)):
             files.parsed(data, str(path))  # which refuses a key that is there twice; pydantic takes the last one
         if digest(data) != found.digest:
@@ -287,10 +289,12 @@ def key(prompt: int, round_: int, stage: str) -> str:
     return f"p{prompt:03d}/r{round_:04d}/{stage}"
 
 
+OLDER = "`parity seal DIR` brings a dump of an older parity up to date"
+
 
 def _mistake(error: ValidationError) -> str:
     """The first mistake, and what to do about an older version."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    older = "; `parity seal DIR` brings a dump of an older parity up to date" if field == "schema_version" else ""
+    older = f"; {OLDER}" if field == "schema_version" else ""
     return f"{field}: {first['msg']}{older}"

@@ -138,6 +138,11 @@ def test_an_edit_by_hand_is_seen_whatever_it_says(edit, small_golden, tmp_path):
         Dump(edited(small_golden.folder, tmp_path / "g", edit, seal=False))
 
 
+def test_a_dump_that_does_not_say_in_which_format_it_is_has_none(small_golden, tmp_path):
+    with pytest.raises(UsageError, match="does not say which; `parity seal"):
+        Dump(edited(small_golden.folder, tmp_path / "g", lambda raw: raw.pop("schema_version")))
+
+
 def test_a_dump_of_an_older_parity_says_what_to_do_and_is_sealed(small_golden, tmp_path):
     def older(raw):
         raw.update(schema_version=1)
