@@ -29,8 +29,8 @@ GRANTED = 1.5
 
 DEVIATIONS = 3.0
 """Standard deviations of the two counts that chance is granted, taken as Poisson's: both flip at the same close scores, so
-they part by less. On the four prompts of docs/calibration.md the floor flips 24 chained and 3 local, clean devices 16 to 21
-and 4; 64 and 13 are granted."""
+they part by less. On the four prompts of docs/calibration.md the floor flips 18 chained and 3 local, the NumPy device 15 and
+4; 51 and 14 are granted."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["device.variants:gathered", "numpy,tp=2", "numpy, reversed", "\u65e5\u672c", "../x", "d" * 99])
-@pytest.mark.parametrize("bounds", ["", "bounds.toml", "/tmp/my bounds.toml"])
+@pytest.mark.parametrize("bounds", ["", "bounds.toml", "my own/wide bounds.toml"])
 def test_a_run_has_a_cell_whatever_its_device_and_policy_are_called(name, bounds):
     case = SimpleNamespace(mode="chained", k=4, precision="bfloat16", max_new_tokens=12)
     run = SimpleNamespace(manifest=SimpleNamespace(case=case, tensors=(), producer=SimpleNamespace(name=name)))
