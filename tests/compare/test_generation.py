@@ -1,4 +1,4 @@
-"""What a run emits by itself is held against its own recorded choices, prompt by prompt; and what a dispute reaches of it."""
+"""What a run emits by itself is compared with its own recorded choices, prompt by prompt; and what a dispute reaches of it."""
 
 from __future__ import annotations
 
@@ -68,6 +68,18 @@ def test_an_end_behind_which_the_reference_goes_on_is_found(dumps):
 
     (found,) = check_generation(golden, emitting(run, {NUMBER: ended})).findings
     assert "ends behind its 3 tokens" in found.message
+
+
+@pytest.mark.parametrize(("round_", "rounds"), [(0, [1]), (1, [2]), (2, [])], ids=["first", "middle", "last, which may be cut"])
+def test_a_round_emits_its_accepted_drafts_and_one_token_more(round_, rounds, dumps):
+    golden, run = dumps
+
+    def fewer(told):
+        counts = [count - (place == round_) for place, count in enumerate(told.accepted_drafts)]
+        return told.model_copy(update={"accepted_drafts": tuple(counts)})
+
+    found = check_generation(golden, emitting(run, {NUMBER: fewer})).findings
+    assert [(one.stage, one.round) for one in found] == [("accept.length", round_) for round_ in rounds]
 
 
 def test_a_prompt_that_emits_nothing_takes_no_other_ones_place(dumps):
