@@ -97,7 +97,7 @@ def make_golden(out: Path, prompts: Path = TINY / "prompts/chat.jsonl", max_new_
     """Dump a golden of the tiny pair."""
     import torch
 
-    from references.dump import Request, dump_golden
+    from parity.references.dump import Request, dump_golden
 
     torch.set_num_threads(1)
     options = dict(target=TINY / "target", drafter=TINY / "drafter", k=4, stages=()) | changes

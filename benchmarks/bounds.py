@@ -48,7 +48,9 @@ def scales(golden: Dump, run: Dump) -> None:
     print(f"{run.manifest.producer.name}, {run.manifest.case.mode}, {len(names)} stages")
     for coefficient in COEFFICIENTS:
         worst, name = max(clean[coefficient])
-        print(f"  square of noise x {coefficient}: clean at most {worst:.2f} ({name}); {PLANTED} seen at {seen[coefficient]} stages")
+        print(
+            f"  square of noise x {coefficient}: clean at most {worst:.2f} ({name}); {PLANTED} seen at {seen[coefficient]} stages"
+        )
 
 
 def choices(golden: Dump) -> None:

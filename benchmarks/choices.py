@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare.scores import SCORES
 from parity.compare.choices import row_noise
 from parity.compare.rows import stage_rows
+from parity.compare.scores import SCORES
 from parity.golden.store import Dump
 
 MULTIPLES = (5, 6, 7)
@@ -49,7 +49,9 @@ def flipped(golden: Dump, other: Dump, variant: str, layers: list[str]) -> tuple
     for row in other.manifest.tensors:
         prompt, round_, stage = row.place
         if row.variant == variant and not row.rank and stage in layers:
-            true, seen = (one.stored(name, prompt, round_, stage) for one, name in ((golden, "float32"), (other, variant)))
+            true, seen = (
+                one.stored(name, prompt, round_, stage) for one, name in ((golden, "float32"), (other, variant))
+            )
             different += int((np.sort(true[-len(seen) :]) != np.sort(seen)).any(axis=1).sum())
             every += len(seen)
     return different, every
@@ -64,14 +66,22 @@ def main() -> None:
     golden, run = Dump(options.golden), Dump(options.run)
     layers = [name for name in golden.manifest.stages if name.endswith(".router_logits")]
     experts = golden.stored("float32", 0, 0, layers[0].replace("router_logits", "experts")).shape[1]
-    groups = {"experts": [(name, experts) for name in layers]} | {stage: [(SCORES[stage], 1)] for stage in SCORES if stage in golden.manifest.stages}
+    groups = {"experts": [(name, experts) for name in layers]} | {
+        stage: [(SCORES[stage], 1)] for stage in SCORES if stage in golden.manifest.stages
+    }
     print(f"{golden.manifest.producer.name}; wrong alarms to expect in a run at {MULTIPLES} x noise")
     for group, members in groups.items():
         found = [alarms(golden, run, *member) for member in members]
         rates = ", ".join(f"{sum(one[2][multiple] for one in found):.4f}" for multiple in MULTIPLES)
-        print(f"{group:24s} {sum(one[0] for one in found):6d} rows, largest {max(one[1] for one in found):.2f} x noise: {rates}")
+        print(
+            f"{group:24s} {sum(one[0] for one in found):6d} rows, largest {max(one[1] for one in found):.2f} x noise: {rates}"
+        )
     chosen = [name.replace("router_logits", "experts") for name in layers]
-    for what, dump, variant in (("floor, chained", golden, "bfloat16"), ("floor, local", golden, "bfloat16.local"), ("run", run, run.manifest.case.precision)):
+    for what, dump, variant in (
+        ("floor, chained", golden, "bfloat16"),
+        ("floor, local", golden, "bfloat16.local"),
+        ("run", run, run.manifest.case.precision),
+    ):
         different, every = flipped(golden, dump, variant, chosen)
         print(f"experts of the {what}: {different} of {every} choices differ from float32's")
 

@@ -32,7 +32,9 @@ def main() -> None:
     chosen = parser.parse_args()
     for run in chosen.runs:
         share, (prompt, passes, source) = largest(Dump(chosen.golden), Dump(run))
-        print(f"{run.name}: prompt {prompt} is {source} in {share:.1%} of the rows of its {passes}; {SHARE:.0%} would be a copy")
+        print(
+            f"{run.name}: prompt {prompt} is {source} in {share:.1%} of the rows of its {passes}; {SHARE:.0%} would be a copy"
+        )
 
 
 if __name__ == "__main__":

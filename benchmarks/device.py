@@ -25,8 +25,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
-import device
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.pipeline import Pipeline
 
 TINY = HOUSE / "fixtures" / "tiny"
 K = 4
@@ -49,7 +49,9 @@ def hugging_face(ids: list[int], tokens: int, precision: str) -> Run:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    model = AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=getattr(torch, precision), trust_remote_code=False).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        TINY / "target", dtype=getattr(torch, precision), trust_remote_code=False
+    ).eval()
     inputs = torch.tensor([ids])
     options = dict(do_sample=False, max_new_tokens=tokens, min_new_tokens=tokens, use_cache=True)
 

@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
-from device.faults import CATALOGUE  # noqa: E402
 from parity.cli.diagnose import diagnose_device  # noqa: E402
 from parity.cli.faults import _golden  # noqa: E402
+from parity.device.faults import CATALOGUE  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 """Fault id to the hypotheses that say the same thing, where the ids differ."""
@@ -31,7 +31,7 @@ NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 def diagnosed(golden, fault: str) -> dict:
     """What a diagnosis of one planted fault says, and the seconds it took."""
     start, processor = time.perf_counter(), time.process_time()
-    name = f"device.faults:{fault.replace('-', '_')}"
+    name = f"parity.device.faults:{fault.replace('-', '_')}"
     with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
         found = diagnose_device(golden, None, name, CATALOGUE[fault].precision, None, 1, Path(folder))
     answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
@@ -72,7 +72,9 @@ def page(results: list[dict]) -> str:
     for one in results:
         said = "; ".join(says for _, says in one["answers"]) or "nothing fits"
         said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""
-        lines.append(f"| {one['fault']} | {said.replace('|', '/')} | {'yes' if one['named'] else 'no'} | {one['processor']:.0f} |")
+        lines.append(
+            f"| {one['fault']} | {said.replace('|', '/')} | {'yes' if one['named'] else 'no'} | {one['processor']:.0f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -84,8 +86,14 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
-    results = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log and options.log.exists() else []
-    results = [one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results]
+    results = (
+        [json.loads(line) for line in options.log.read_text().splitlines()]
+        if options.log and options.log.exists()
+        else []
+    )
+    results = [
+        one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results
+    ]
     done = {one["fault"] for one in results}
     with _golden(options.golden) as golden:
         for fault in options.faults or CATALOGUE:
@@ -93,7 +101,10 @@ def main() -> None:
                 continue
             results.append(diagnosed(golden, fault))
             one = results[-1]
-            print(f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f})  {one['answers'][:3]} {one['unexplained']}", flush=True)
+            print(
+                f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f})  {one['answers'][:3]} {one['unexplained']}",
+                flush=True,
+            )
             if options.log:
                 with options.log.open("a") as log:
                     log.write(json.dumps(one, default=str) + "\n")

@@ -63,8 +63,17 @@ def main() -> None:
     first, others = figures(golden, FIRST, given.precision), []
     for device in given.devices:
         others.append(figures(golden, device, given.precision))
-        print(device, "differs in", sum(value != first.get(key) for key, value in others[-1].items()), "of", len(first), flush=True)
-    print("\n| metric | mode | series | largest move | 99 % of moves | largest, of the value | 99 %, of the value |\n|---|---|--:|--:|--:|--:|--:|")
+        print(
+            device,
+            "differs in",
+            sum(value != first.get(key) for key, value in others[-1].items()),
+            "of",
+            len(first),
+            flush=True,
+        )
+    print(
+        "\n| metric | mode | series | largest move | 99 % of moves | largest, of the value | 99 %, of the value |\n|---|---|--:|--:|--:|--:|--:|"
+    )
     for (name, mode), rows in moves(first, others).items():
         top, high = rows.max(axis=0), np.quantile(rows, 0.99, axis=0)
         print(f"| {name} | {mode} | {len(rows)} | {top[0]:.2g} | {high[0]:.2g} | {top[1]:.2g} | {high[1]:.2g} |")

@@ -59,7 +59,13 @@ class Nights:
     def _part(self, places: np.ndarray) -> Series:
         whole = self.whole
         cut = {name: getattr(whole, name)[places] for name in ("sign", "absolute", "share", "quiet", "bound")}
-        return replace(whole, keys=[whole.keys[one] for one in places], values=whole.values[:, places], unit=[whole.unit[one] for one in places], **cut)
+        return replace(
+            whole,
+            keys=[whole.keys[one] for one in places],
+            values=whole.values[:, places],
+            unit=[whole.unit[one] for one in places],
+            **cut,
+        )
 
     def _measure(self, cell: str, night: int) -> None:
         places, had = self.cells[cell], 0
@@ -99,17 +105,30 @@ def alarms(given: argparse.Namespace) -> None:
     found = [one for *_, mine in results for one in mine]
     nights = given.seeds * (NIGHTS - NEEDED)
     bad = len({(seed, night) for seed, (*_, mine) in zip(seeds, results, strict=True) for night, *_ in mine})
-    print(f"{given.seeds} seeds x {NIGHTS} nights x {results[0][0]} figures: {nights} nights judged ({NEEDED} are needed first), {perf_counter() - began:.0f} s")
-    print(f"nights with a false alarm: {bad} ({bad / nights:.3%}); runs of thirty nights with one: {sum(bool(mine) for *_, mine in results)} of {given.seeds}")
-    print("by kind of noise:", dict(Counter(noise for *_, noise in found)), "by kind of change:", dict(Counter(kind for _, kind, _ in found)))
-    print(f"repeats: {sum(drawn for _, drawn, _ in results) / (given.seeds * NIGHTS * given.cells):.2f} a cell and night")
+    print(
+        f"{given.seeds} seeds x {NIGHTS} nights x {results[0][0]} figures: {nights} nights judged ({NEEDED} are needed first), {perf_counter() - began:.0f} s"
+    )
+    print(
+        f"nights with a false alarm: {bad} ({bad / nights:.3%}); runs of thirty nights with one: {sum(bool(mine) for *_, mine in results)} of {given.seeds}"
+    )
+    print(
+        "by kind of noise:",
+        dict(Counter(noise for *_, noise in found)),
+        "by kind of change:",
+        dict(Counter(kind for _, kind, _ in found)),
+    )
+    print(
+        f"repeats: {sum(drawn for _, drawn, _ in results) / (given.seeds * NIGHTS * given.cells):.2f} a cell and night"
+    )
 
 
 def chosen_places(made: World, noise: str) -> list[int]:
     """The noisiest figure of every cell with such noise, beside the least width of its band, and not below half of it."""
     chosen, loud = {}, {}
     for place, (cell, _, mode, metric, unit) in enumerate(made.keys):
-        loud[place] = made.noise[place] / HALF_WIDTHS[metric][mode, unit].absolute if metric in ("l2", "worst_row") else 0.0
+        loud[place] = (
+            made.noise[place] / HALF_WIDTHS[metric][mode, unit].absolute if metric in ("l2", "worst_row") else 0.0
+        )
         if made.kinds[place] == noise and loud[place] > max(0.5, loud[chosen[cell]] if cell in chosen else 0):
             chosen[cell] = place
     return list(chosen.values())
@@ -127,7 +146,11 @@ def planted(kind: str, noise: str, size: float, seed: int, after: int, again: bo
     shape = nights >= NIGHTS - after if kind == "step" else nights / (NIGHTS - 1)
     for place in chosen:
         made.plant(place, made.noise[place] * size * shape)
-    found = {(one.cell, one.stage, one.mode, one.metric): one for one in Nights(made, again).changes(NIGHTS - 1) if one.kind in ("regression", "drift")}
+    found = {
+        (one.cell, one.stage, one.mode, one.metric): one
+        for one in Nights(made, again).changes(NIGHTS - 1)
+        if one.kind in ("regression", "drift")
+    }
     names = {made.name(night): night for night in range(NIGHTS)}
     ends = (found.get(made.keys[place][:4]) for place in chosen)
     return [None if one is None else abs(names[one.since_night] - (NIGHTS - after)) for one in ends]
@@ -152,24 +175,33 @@ def smallest(kind: str, noise: str, after: int, seeds: int, again: bool) -> tupl
 
 def power(given: argparse.Namespace) -> None:
     """Measure, and print as a table."""
-    print("| noise | a step, 1 night after | 2 nights | 3 nights | 5 nights | 7 nights | 10 nights | dates within a night | a drift over 30 nights |")
+    print(
+        "| noise | a step, 1 night after | 2 nights | 3 nights | 5 nights | 7 nights | 10 nights | dates within a night | a drift over 30 nights |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for noise in KINDS:
         if noise == "same":
             continue
         steps = [smallest("step", noise, after, given.seeds, given.again) for after in (1, 2, 3, 5, 7, 10)]
         drift, _ = smallest("drift", noise, NIGHTS, given.seeds, given.again)
-        print(f"| {noise} | {' | '.join(f'{size:g}' for size, _ in steps)} | {steps[-1][1]:.0%} | {drift:g} |", flush=True)
+        print(
+            f"| {noise} | {' | '.join(f'{size:g}' for size, _ in steps)} | {steps[-1][1]:.0%} | {drift:g} |", flush=True
+        )
 
 
 def hits(given: argparse.Namespace) -> None:
     """Steps of the goal that are found, of those planted, by kind of noise, and how many of their dates are within a night."""
     for noise in KINDS:
         for size, after in GOAL if noise != "same" else ():
-            ends = [one for seed in range(given.seeds) for one in planted("step", noise, size, seed, after, given.again)]
+            ends = [
+                one for seed in range(given.seeds) for one in planted("step", noise, size, seed, after, given.again)
+            ]
             found = [one for one in ends if one is not None]
             dated = sum(one <= 1 for one in found)
-            print(f"{noise}: a step of {size} after {after} nights: {len(found)} of {len(ends)}, {dated} dated within a night", flush=True)
+            print(
+                f"{noise}: a step of {size} after {after} nights: {len(found)} of {len(ends)}, {dated} dated within a night",
+                flush=True,
+            )
 
 
 def main() -> None:

@@ -44,7 +44,9 @@ def alarms(given: argparse.Namespace) -> None:
             if kind in found:
                 found[kind].append(min(least(made.values[:night, place]) for night in range(NEEDED + 1, NIGHTS + 1)))
     for kind, values in found.items():
-        print(f"{kind}: {len(values)} clean series, {np.mean(np.array(values) < DEFAULT):.1%} told of by p = {DEFAULT}; none by p = {min(values):.1g}")
+        print(
+            f"{kind}: {len(values)} clean series, {np.mean(np.array(values) < DEFAULT):.1%} told of by p = {DEFAULT}; none by p = {min(values):.1g}"
+        )
 
 
 def power(given: argparse.Namespace) -> None:

@@ -80,7 +80,7 @@ def msprobe(golden: dict, device: dict, work: Path) -> Work:
         dump = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": str(data)}
         (work / side / "dump.json").write_text(json.dumps(dump | {"data": rows}))
         (work / side / "stack.json").write_text(json.dumps({call: [] for call in rows}))
-        (work / side / "construct.json").write_text(json.dumps({call: None for call in rows}))
+        (work / side / "construct.json").write_text(json.dumps(dict.fromkeys(rows)))
     (work / "result").mkdir()
 
     def compare() -> None:
@@ -159,7 +159,7 @@ def measured(peer: str, folder: Path, dtype: str, pairs: int, work: Path) -> dic
         start = time.perf_counter()
         compare()
         return {"seconds": time.perf_counter() - start, "bytes": size}
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a peer raises is its own verdict
+    except (Exception, SystemExit) as problem:
         return {"error": f"did not run: {type(problem).__name__}: {str(problem)[:120]}"}
 
 

@@ -22,11 +22,11 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from device.engines.numpy_engine import Array
 from parity.calibrate import judge
 from parity.cli.golden import make_golden
 from parity.cli.wiring import device
 from parity.compare.report import FAIL, PASS, Report
+from parity.device.engines.numpy_engine import Array
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import read_policy
@@ -183,11 +183,15 @@ the named stage.
 def main() -> None:
     """Bisect both modes and print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--golden", type=Path, help="a golden of a bfloat16 pair; one prompt of the tiny pair by default")
+    parser.add_argument(
+        "--golden", type=Path, help="a golden of a bfloat16 pair; one prompt of the tiny pair by default"
+    )
     parser.add_argument("--out", type=Path, help="markdown file to write; standard output by default")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
-        golden = Dump(options.golden) if options.golden else make_golden(None, None, None, 4, 12, out=Path(folder) / "g")
+        golden = (
+            Dump(options.golden) if options.golden else make_golden(None, None, None, 4, 12, out=Path(folder) / "g")
+        )
         bench = Bench(golden)
         rounds = len(bench.case.manifest.case.prompts[0].generation.acceptance_length)
         page = TEXT.format(rounds=rounds, local=table(local(bench)), chained=table(chained(bench)))

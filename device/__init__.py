@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from device.pipeline import Pipeline
+    from parity.device.pipeline import Pipeline
 
 ENGINES = {
-    "numpy": "device.engines.numpy_engine",
-    "xla": "device.engines.xla_engine",
-    "nkipy": "device.engines.nkipy_engine",
-    "neuron": "device.engines.neuron_engine",
+    "numpy": "parity.device.engines.numpy_engine",
+    "xla": "parity.device.engines.xla_engine",
+    "nkipy": "parity.device.engines.nkipy_engine",
+    "neuron": "parity.device.engines.neuron_engine",
 }
 PRECISIONS = ("bfloat16", "float32")
 
@@ -45,8 +45,8 @@ def load(
         engine: the machine that runs the kernels, a key of `ENGINES`.
         max_positions: rows of the caches; the smaller of the two max_position_embeddings where None.
         batch: B, copies of the sequence that run together; the first one is shown.
-        tp: TP, tensor-parallel ranks, in this process; see `device.sharding`.
-        moe: `masked` or `gathered`, the formulation of the experts; see `device.kernels.moe`.
+        tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
+        moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -56,10 +56,10 @@ def load(
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
-    from device.assembly import assemble
+    from parity.device.assembly import assemble
 
     if batch > 1:
-        from device.engines.lanes import with_lanes
+        from parity.device.engines.lanes import with_lanes
 
         machine = with_lanes(machine, batch)
     return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe)
@@ -80,7 +80,7 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine
     Raises:
         UsageError: the engine, the config or a position is none that this device knows.
     """
-    from device.rotary import rotate
+    from parity.device.rotary import rotate
 
     return rotate(folder, side, x, positions, _machine(engine))
 
@@ -91,7 +91,7 @@ def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: str = "num
     Raises:
         UsageError: the engine is none that this device knows.
     """
-    from device.product import multiply
+    from parity.device.product import multiply
 
     return multiply(left, right, dtype, _machine(engine))
 

@@ -10,15 +10,15 @@ from types import ModuleType
 import ml_dtypes
 import numpy as np
 
-from device.checkpoint import Checkpoint
-from device.config import MOE, TargetConfig, target_config
-from device.drafter import Drafter
-from device.drafter_config import DrafterConfig, drafter_config
-from device.engines import ranks
-from device.pipeline import Pipeline
-from device.sharding import shard
-from device.target import Target
-from device.weights import drafter_weights, target_weights
+from parity.device.checkpoint import Checkpoint
+from parity.device.config import MOE, TargetConfig, target_config
+from parity.device.drafter import Drafter
+from parity.device.drafter_config import DrafterConfig, drafter_config
+from parity.device.engines import ranks
+from parity.device.pipeline import Pipeline
+from parity.device.sharding import shard
+from parity.device.target import Target
+from parity.device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
 
 _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
@@ -35,7 +35,7 @@ def assemble(
     moe: str = MOE[0],
     read: Callable[[Path], Checkpoint] = Checkpoint,
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `device.load`, `read` opens a checkpoint."""
+    """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a checkpoint."""
     target_files, drafter_files = read(target), read(drafter)
     outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.checkpoint import Checkpoint, Described, read_json
-from device.fields import Fields
-from device.rope_config import RopeConfig, parse_rope
+from parity.device.checkpoint import Checkpoint, Described, read_json
+from parity.device.fields import Fields
+from parity.device.rope_config import RopeConfig, parse_rope
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 MOE = ("masked", "gathered")

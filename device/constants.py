@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from device.config import FULL, SLIDING
-from device.rope_config import RopeConfig
+from parity.device.config import FULL, SLIDING
+from parity.device.rope_config import RopeConfig
 
 if TYPE_CHECKING:
-    from device.drafter import Drafter
-    from device.target import Target
+    from parity.device.drafter import Drafter
+    from parity.device.target import Target
 
 _SCHEDULES = {
     "yarn": {"beta_fast": "fast", "beta_slow": "slow", "truncate": "truncate", "attention_factor": "magnitude"},

@@ -11,7 +11,7 @@ import numpy as np
 from parity.seam import Tap
 
 if TYPE_CHECKING:
-    from device.pipeline import Pipeline
+    from parity.device.pipeline import Pipeline
 
 
 @dataclass

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from device.drafter_config import DrafterConfig
-from device.kernels import rows as kernel_rows
-from device.kernels.drafter_layer import fuse, midlayer, plain_layer
-from device.kernels.embed import embed
-from device.kernels.head import greedy, to_target_ids
-from device.kernels.linear import linear
-from device.kernels.norm import llama_norm
-from device.kernels.program import program
-from device.kernels.tap import Tap
-from device.model import Model
-from device.recorder import Recorder
-from device.rows import Rows, pad_rows
-from device.weights import Weights
+from parity.device.drafter_config import DrafterConfig
+from parity.device.kernels import rows as kernel_rows
+from parity.device.kernels.drafter_layer import fuse, midlayer, plain_layer
+from parity.device.kernels.embed import embed
+from parity.device.kernels.head import greedy, to_target_ids
+from parity.device.kernels.linear import linear
+from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.program import program
+from parity.device.kernels.tap import Tap
+from parity.device.model import Model
+from parity.device.recorder import Recorder
+from parity.device.rows import Rows, pad_rows
+from parity.device.weights import Weights
 
 
 class Drafter(Model):
@@ -38,9 +38,7 @@ class Drafter(Model):
         self.config = config
         super().__init__(weights, config.attention, (None,), positions, engine, dtype)
 
-    def forward(
-        self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder
-    ) -> Any:
+    def forward(self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Any:
         """Committed rows from the cache's end on, then masked rows; W logical rows padded to `width`.
 
         Args:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from device.checkpoint import Checkpoint
-from device.config import Attention, TargetConfig, open_config, read_attention
-from device.fields import Fields
+from parity.device.checkpoint import Checkpoint
+from parity.device.config import Attention, TargetConfig, open_config, read_attention
+from parity.device.fields import Fields
 
 # vLLM's precedence for the id of a masked row (v1/spec_decode/eagle.py); hub drafters use the last.
 PLACEHOLDERS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from device.assembly import assemble
-from device.checkpoint import INTEGERS, Described
-from device.config import MOE
-from device.engines.shape_engine import Shape, ShapeEngine
-from device.engines.shape_rules import BFLOAT16
-from device.tally import Place, Tally
+from parity.device.assembly import assemble
+from parity.device.checkpoint import INTEGERS, Described
+from parity.device.config import MOE
+from parity.device.engines.shape_engine import Shape, ShapeEngine
+from parity.device.engines.shape_rules import BFLOAT16
+from parity.device.tally import Place, Tally
 from parity.errors import UsageError
 from parity.seam import Gemm
 
@@ -30,7 +30,7 @@ class Run:
         emitted: tokens each round emits, the bonus included: the acceptance length, held constant.
         precision: of weights and activations.
         tp: TP; the inventory is one rank's.
-        moe: formulation of the experts, as for `device.load`.
+        moe: formulation of the experts, as for `parity.device.load`.
         watched: every stage is shown, as `parity diff` does: whole passes fall into smaller programs.
     """
 

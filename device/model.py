@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from device.config import Attention
-from device.kernels import cache
-from device.kernels.rope import tables
-from device.kernels.step import Step, make_step
-from device.recorder import Recorder
-from device.rope_config import RopeConfig
-from device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
-from device.weights import Weights, convert
+from parity.device.config import Attention
+from parity.device.kernels import cache
+from parity.device.kernels.rope import tables
+from parity.device.kernels.step import Step, make_step
+from parity.device.recorder import Recorder
+from parity.device.rope_config import RopeConfig
+from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
+from parity.device.weights import Weights, convert
 
 
 class Model:

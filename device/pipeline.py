@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-import device
-from device.config import MOE
-from device.constants import constants
-from device.decoding import Generation, generate
-from device.drafter import Drafter
-from device.kernels.accept import emitted_length
-from device.recorder import Recorder
-from device.rows import PROMPT_BUCKET, pad_rows, round_up
-from device.target import Target
+from parity import device
+from parity.device.config import MOE
+from parity.device.constants import constants
+from parity.device.decoding import Generation, generate
+from parity.device.drafter import Drafter
+from parity.device.kernels.accept import emitted_length
+from parity.device.recorder import Recorder
+from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
+from parity.device.target import Target
 from parity.errors import UsageError
 from parity.seam import Description, Tap
 
@@ -47,7 +47,7 @@ class Pipeline:
     def describe(self) -> Description:
         """What this device is."""
         moe = self.target.config.moe
-        modules = (one.name for one in pkgutil.walk_packages(device.__path__, "device.") if one.name in sys.modules)
+        modules = (one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules)
         return Description(
             name=self._engine.NAME + ("" if moe == MOE[0] else f", moe {moe}"),
             precision=self._precision,
@@ -59,7 +59,7 @@ class Pipeline:
             versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}
             | getattr(self._engine, "versions", {}),
             notes=getattr(self._engine, "notes", dict)(),
-            modules=("device", *sorted(modules)),
+            modules=("parity.device", *sorted(modules)),
             constants=constants(self.target, self.drafter),
         )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.linear import linear, wide_linear
-from device.kernels.program import program
+from parity.device.kernels.linear import linear, wide_linear
+from parity.device.kernels.program import program
 
 
 def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: ModuleType) -> np.ndarray:

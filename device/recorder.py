@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.tap import Tap as LayerTap
-from device.kernels.tap import untapped
+from parity.device.kernels.tap import Tap as LayerTap
+from parity.device.kernels.tap import untapped
 from parity.errors import UsageError
 from parity.seam import RankTap, Tap
 from parity.stages import TABLE

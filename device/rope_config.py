@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from device.fields import Fields
+from parity.device.fields import Fields
 
 _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _KEYS = {

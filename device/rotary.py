@@ -7,11 +7,11 @@ from types import ModuleType
 
 import numpy as np
 
-from device.checkpoint import Described
-from device.config import open_config, read_attention
-from device.kernels import rope
-from device.kernels.step import make_step
-from device.rows import refuse_outside
+from parity.device.checkpoint import Described
+from parity.device.config import open_config, read_attention
+from parity.device.kernels import rope
+from parity.device.kernels.step import make_step
+from parity.device.rows import refuse_outside
 
 MODEL_TYPES = {"target": "gpt_oss", "drafter": "llama"}
 

@@ -31,9 +31,7 @@ class Rows:
         return self.ids.shape[1]
 
 
-def pad_rows(
-    ids: Sequence[int], positions: Sequence[int], slots: Sequence[int], width: int, trash: int
-) -> Rows:
+def pad_rows(ids: Sequence[int], positions: Sequence[int], slots: Sequence[int], width: int, trash: int) -> Rows:
     """Pad to `width` rows; `trash` is the slot of the padding."""
     return Rows(_pad(ids, width, 0), _pad(positions, width, 0), _pad(slots, width, trash), len(ids))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from device.config import TargetConfig
-from device.drafter_config import DrafterConfig
+from parity.device.config import TargetConfig
+from parity.device.drafter_config import DrafterConfig
 from parity.errors import UsageError
 from parity.stages import TABLE
 
@@ -79,7 +79,9 @@ class Sharding:
         copies = self.ranks if axis is None else copies
         for rank, shard in enumerate(shards):
             if not np.array_equal(shard, shards[rank - rank % copies], equal_nan=shard.dtype.kind == "f"):
-                raise RuntimeError(f"{stage}: rank {rank} differs from rank {rank - rank % copies}, which should hold the same")
+                raise RuntimeError(
+                    f"{stage}: rank {rank} differs from rank {rank - rank % copies}, which should hold the same"
+                )
         return shards[0] if axis is None else np.concatenate(shards[::copies], axis=axis)
 
     def _place(self, stage: str) -> tuple[int | None, int]:
@@ -104,7 +106,9 @@ def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:
         heads, kv_heads = config.attention.heads, config.attention.kv_heads
         _refuse(ranks, heads, model, "attention heads")
         if kv_heads % ranks and ranks % kv_heads:
-            raise UsageError(f"tp: {ranks} ranks neither share out nor repeat the {model}'s {kv_heads} kv heads evenly.")
+            raise UsageError(
+                f"tp: {ranks} ranks neither share out nor repeat the {model}'s {kv_heads} kv heads evenly."
+            )
         _refuse(ranks, config.intermediate, model, "intermediate columns")
         _refuse(ranks, vocabulary, model, "vocabulary entries" if model == "target" else "draft vocabulary entries")
     return Sharding(ranks, {"target": target.attention.kv_heads, "drafter": drafter.attention.kv_heads})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from device.kernels.step import Step
+from parity.device.kernels.step import Step
 from parity.seam import Gemm
 
 ATTENTION = "attention"

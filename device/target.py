@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from device.config import TargetConfig
-from device.kernels.embed import embed
-from device.kernels.head import greedy
-from device.kernels.linear import linear
-from device.kernels.norm import gpt_oss_norm
-from device.kernels.program import program
-from device.kernels.tap import Tap
-from device.kernels.target_layer import target_layer
-from device.model import Model
-from device.recorder import Recorder
-from device.rows import Rows
-from device.weights import Weights
+from parity.device.config import TargetConfig
+from parity.device.kernels.embed import embed
+from parity.device.kernels.head import greedy
+from parity.device.kernels.linear import linear
+from parity.device.kernels.norm import gpt_oss_norm
+from parity.device.kernels.program import program
+from parity.device.kernels.tap import Tap
+from parity.device.kernels.target_layer import target_layer
+from parity.device.model import Model
+from parity.device.recorder import Recorder
+from parity.device.rows import Rows
+from parity.device.weights import Weights
 
 
 class Target(Model):

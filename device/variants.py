@@ -1,6 +1,6 @@
 """Clean variants of the device: they differ in what rounding does, and in nothing that a user could call wrong.
 
-`CLEAN` names them; each is a factory for `--device device.variants:NAME`. Summation order and accumulator,
+`CLEAN` names them; each is a factory for `--device parity.device.variants:NAME`. Summation order and accumulator,
 padding widths, a batch, tensor-parallel ranks, and the formulation of the experts. Masks and caches have one
 formulation each, which every variant shares: masks are iota compares, caches keep every row.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from device import rotate  # noqa: F401  no variant changes the rotary embedding: there is no sum in it
-from device.assembly import assemble
-from device.engines.reordered import Order, engine
-from device.pipeline import Pipeline
+from parity.device import rotate  # noqa: F401  no variant changes the rotary embedding: there is no sum in it
+from parity.device.assembly import assemble
+from parity.device.engines.reordered import Order, engine
+from parity.device.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Variant:
     def __call__(
         self, target: Path, drafter: Path, k: int, precision: str = "bfloat16", batch: int | None = None
     ) -> Pipeline:
-        """Load a pair of checkpoints, as `device.load`; `batch` takes the place of the variant's lanes."""
+        """Load a pair of checkpoints, as `parity.device.load`; `batch` takes the place of the variant's lanes."""
         machine = engine(f"numpy, {self.name}", self.order, batch or self.lanes)
         pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None, self.tp, self.moe)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from device import mxfp4
-from device.checkpoint import FLOATS, INTEGERS, Checkpoint
-from device.config import Attention, TargetConfig
-from device.drafter_config import DrafterConfig
+from parity.device import mxfp4
+from parity.device.checkpoint import FLOATS, INTEGERS, Checkpoint
+from parity.device.config import Attention, TargetConfig
+from parity.device.drafter_config import DrafterConfig
 from parity.errors import UsageError
 
 Weights = dict[str, np.ndarray]

@@ -19,6 +19,7 @@ ENGINES = ("numpy", "xla", "nkipy", "neuron")
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
+
 class Factory:
     """How to build the device of a name on a pair of checkpoints.
 
@@ -51,7 +52,11 @@ class Factory:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         watch_threads()
-        made = ask(self.name, "its factory", lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name))
+        made = ask(
+            self.name,
+            "its factory",
+            lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name),
+        )
         ask(self.name, "describe", lambda: agreed(made.describe(), self.name, precision, options["k"]))
         return made
 
@@ -68,7 +73,9 @@ def multiplier(name: str) -> Multiply:
     """
     module, made_by = module_of(name)
     if not made_by or options_of(name):
-        raise UsageError(f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options")
+        raise UsageError(
+            f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options"
+        )
     found = _function(name, "multiply")
     if found is None:
         raise NotOffered(f"--device {name}: its module {module} has no function multiply")
@@ -78,7 +85,7 @@ def multiplier(name: str) -> Multiply:
 def module_of(name: str) -> tuple[str, str]:
     """Module and factory behind a device's name; no factory where the name has none."""
     name = name.partition(",")[0]
-    module, _, factory = ("device", "", "load") if name in ENGINES else name.partition(":")
+    module, _, factory = ("parity.device", "", "load") if name in ENGINES else name.partition(":")
     return module, factory
 
 
@@ -109,7 +116,9 @@ def _imported(name: str) -> Callable[..., Device]:
 def _module(name: str) -> ModuleType:
     module, _ = module_of(name)
     if not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"--device {name}: {module!r} names no module; it is package.module:factory, with dots and without .py")
+        raise UsageError(
+            f"--device {name}: {module!r} names no module; it is package.module:factory, with dots and without .py"
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # a device lies where the user works, installed or not
 

@@ -33,7 +33,7 @@ HISTORIES = 60
 
 
 class Fault(Protocol):
-    """What a catalogue says of a fault: see `device.faults.planting.Fault`; `plant` changes a device."""
+    """What a catalogue says of a fault: see `parity.device.faults.planting.Fault`; `plant` changes a device."""
 
     id: str
     family: str

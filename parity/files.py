@@ -47,7 +47,9 @@ def content(path: Path, most: int, what: str = "") -> bytes:
         except OSError as error:
             raise UsageError(f"{f'{what} {path}'.strip()} cannot be read ({error.strerror})") from None
     if len(data) > most:
-        raise UsageError(f"{f'{what} {path}'.strip()} is larger than {most // limits.MIB} MiB, more than is read of such a file")
+        raise UsageError(
+            f"{f'{what} {path}'.strip()} is larger than {most // limits.MIB} MiB, more than is read of such a file"
+        )
     return data
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
+from parity.golden.sources import ROOMS
 from parity.limits import TOKENS
 from parity.seam import Description, Device, Poisonable, Tap
 
-INSTRUMENT = str(Path(__file__).parent)
+INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LONGEST = 400
 """Characters of an exception's message that are told."""
@@ -82,7 +83,11 @@ def raised(error: BaseException) -> str:
 
 def refuses(error: BaseException) -> bool:
     """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of parity."""
-    return error.refuses if isinstance(error, DeviceFailed) else isinstance(error, ValueError | NotImplementedError | ParityError)
+    return (
+        error.refuses
+        if isinstance(error, DeviceFailed)
+        else isinstance(error, ValueError | NotImplementedError | ParityError)
+    )
 
 
 def words(error: BaseException) -> str:
@@ -100,9 +105,16 @@ def raised_at(error: BaseException) -> str:
     """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is another."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    places = [place for place in _frames(error.__traceback__) if not place[0].startswith((INSTRUMENT, "<"))]
+    places = [
+        place for place in _frames(error.__traceback__) if not (place[0].startswith("<") or _ours(Path(place[0])))
+    ]
     own = [place for place in places if not place[0].startswith(INSTALLED)]
     return "{}:{}".format(*(own or places)[-1]) if places else ""
+
+
+def _ours(file: Path) -> bool:
+    """Whether a file is the instrument's; references and devices lie below it and are not."""
+    return file.is_relative_to(INSTRUMENT) and file.relative_to(INSTRUMENT).parts[0] not in ROOMS
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
@@ -157,7 +169,9 @@ class Guarded:
 
 def _count(tokens: Any) -> int:
     if not hasattr(tokens, "shape") and not isinstance(tokens, Sized):
-        raise TypeError(f"it returned a value of type {type(tokens).__name__}, which is neither an array nor a list of tokens")
+        raise TypeError(
+            f"it returned a value of type {type(tokens).__name__}, which is neither an array nor a list of tokens"
+        )
     return math.prod(tokens.shape) if hasattr(tokens, "shape") else len(tokens)
 
 

@@ -100,7 +100,9 @@ def scratch(what: str) -> Iterator[Path]:
 def sweep(folder: Path, begins: str = ".") -> None:
     """Remove what dead writers of ours left in a folder; what is somebody else's, or in use, stays."""
     with suppress(OSError):
-        for path in [Path(one) for one in os.scandir(folder) if one.name.startswith(begins) and LEFT.fullmatch(one.name)]:
+        for path in [
+            Path(one) for one in os.scandir(folder) if one.name.startswith(begins) and LEFT.fullmatch(one.name)
+        ]:
             with suppress(OSError):
                 _remove_dead(path)
 

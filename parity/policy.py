@@ -17,11 +17,15 @@ from parity.stages import declared, matches
 
 Judge = Literal["noise", "relative", "exact", "experts", "decision", "none"]
 
+
 @unique
 class Limit(Enum):
     """Where a bound stops bounding: at this figure, for this reason. A bound has to stay below it."""
 
-    NOISE = 200.0, "at the least floor there is, half a ULP or 0.11 %, it would let an error of a quarter of the golden pass"
+    NOISE = (
+        200.0,
+        "at the least floor there is, half a ULP or 0.11 %, it would let an error of a quarter of the golden pass",
+    )
     ERRORS = 1000.0, "at the least standard error there is, 0.011 %, it would let a tenth of the golden pass"
     RELATIVE = 1.0, "a tensor of zeros has a relative error of 1"
     ELEMENT = 4.0, "in RMS of the row: hardly an element is larger, so any could be replaced"

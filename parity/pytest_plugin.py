@@ -17,15 +17,31 @@ SHORT = ("--device", "--golden", "--precision", "--neuron-required")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that decide which device the gates run on."""
-    group = parser.getgroup("parity", "gates of speculative decoding; without 'parity-' where nobody else has such an option")
-    group.addoption("--parity-device", type=_named, help="run the hardware gates on this device: neuron where there is one, numpy, xla, nkipy, or package.module:factory")
-    group.addoption("--parity-golden", type=lambda value: Path(_named(value)), help="golden folder for the gates; dumped from the tiny pair by default")
-    group.addoption("--parity-precision", choices=["bfloat16", "float32"], default="bfloat16", help="the device's precision")
-    group.addoption("--parity-neuron-required", action="store_true", help="a missing Neuron device is a failure, not a skip")
+    group = parser.getgroup(
+        "parity", "gates of speculative decoding; without 'parity-' where nobody else has such an option"
+    )
+    group.addoption(
+        "--parity-device",
+        type=_named,
+        help="run the hardware gates on this device: neuron where there is one, numpy, xla, nkipy, or package.module:factory",
+    )
+    group.addoption(
+        "--parity-golden",
+        type=lambda value: Path(_named(value)),
+        help="golden folder for the gates; dumped from the tiny pair by default",
+    )
+    group.addoption(
+        "--parity-precision", choices=["bfloat16", "float32"], default="bfloat16", help="the device's precision"
+    )
+    group.addoption(
+        "--parity-neuron-required", action="store_true", help="a missing Neuron device is a failure, not a skip"
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> Iterator[None]:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Iterator[None]:
     """Behind every conftest.py, read the short names that are nobody's as ours.
 
     Until then the value of one passes for a test path: where conftest.py is looked for by default counts as well.

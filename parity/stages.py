@@ -55,14 +55,22 @@ TABLE: tuple[Stage, ...] = (
     Stage(
         "target.layers.{l}.attn_out",
         ("S", "H"),
-        inputs=("target.layers.{l}.q", "target.layers.{l}.k", "target.layers.{l}.v", "kv.target.{l}.k", "kv.target.{l}.v"),
+        inputs=(
+            "target.layers.{l}.q",
+            "target.layers.{l}.k",
+            "target.layers.{l}.v",
+            "kv.target.{l}.k",
+            "kv.target.{l}.v",
+        ),
     ),
     Stage(
         "target.layers.{l}.router_logits",
         ("S", "E"),
         inputs=("target.embed", "target.layers.{p}.out", "target.layers.{l}.attn_out"),
     ),
-    Stage("target.layers.{l}.experts", ("S", "X"), exact=True, forced=True, inputs=("target.layers.{l}.router_logits",)),
+    Stage(
+        "target.layers.{l}.experts", ("S", "X"), exact=True, forced=True, inputs=("target.layers.{l}.router_logits",)
+    ),
     Stage(
         "target.layers.{l}.ffn_out",
         ("S", "H"),
@@ -110,7 +118,12 @@ TABLE: tuple[Stage, ...] = (
     Stage(
         "drafter.layers.{l}.out",
         ("W", "H"),
-        inputs=("drafter.fc_out", "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out", "drafter.layers.{l}.ffn_out"),
+        inputs=(
+            "drafter.fc_out",
+            "drafter.layers.{p}.out",
+            "drafter.layers.{l}.attn_out",
+            "drafter.layers.{l}.ffn_out",
+        ),
     ),
     Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,), inputs=("drafter.layers.{last}.out",)),
     Stage("drafter.logits", ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",)),

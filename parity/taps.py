@@ -97,7 +97,9 @@ def in_of(convention: str, ids: Sequence[int], layers: int) -> tuple[int, ...]:
         place = one + layers + 1 if known.normed and one < 0 else one
         last = layers - 1 if known.normed or known.shift else layers
         if known.normed and place == layers:
-            raise UsageError(f"hidden_states[{one}] of {layers} layers is behind the final norm: it is no residual stream")
+            raise UsageError(
+                f"hidden_states[{one}] of {layers} layers is behind the final norm: it is no residual stream"
+            )
         if not 0 <= place <= last:
             raise UsageError(f"{convention} layer {one}: a target of {layers} layers has 0 to {last} in this numbering")
         found.append(place + known.shift)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from references.loop import SpeculativeLoop
+from parity.references.loop import SpeculativeLoop
 
 
 class ChainLoop(SpeculativeLoop):

@@ -13,7 +13,6 @@ from transformers import GptOssConfig, GptOssForCausalLM
 
 from parity.errors import UsageError
 
-
 BYTES = 2**26
 """Of a config or an index: the index of a model of 1,024 layers has 10 MB."""
 
@@ -130,7 +129,9 @@ def check_target(checkpoint: Path) -> None:
         UsageError: a tensor is missing, surplus or of the wrong shape.
     """
     with torch.device("meta"):
-        model = GptOssForCausalLM(GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False))
+        model = GptOssForCausalLM(
+            GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        )
     wanted = dict(model.state_dict())
     if "quantization_config" in read_config(checkpoint, "GptOssForCausalLM"):
         wanted = _mxfp4_names(wanted)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from references.eagle3_config import Eagle3Config
-from references.loop import SpeculativeLoop
-from references.peagle_config import PEagleConfig
+from parity.references.eagle3_config import Eagle3Config
+from parity.references.loop import SpeculativeLoop
+from parity.references.peagle_config import PEagleConfig
 
 SIZES = (
     *("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
@@ -43,7 +43,11 @@ def _target(loop: SpeculativeLoop) -> dict[str, Any]:
     experts, rotary = model.model.layers[0].mlp.experts, model.model.rotary_emb
     said = {name: getattr(config, name) for name in SIZES}
     said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
-    said |= {"swiglu_alpha": experts.alpha, "swiglu_limit": experts.limit, "rms_norm_eps": model.model.norm.variance_epsilon}
+    said |= {
+        "swiglu_alpha": experts.alpha,
+        "swiglu_limit": experts.limit,
+        "rms_norm_eps": model.model.norm.variance_epsilon,
+    }
     return said | {"eos_token_id": sorted(loop.eos)} | _rope(config.rope_parameters, rotary.attention_scaling)
 
 
@@ -51,7 +55,9 @@ def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
     config: PEagleConfig | Eagle3Config = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
     said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
-    return said | _rope(config.rope, getattr(loop.drafter, "rope_scale", None))  # the official EAGLE knows no schedule that scales
+    return said | _rope(
+        config.rope, getattr(loop.drafter, "rope_scale", None)
+    )  # the official EAGLE knows no schedule that scales
 
 
 def _rope(rope: dict[str, Any], scale: float | None) -> dict[str, Any]:

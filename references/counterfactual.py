@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from parity.errors import UsageError
-from references.drafting import is_chain, load_loop
-from references.hypotheses.catalogue import Hypothesis
-from references.loop import Recorder, Result
-from references.mutations import NotApplicable, drafter_layers, wrapped
+from parity.references.drafting import is_chain, load_loop
+from parity.references.hypotheses.catalogue import Hypothesis
+from parity.references.loop import Recorder, Result
+from parity.references.mutations import NotApplicable, drafter_layers, wrapped
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
 """Hypotheses with their values, applied in this order."""

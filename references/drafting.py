@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 
-from references.chain import ChainLoop
-from references.checkpoint import read_config
-from references.eagle3 import Eagle3
-from references.eagle3_config import ARCHITECTURES, Eagle3Config
-from references.hf_target import HFTarget
-from references.loop import SpeculativeLoop
-from references.peagle import PEagle
-from references.peagle_config import PEagleConfig
+from parity.references.chain import ChainLoop
+from parity.references.checkpoint import read_config
+from parity.references.eagle3 import Eagle3
+from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
+from parity.references.hf_target import HFTarget
+from parity.references.loop import SpeculativeLoop
+from parity.references.peagle import PEagle
+from parity.references.peagle_config import PEagleConfig
 
 
 def is_chain(drafter: str | Path) -> bool:

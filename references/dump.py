@@ -17,16 +17,16 @@ import torch
 
 from parity.golden.manifest import Generation, Part, Producer
 from parity.golden.provenance import producer
-from parity.golden.sources import reached
+from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
+from parity.references.constants import constants
+from parity.references.drafting import is_chain, load_loop
+from parity.references.loop import Result, SpeculativeLoop
+from parity.references.prompts import read_prompts
+from parity.references.request import Dumped, GoldenRequest, finish
+from parity.references.roundings import Roundings, pooled
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
-from references.constants import constants
-from references.drafting import is_chain, load_loop
-from references.loop import Result, SpeculativeLoop
-from references.prompts import read_prompts
-from references.request import Dumped, GoldenRequest, finish
-from references.roundings import Roundings, pooled
 
 FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
 OWN = "references: hf_target"
@@ -87,7 +87,9 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
-    truth, rounded = (by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16))
+    truth, rounded = (
+        by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
+    )
     rounded = Rounded(rounded, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
@@ -127,8 +129,8 @@ def true(record: Trace) -> Callable[[int, str], np.ndarray | None]:
 
 def own_modules(*starts: str) -> set[str]:
     """The references' own modules behind these."""
-    package = __name__.split(".")[0]
-    return {name for name in reached(starts) if name.split(".")[0] == package}
+    own = package(__name__)
+    return {name for name in reached(starts) if package(name) == own}
 
 
 def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:

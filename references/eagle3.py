@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from parity.errors import UsageError
-from references.checkpoint import read_state
-from references.eagle3_config import Eagle3Config
-from references.peagle import Attention, FusionLayer, KVCache, LayerTap, RMSNorm, untapped
-from references.rope import schedule, tables
+from parity.references.checkpoint import read_state
+from parity.references.eagle3_config import Eagle3Config
+from parity.references.peagle import Attention, FusionLayer, KVCache, LayerTap, RMSNorm, untapped
+from parity.references.rope import schedule, tables
 
 
 class ChainAttention(Attention):
@@ -97,7 +97,9 @@ class Eagle3(nn.Module):
         """Concatenated taps [..., T*H_t] to the fused hidden [..., H]; the target's rows only."""
         return self.fc(taps)
 
-    def trunk(self, input_ids, hidden, positions, mask, cache: KVCache | None = None, tap: LayerTap = untapped) -> torch.Tensor:
+    def trunk(
+        self, input_ids, hidden, positions, mask, cache: KVCache | None = None, tap: LayerTap = untapped
+    ) -> torch.Tensor:
         """Rows to the residual stream after the layer [B, W, H], which the next chain row recycles.
 
         Args:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import UsageError
-from references.checkpoint import read_config
-from references.rope import read_rope
+from parity.references.checkpoint import read_config
+from parity.references.rope import read_rope
 
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCausalLM")
 """What the hub's EAGLE-3 drafters call themselves; the first drafters carry Llama's own name."""
@@ -79,7 +79,9 @@ class Eagle3Config:
         except KeyError as missing:
             raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
         if found.num_layers != 1:
-            raise UsageError(f"an EAGLE-3 drafter has one layer, num_hidden_layers of its config.json is {found.num_layers}")
+            raise UsageError(
+                f"an EAGLE-3 drafter has one layer, num_hidden_layers of its config.json is {found.num_layers}"
+            )
         return found
 
 

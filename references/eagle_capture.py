@@ -20,16 +20,16 @@ import torch
 from torch import nn
 
 from parity.errors import UsageError
-from parity.golden.sources import reached
-from references import dump
-from references.checkpoint import read_config, read_state
-from references.eagle3_config import ARCHITECTURES, Eagle3Config
-from references.hf_target import HFTarget
-from references.loop import SpeculativeLoop
-from references.peagle import KVCache
+from parity.golden.sources import package, reached
+from parity.references import dump
+from parity.references.checkpoint import read_config, read_state
+from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
+from parity.references.hf_target import HFTarget
+from parity.references.loop import SpeculativeLoop
+from parity.references.peagle import KVCache
 
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
-OWN = {"references.eagle3", "references.chain"}
+OWN = {"parity.references.eagle3", "parity.references.chain"}
 """What the references would draft with; here it is imported and not used."""
 
 
@@ -47,8 +47,7 @@ def dump_golden(request: Request) -> Path:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
     cnets = official(request.checkout)
-    package = cnets.__name__.split(".")[0]
-    theirs = {name for name in reached([cnets.__name__]) if name.split(".")[0] == package}
+    theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN
     computed = dump.Computed(NAME, partial(load_loop, cnets), modules | theirs, drafting={__name__, *theirs})
     return dump.dump(request, computed)
@@ -71,7 +70,9 @@ def official(checkout: Path | None) -> ModuleType:
         except Exception as error:
             raise UsageError(f"--checkout {checkout} cannot be imported: {type(error).__name__}: {error}") from None
     if not Path(str(found.__file__)).is_relative_to(path):
-        raise UsageError(f"--checkout {checkout}: a package `eagle` from elsewhere is imported already: {found.__file__}")
+        raise UsageError(
+            f"--checkout {checkout}: a package `eagle` from elsewhere is imported already: {found.__file__}"
+        )
     return found
 
 
@@ -138,7 +139,7 @@ def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
 
 
 class OfficialLoop(SpeculativeLoop):
-    """The loop whose drafts are the official implementation's; rows stand as in `references.chain.ChainLoop`."""
+    """The loop whose drafts are the official implementation's; rows stand as in `parity.references.chain.ChainLoop`."""
 
     drafter: OfficialDrafter
 

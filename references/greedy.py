@@ -18,7 +18,11 @@ def greedy(target: Path, precision: str) -> Callable[[Sequence[int], int], float
     """
     logging.disable_progress_bar()
     model = GptOssForCausalLM.from_pretrained(
-        target, dtype=getattr(torch, precision), attn_implementation="eager", local_files_only=True, trust_remote_code=False
+        target,
+        dtype=getattr(torch, precision),
+        attn_implementation="eager",
+        local_files_only=True,
+        trust_remote_code=False,
     ).eval()
 
     def run(ids: Sequence[int], budget: int) -> float:

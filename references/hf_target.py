@@ -17,9 +17,9 @@ from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 from transformers.utils import logging
 
 from parity.errors import UsageError
-from references.capture import TorchTap, ignore
-from references.checkpoint import check_target, read_config
-from references.rope import read_rope
+from parity.references.capture import TorchTap, ignore
+from parity.references.checkpoint import check_target, read_config
+from parity.references.rope import read_rope
 
 ATTENTION = "eager_with_tapped_queries"
 

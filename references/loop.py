@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 import torch
 
 from parity.errors import UsageError
-from references.capture import torch_tap
-from references.eagle3 import Eagle3
-from references.hf_target import HFTarget
-from references.peagle import KVCache, PEagle
+from parity.references.capture import torch_tap
+from parity.references.eagle3 import Eagle3
+from parity.references.hf_target import HFTarget
+from parity.references.peagle import KVCache, PEagle
 
 
 class Recorder(Protocol):
@@ -88,7 +88,9 @@ class SpeculativeLoop:
     def admit(self, length: int, max_new_tokens: int) -> None:
         """Refuse what does not fit, before any work is done."""
         if length < 2:
-            raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
+            raise UsageError(
+                f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before"
+            )
         if max_new_tokens < 1:
             raise UsageError(f"--max-new-tokens {max_new_tokens}: at least 1 is needed")
         need = length + max_new_tokens + self.k

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from references.checkpoint import read_state
-from references.peagle_config import PEagleConfig
-from references.rope import rotate, schedule, tables
+from parity.references.checkpoint import read_state
+from parity.references.peagle_config import PEagleConfig
+from parity.references.rope import rotate, schedule, tables
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
 

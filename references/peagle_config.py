@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import UsageError
-from references.checkpoint import read_config
-from references.rope import read_rope
+from parity.references.checkpoint import read_config
+from parity.references.rope import read_rope
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from parity.errors import UsageError
-from references.template import rendered
+from parity.references.template import rendered
 
 BYTES = 2**26
 """Of a prompts file: 30 times the longest context met, as text."""
@@ -71,7 +71,9 @@ def _ids(form: str, value: Any, tokenizer: Any, checkpoint: Path) -> list[int]:
     if form == "ids":
         return list(value)
     if form == "messages":
-        text = rendered(lambda: tokenizer.apply_chat_template(value, add_generation_prompt=True, tokenize=False), checkpoint)
+        text = rendered(
+            lambda: tokenizer.apply_chat_template(value, add_generation_prompt=True, tokenize=False), checkpoint
+        )
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
     return list(tokenizer(value)["input_ids"])
 

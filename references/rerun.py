@@ -18,10 +18,10 @@ from parity.errors import Inconclusive
 from parity.golden.manifest import Case, Model, Producer
 from parity.golden.provenance import now
 from parity.golden.store import Dump, DumpWriter
+from parity.references.drafting import load_loop
+from parity.references.dump import FLOORS, Rounded, own_producer
+from parity.references.roundings import pooled
 from parity.trace import ForcingTrace
-from references.drafting import load_loop
-from references.dump import FLOORS, Rounded, own_producer
-from references.roundings import pooled
 
 VARIANTS = {mode: variant for variant, mode in FLOORS.items()}
 
@@ -61,7 +61,10 @@ def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: 
 
 def _only(case: Case, prompts: Sequence[int]) -> Case:
     """The case in which the prompts that do not run again emit nothing, as they have no tensors."""
-    kept = (one if number in prompts else one.model_copy(update={"generation": None}) for number, one in enumerate(case.prompts))
+    kept = (
+        one if number in prompts else one.model_copy(update={"generation": None})
+        for number, one in enumerate(case.prompts)
+    )
     return case.model_copy(update={"prompts": tuple(kept)})
 
 
@@ -92,7 +95,9 @@ class OwnExperts:
 def _refuse_others(producer: Producer, model: Model) -> None:
     """Only what these references made can be made again here."""
     if not own_producer(producer):
-        raise Inconclusive(f"the golden is {producer.name}'s, which cannot run with given experts: dump one with `parity dump-golden`")
+        raise Inconclusive(
+            f"the golden is {producer.name}'s, which cannot run with given experts: dump one with `parity dump-golden`"
+        )
     for part in (model.target, model.drafter):
         if not (Path(part.path) / "config.json").is_file():
             raise Inconclusive(f"the golden's checkpoint {part.path} is not here: the reference cannot run again")

@@ -13,7 +13,6 @@ import torch
 
 from parity.errors import UsageError
 
-
 _NEEDED = {
     "default": set(),
     "llama3": {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"},

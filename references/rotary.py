@@ -10,9 +10,9 @@ from transformers import GptOssConfig
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, apply_rotary_pos_emb
 
 from parity.errors import UsageError
-from references import rope
-from references.checkpoint import read_config
-from references.drafting import drafter_config
+from parity.references import rope
+from parity.references.checkpoint import read_config
+from parity.references.drafting import drafter_config
 
 
 @torch.no_grad()

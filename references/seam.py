@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from parity.errors import UsageError
+from parity.references.capture import to_numpy, torch_tap
+from parity.references.drafting import load_loop
+from parity.references.loop import SpeculativeLoop
+from parity.references.rotary import rotate
 from parity.seam import Description, Tap
-from references.capture import to_numpy, torch_tap
-from references.drafting import load_loop
-from references.loop import SpeculativeLoop
-from references.rotary import rotate
 
 __all__ = ["Reference", "load", "rotate"]
 
@@ -25,7 +25,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 def load(
     target: str | Path, drafter: str | Path, k: int, precision: str = "float32", max_positions: int | None = None
 ) -> Reference:
-    """Load a pair of checkpoints as a `parity.seam.Device`: `--device references.seam:load`.
+    """Load a pair of checkpoints as a `parity.seam.Device`: `--device parity.references.seam:load`.
 
     Args:
         k: K, drafts per round.

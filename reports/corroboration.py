@@ -10,7 +10,7 @@ from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
 from parity.golden.trust import enumerated
-from reports.dumps import console
+from parity.reports.dumps import console
 
 STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim", INCONCLUSIVE: "yellow"}
 SHOWN = 8
@@ -29,7 +29,10 @@ def print_triangulation(found: Triangulation) -> None:
     out.print(_families(found))
     wrong = [one for one in found.stages.values() if one.verdict in (DISPUTED, OUTVOTED)]
     for standing in wrong[:SHOWN]:
-        out.print(Text(f"{standing.verdict}: {standing.stage}: {_said(standing, found)}", style=STYLES[standing.verdict]), soft_wrap=True)
+        out.print(
+            Text(f"{standing.verdict}: {standing.stage}: {_said(standing, found)}", style=STYLES[standing.verdict]),
+            soft_wrap=True,
+        )
     if len(wrong) > SHOWN:
         out.print(f"... and {len(wrong) - SHOWN} more stages (--json lists all)")
     out.print(_verdict(found), soft_wrap=True)
@@ -45,23 +48,36 @@ def _families(found: Triangulation) -> Table:
         parts = ["{l}" if part.isdigit() else part for part in name.split(".")]
         families.setdefault(".".join(parts), []).append(standing)
     for family, members in families.items():
-        counts = [sum(one.verdict == verdict for one in members) for verdict in (CORROBORATED, DISPUTED, OUTVOTED, ALONE)]
+        counts = [
+            sum(one.verdict == verdict for one in members) for verdict in (CORROBORATED, DISPUTED, OUTVOTED, ALONE)
+        ]
         held = [one for member in members for one in member.held.values()]
-        gaps = [max((value for one in held if (value := getattr(one, name)) is not None), default=None) for name in ("relative_l2", "worst_row")]
-        table.add_row(family, *(str(count or "") for count in counts), *("" if gap is None else f"{gap:.1e}" for gap in gaps))
+        gaps = [
+            max((value for one in held if (value := getattr(one, name)) is not None), default=None)
+            for name in ("relative_l2", "worst_row")
+        ]
+        table.add_row(
+            family, *(str(count or "") for count in counts), *("" if gap is None else f"{gap:.1e}" for gap in gaps)
+        )
     return table
 
 
 def _said(standing: Standing, found: Triangulation) -> str:
     """Who parts from whom, where, and who is wrong as far as that can be said."""
     held = standing.parting
-    pairs = [f"{found.names[one]} and {found.names[other]}" for (one, other), it in standing.held.items() if it.verdict == DISAGREE]
+    pairs = [
+        f"{found.names[one]} and {found.names[other]}"
+        for (one, other), it in standing.held.items()
+        if it.verdict == DISAGREE
+    ]
     where = f", first at {held.place}" if held.place else ""
     text = f"{'; '.join(pairs)} disagree ({held.why}{where})"
     if standing.verdict == OUTVOTED:
         right = " and ".join(found.names[one] for one in standing.agreeing)
         wrong = " and ".join(found.names[one] for one in standing.blamed)
-        return f"{text}; {f'{right} confirm each other' if right else 'as in what it is computed from'}: {wrong} is wrong"
+        return (
+            f"{text}; {f'{right} confirm each other' if right else 'as in what it is computed from'}: {wrong} is wrong"
+        )
     return f"{text}; none of them is trusted here, a third reference would decide"
 
 

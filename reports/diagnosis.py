@@ -12,7 +12,7 @@ from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.explain import Residual
 from parity.diagnose.gates import Found
 from parity.golden.store import Dump
-from reports.dumps import console
+from parity.reports.dumps import console
 
 
 def print_clean(golden: Dump, run: Dump | None) -> None:
@@ -26,7 +26,10 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     out = console()
     name = golden.manifest.case.prompts[found.prompt].id
     if found.verdict == FAIL:
-        out.print(f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried", style="dim")
+        out.print(
+            f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried",
+            style="dim",
+        )
     if found.first is not None:
         out.print(f"first divergent: {found.first}")
     for line in found.evidence:
@@ -54,7 +57,9 @@ def print_gates(found: Sequence[Found], golden: Dump) -> None:
             out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True)
     out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True)
     named = "; ".join(dict.fromkeys(f"{one.says} ({one.id})" for one in found if one.id))
-    out.print(Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True)
+    out.print(
+        Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True
+    )
 
 
 def _print_cause(out, number: int, cause: Cause) -> None:

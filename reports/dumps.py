@@ -63,7 +63,9 @@ def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
     }
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
-    out.print(f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True)
+    out.print(
+        f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True
+    )
     emitted = (
         f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "
         f"{data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"

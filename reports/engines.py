@@ -9,8 +9,8 @@ from rich.text import Text
 
 from parity.compare.report import Report, StageResult
 from parity.engines import MODES, Matrix
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 UNITS = {"bfloat16": "x noise", "float32": "relative to the golden's RMS"}
 TOP = """# Engines

@@ -8,8 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from parity.faults import Fault, Outcome, Seen
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 HEAD = """# Planted faults
 
@@ -18,7 +18,7 @@ outside its kernels (`device/faults/`).
 `parity faults run --all` plants one after the other: a gate must turn red, a local comparison must name the stage, and a
 chained one must say where the fault first shows and mark everything behind it as inherited. Where a gate other than
 `stages` is named, that gate must turn red. A fault that ends in a
-crash or an inconclusive verdict is not caught. `--device device.faults:ID`, hyphens as underscores, is the
+crash or an inconclusive verdict is not caught. `--device parity.device.faults:ID`, hyphens as underscores, is the
 device with that fault, for every command. Printed by `parity faults list --markdown`; a test keeps this page current.
 
 *First stage* is that of a local comparison, with its round where the golden does not decide it; *text* says whether
@@ -33,7 +33,21 @@ COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text",
 
 def plain(fault: Fault) -> dict[str, Any]:
     """A fault's metadata, for JSON."""
-    names = ("id", "family", "what", "stage", "round", "chained", "chained_round", "sites", "gate", "same_text", "seen", "precision", "tp")
+    names = (
+        "id",
+        "family",
+        "what",
+        "stage",
+        "round",
+        "chained",
+        "chained_round",
+        "sites",
+        "gate",
+        "same_text",
+        "seen",
+        "precision",
+        "tp",
+    )
     return {name: getattr(fault, name) for name in names}
 
 
@@ -49,12 +63,18 @@ def cells(fault: Fault) -> tuple[str, ...]:
 
 def print_list(faults: Iterable[Fault], left_out: Mapping[str, str]) -> None:
     """One line a fault, then what is not planted and why."""
-    rows = [[cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"] for fault in faults]
+    rows = [
+        [cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"] for fault in faults
+    ]
     heads = [name for name in COLUMNS if name != "what is wrong"]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     out = console()
     for row in (heads, *rows):
-        out.print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), soft_wrap=True, highlight=False)
+        out.print(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(),
+            soft_wrap=True,
+            highlight=False,
+        )
     out.print(f"{len(rows)} faults; not planted:", style="bold")
     for name, why in left_out.items():
         out.print(f"{name}: {why}", soft_wrap=True)
@@ -102,7 +122,9 @@ def print_summary(outcomes: Sequence[Outcome], left_open: Sequence[str] = ()) ->
     shown = [outcome for outcome in outcomes if outcome.comparisons]
     placed = [outcome for outcome in shown if outcome.placed]
     whole = len(killed) == len(outcomes) and len(placed) == len(shown)
-    words = f"{len(killed)} of {len(outcomes)} faults killed, {len(placed)} of {len(shown)} placed in every comparison, "
+    words = (
+        f"{len(killed)} of {len(outcomes)} faults killed, {len(placed)} of {len(shown)} placed in every comparison, "
+    )
     words += f"text same in {sum(outcome.text_changed is False for outcome in outcomes)}"
     odd = [outcome.id for outcome in outcomes if not (outcome.killed and outcome.placed)]
     words += f"; look at {', '.join(odd[:8])}" + (" …" if len(odd) > 8 else "") if odd else ""

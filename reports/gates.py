@@ -8,8 +8,8 @@ from rich.text import Text
 
 from parity.compare.report import NOT_JUDGED, PASS
 from parity.gates.evidence import Check, GateResult, Gates
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 
 def print_names(gates: Mapping[str, str]) -> None:
@@ -45,6 +45,8 @@ def print_gates(gates: Gates) -> None:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):
             check = result.first
             place = f" at {check.place}" if check and check.place else ""
-            word.append(f"; {result.gate}: {check.name if check else ''}{place}; reproduce: {result.reproduce}", style="default")
+            word.append(
+                f"; {result.gate}: {check.name if check else ''}{place}; reproduce: {result.reproduce}", style="default"
+            )
             break
     console().print(word, soft_wrap=True)

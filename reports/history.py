@@ -11,12 +11,20 @@ from rich.text import Text
 from parity.history.changes import Change
 from parity.history.query import Figure
 from parity.history.ratchet import Proposal
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
-KINDS = {"regression": "bold red", "drift": "bold red", "broken": "magenta", "gone": "magenta", "improvement": "green", "new": "cyan", "moved": "dim"}
+KINDS = {
+    "regression": "bold red",
+    "drift": "bold red",
+    "broken": "magenta",
+    "gone": "magenta",
+    "improvement": "green",
+    "new": "cyan",
+    "moved": "dim",
+}
 GRAVE, LACKING = ("regression", "drift"), ("broken", "gone")
 
 
@@ -33,9 +41,13 @@ def _height(value: float, low: float, high: float) -> int:
 
 
 def _table(*headings: str, right: Sequence[str] = (), title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading not in ("cells by verdict", "why"))
+        table.add_column(
+            heading, justify="right" if heading in right else "left", no_wrap=heading not in ("cells by verdict", "why")
+        )
     return table
 
 
@@ -50,9 +62,21 @@ def print_figures(figures: Sequence[Figure], most: int, narrowed: bool) -> None:
                        right=("latest", "bound", "least", "largest", "nights"))  # fmt: skip
         for one in figures[:most]:
             if one.cell == cell and one.known:
-                numbers = ("-" if value is None else f"{value:.4g}" for value in (one.values[-1], one.bound, min(one.known), max(one.known)))
+                numbers = (
+                    "-" if value is None else f"{value:.4g}"
+                    for value in (one.values[-1], one.bound, min(one.known), max(one.known))
+                )
                 style = STYLE.get(one.verdict) if one.verdict not in ("pass", "not judged") else None
-                table.add_row(one.stage, one.mode, one.metric, *numbers, str(len(one.known)), sparkline(one.values), one.unit, style=style)
+                table.add_row(
+                    one.stage,
+                    one.mode,
+                    one.metric,
+                    *numbers,
+                    str(len(one.known)),
+                    sparkline(one.values),
+                    one.unit,
+                    style=style,
+                )
         out.print(table)
     if len(figures) > most:
         out.print(f"{len(figures) - most} more figures; narrow with --cell, --stage, --metric, or raise --rows")
@@ -65,7 +89,9 @@ def print_nights(nights: Sequence[Mapping[str, Any]]) -> None:
     out = console()
     table = _table("night", "date", "commit", "machine", "cells", "cells by verdict", right=("cells",))
     for one in nights:
-        told = Text(", ").join(Text(f"{count} {verdict}", style=STYLE.get(verdict, "")) for verdict, count in one["verdicts"].items())
+        told = Text(", ").join(
+            Text(f"{count} {verdict}", style=STYLE.get(verdict, "")) for verdict, count in one["verdicts"].items()
+        )
         commit = f"{one['commit'][:12] or '-'}{' (dirty)' if one['dirty'] else ''}"
         table.add_row(one["night"], one["date"], commit, one["machine"], str(one["cells"]), told)
     out.print(table)
@@ -78,12 +104,21 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
         out.print(Text.assemble((f"{one.kind:12}", KINDS[one.kind]), one.sentence), soft_wrap=True)
     for cell, missing in waiting.items():
         nights = "night" if missing == 1 else "nights"
-        out.print(Text.assemble((f"{'no verdict':12}", "magenta"), f"{cell}: {missing} more {nights} until its figures have a noise band"), soft_wrap=True)
+        out.print(
+            Text.assemble(
+                (f"{'no verdict':12}", "magenta"),
+                f"{cell}: {missing} more {nights} until its figures have a noise band",
+            ),
+            soft_wrap=True,
+        )
     grave = sum(one.kind in GRAVE for one in changes)
     lacking = sum(one.kind in LACKING for one in changes) + len(waiting)
     code = 1 if grave else 3 if lacking else 0
     counts = f"{grave} changed for the worse, {lacking} without evidence, {len(changes) + len(waiting) - grave - lacking} other changes"
-    out.print(Text(f"up to night {night}: {counts}", style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]]), soft_wrap=True)
+    out.print(
+        Text(f"up to night {night}: {counts}", style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]]),
+        soft_wrap=True,
+    )
     return code
 
 
@@ -95,5 +130,14 @@ def print_proposals(policy: str, found: Sequence[Proposal]) -> None:
     for one in found:
         largest = "-" if one.largest != one.largest else f"{one.largest:.3g}"
         new = f"{one.new:g}" if one.tighter else "-"
-        table.add_row(one.stages, one.statistic, f"{one.old:g}", new, largest, str(one.nights), one.why, style="bold green" if one.tighter else None)
+        table.add_row(
+            one.stages,
+            one.statistic,
+            f"{one.old:g}",
+            new,
+            largest,
+            str(one.nights),
+            one.why,
+            style="bold green" if one.tighter else None,
+        )
     out.print(table)

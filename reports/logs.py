@@ -8,8 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from parity.logs.scan import Fallback, Hit, Scan
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 SHOWN = 3
 """Lines shown of each kind in each file; the rest is counted."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from parity.compare.report import PASS, WARN
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import Cell, CellResult
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 AXES = ("case", "device", "family", "k", "tp", "policy")
 BROKEN = "broken"
@@ -30,7 +30,10 @@ def print_plan(cells: Sequence[Cell]) -> None:
         golden = f", golden {cell.golden}" if cell.golden else ""
         bounds = f", bounds {cell.bounds}" if cell.bounds else ""
         out.print(Text(cell.name, style="bold"), soft_wrap=True)
-        out.print(f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}", soft_wrap=True)
+        out.print(
+            f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}",
+            soft_wrap=True,
+        )
     out.print(f"{len(cells)} cells")
 
 
@@ -43,7 +46,9 @@ def print_cell(result: CellResult, ended: int, planned: int) -> None:
     console().print(line, soft_wrap=True)
 
 
-def print_night(folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str, page: str = "") -> None:
+def print_night(
+    folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str, page: str = ""
+) -> None:
     """The table, what changed since when, and the last line."""
     out = console()
     out.print(_table(results))
@@ -63,8 +68,15 @@ def _table(results: Sequence[CellResult]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         axes = result.cell.axes
-        figures = (*(_worst(result, mode) for mode in ("local", "chained")), _acceptance(result), _speed(result), f"{result.seconds:.0f}")
-        table.add_row(Text(word(result), style=STYLE[result.verdict]), *(str(getattr(axes, axis)) for axis in AXES), *figures)
+        figures = (
+            *(_worst(result, mode) for mode in ("local", "chained")),
+            _acceptance(result),
+            _speed(result),
+            f"{result.seconds:.0f}",
+        )
+        table.add_row(
+            Text(word(result), style=STYLE[result.verdict]), *(str(getattr(axes, axis)) for axis in AXES), *figures
+        )
     return table
 
 
@@ -93,7 +105,10 @@ def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) 
     line.append(f" ({', '.join(f'{count} {name}' for name, count in counts.items())})", style="default")
     first = next((one for one in results if one.verdict == verdict and verdict not in (PASS, WARN)), None)
     if first is not None and first.error:
-        line.append(f"; {first.title}: {first.error}; its output: {folder.log_file(first.cell.name, first.repeat)}", style="default")
+        line.append(
+            f"; {first.title}: {first.error}; its output: {folder.log_file(first.cell.name, first.repeat)}",
+            style="default",
+        )
     elif first is not None:
         line.append(f"; {first.title}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
     return line

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.gemm.harness import Finding, Findings
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 from parity.seam import Gemm
-from reports.dumps import console
-from reports.terminal import STYLE
 
 
 def print_inventory(found: dict[str, Any]) -> None:
-    """Multiplications, then programs, of `device.inventory.Inventory.to_dict`."""
+    """Multiplications, then programs, of `parity.device.inventory.Inventory.to_dict`."""
     out, run = console(), found["run"]
     ranks = f"one of {run['tp']} ranks, " if run["tp"] > 1 else ""
     out.print(
@@ -34,11 +34,16 @@ def print_finding(finding: Finding, heading: bool) -> None:
     """One line as soon as a shape is done; figures in x the floor and in ULP of bfloat16."""
     out = console()
     if heading:
-        out.print(f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} {'rms ULP':>9} {'max ULP':>9}  judged", soft_wrap=True)
+        out.print(
+            f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} {'rms ULP':>9} {'max ULP':>9}  judged",
+            soft_wrap=True,
+        )
     gemm = finding.gemm
-    figures = f"{finding.noise:7.3g} {finding.worst:7.3g} {finding.sums:7.3g} {finding.rms_ulp:9.2e} {finding.max_ulp:9.2e}"
+    figures = (
+        f"{finding.noise:7.3g} {finding.worst:7.3g} {finding.sums:7.3g} {finding.rms_ulp:9.2e} {finding.max_ulp:9.2e}"
+    )
     pieces = f", in {finding.pieces} pieces" if finding.pieces > 1 else ""
-    text = f" {str(gemm):<24} {_dtypes(gemm.dtype, gemm.values):<22} {figures}  {finding.judged}{pieces}"
+    text = f" {gemm!s:<24} {_dtypes(gemm.dtype, gemm.values):<22} {figures}  {finding.judged}{pieces}"
     out.print(Text.assemble((f"{finding.verdict:<8}", STYLE[finding.verdict]), text), soft_wrap=True, highlight=False)
     if finding.why:
         out.print(f"         {finding.why}", soft_wrap=True)
@@ -73,7 +78,7 @@ def _programs(rows: Iterable[dict[str, Any]]) -> Table:
     for row in rows:
         arrays, static = row["arrays"], _runs(row["static"])
         calls = ", ".join(f"{calls} {phase}" for phase, calls in row["calls"].items())
-        table.add_row(row["kernel"].removeprefix("device."), " ".join(arrays[:2]), str(len(arrays)), static, calls)
+        table.add_row(row["kernel"].removeprefix("parity.device."), " ".join(arrays[:2]), str(len(arrays)), static, calls)
     return table
 
 

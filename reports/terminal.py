@@ -13,9 +13,16 @@ from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.compare.witnesses import CORROBORATED
 from parity.golden.store import Dump
 from parity.policy import STATISTICS
-from reports.dumps import console, print_dump
+from parity.reports.dumps import console, print_dump
 
-STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "inconclusive": "magenta", "disputed": "bold magenta", "not judged": "dim"}
+STYLE = {
+    "pass": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "inconclusive": "magenta",
+    "disputed": "bold magenta",
+    "not judged": "dim",
+}
 UNIT = {"noise": "x noise", "relative": "rel"}
 DIRECTED = ("scale", "bias")
 
@@ -81,7 +88,9 @@ def _numbers(stage: StageResult) -> list[str]:
         return [""] * (len(COLUMNS) - 3 + len(WIDE))
     multiples = [stage.x.get(name) for name in ("l2", "worst_row", "max_abs", "mean_abs", "cosine")]
     plain = [stage.relative_l2, stage.floor_l2, stage.max_abs, stage.mean_abs]
-    shown = ["" if value is None else _short(value) if stage.judge == "relative" else f"{value:.2f}" for value in multiples]
+    shown = [
+        "" if value is None else _short(value) if stage.judge == "relative" else f"{value:.2f}" for value in multiples
+    ]
     return shown + [_short(value) for value in plain]
 
 
@@ -134,7 +143,9 @@ def _print_failures(out: Console, report: Report) -> None:
         out.print(Text(str(report.own_experts), style=STYLE[verdict]), soft_wrap=True)
     for stage in own[:12]:
         marks = f" ({', '.join(stage.marks)})" if stage.marks else ""
-        out.print(Text(f"{stage.verdict}{marks}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True)
+        out.print(
+            Text(f"{stage.verdict}{marks}: {stage.stage}: {_why(stage)}", style=STYLE[stage.verdict]), soft_wrap=True
+        )
     if len(own) > 12:
         out.print(f"... and {len(own) - 12} more stages (--json lists all)")
     if len(wrong) > len(own):
@@ -142,7 +153,9 @@ def _print_failures(out: Console, report: Report) -> None:
         more = f"; it grows in {grown} of them, where --mode local tells what they add" if grown else ""
         out.print(f"{len(wrong) - len(own)} stages behind inherit it{more}", soft_wrap=True)
     for stage in [stage for stage in report.stages if "over-precise" in stage.marks][:3]:
-        out.print(Text(f"over-precise: {stage.stage}: {stage.x['l2']:.2f} x noise; is this bfloat16?", style=STYLE["warn"]))
+        out.print(
+            Text(f"over-precise: {stage.stage}: {stage.x['l2']:.2f} x noise; is this bfloat16?", style=STYLE["warn"])
+        )
 
 
 def _why(stage: StageResult) -> str:
@@ -213,4 +226,3 @@ def _print_verdict(out: Console, report: Report) -> None:
         said = f"; {report.findings[0].message}" if report.findings else ""
         word.append(f"{said}; reproduce: {report.reproduce}", style="default")
     out.print(word, soft_wrap=True)
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from parity.golden.verify import Verified
-from reports.dumps import console
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.terminal import STYLE
 
 
 def print_verified(found: Verified) -> None:

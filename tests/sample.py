@@ -17,7 +17,9 @@ EVERY = 8
 Member = TypeVar("Member")
 
 
-def sample(members: Iterable[Member], name: Callable[[Member], str] = str, kind: Callable[[Member], object] = lambda one: None) -> list[Member]:
+def sample(
+    members: Iterable[Member], name: Callable[[Member], str] = str, kind: Callable[[Member], object] = lambda one: None
+) -> list[Member]:
     """The members that an ordinary run of the tests takes, in their order.
 
     Args:

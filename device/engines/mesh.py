@@ -15,10 +15,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from device.engines import xla_engine
-from device.engines.programs import Programs
-from device.engines.ranks import Ranks
-from device.sharding import Sharding
+from parity.device.engines import xla_engine
+from parity.device.engines.programs import Programs
+from parity.device.engines.ranks import Ranks
+from parity.device.sharding import Sharding
 from parity.errors import UsageError
 
 AXIS = "ranks"
@@ -30,11 +30,11 @@ class Local(xla_engine.Array):
     __slots__ = ()
 
     def all_reduce(self) -> Local:
-        """See `device.kernels.collectives`."""
+        """See `parity.device.kernels.collectives`."""
         return type(self)(lax.psum(self.held, AXIS), self.dtype)
 
     def all_gather(self, axis: int) -> Local:
-        """See `device.kernels.collectives`."""
+        """See `parity.device.kernels.collectives`."""
         return type(self)(lax.all_gather(self.held, AXIS, axis=axis % self.ndim, tiled=True), self.dtype)
 
 
@@ -64,7 +64,7 @@ class Spread(Ranks):
 
     @classmethod
     def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
-        """Compiled once for each signature; see `device.kernels.program`."""
+        """Compiled once for each signature; see `parity.device.kernels.program`."""
         return cls.programs.run(cls, kernel, arguments)
 
     @property
@@ -96,7 +96,7 @@ class Spread(Ranks):
 
 
 def engine(sharding: Sharding) -> SimpleNamespace:
-    """The xla engine over as many devices as there are ranks; offers what `device.engines.ranks` does.
+    """The xla engine over as many devices as there are ranks; offers what `parity.device.engines.ranks` does.
 
     Raises:
         UsageError: XLA has too few devices.
@@ -118,7 +118,12 @@ def engine(sharding: Sharding) -> SimpleNamespace:
     def shard(parts: Sequence[np.ndarray], dtype: Any = None) -> Spread:
         made = [base.array(part, dtype) for part in parts]
         pairs = zip(made, mesh.devices, strict=True)
-        return kind([one if one.dtype.kind in "iub" else base.kind(jax.device_put(one.held, on), one.dtype) for one, on in pairs])
+        return kind(
+            [
+                one if one.dtype.kind in "iub" else base.kind(jax.device_put(one.held, on), one.dtype)
+                for one, on in pairs
+            ]
+        )
 
     def hosts(value: Spread) -> list[np.ndarray]:
         return [base.host(part) for part in value.parts]

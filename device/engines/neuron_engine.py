@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from device.engines.traced.engine import Engine
-from device.engines.traced.tracer import Program, load_nkipy, tracer_version
+from parity.device.engines.traced.engine import Engine
+from parity.device.engines.traced.tracer import Program, load_nkipy, tracer_version
 from parity.errors import UsageError
 
 NAME, DEVICES = "neuron", Path("/dev")

@@ -15,13 +15,13 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from device.engines.numpy_engine import Array
-from device.engines.ranks import Ranks
-from device.kernels.step import Step
+from parity.device.engines.numpy_engine import Array
+from parity.device.engines.ranks import Ranks
+from parity.device.kernels.step import Step
 
 ARRAYS = (Array, Ranks)
 
-_FOLLOWED = ("device.kernels.", "device.model", "device.target", "device.drafter")
+_FOLLOWED = ("parity.device.kernels.", "parity.device.model", "parity.device.target", "parity.device.drafter")
 """Modules in which a kernel finds the functions it calls."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from device.sharding import Sharding
+from parity.device.sharding import Sharding
 
 
 class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
@@ -79,14 +79,14 @@ class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
         return _lockstep(lambda mine: mine.transpose(*axes), self)
 
     def all_reduce(self) -> Ranks:
-        """See `device.kernels.collectives`; rank 0's sum first, so that all ranks get the same bits."""
+        """See `parity.device.kernels.collectives`; rank 0's sum first, so that all ranks get the same bits."""
         total = self.parts[0]
         for part in self.parts[1:]:
             total = total + part
         return Ranks([total] * len(self.parts))
 
     def all_gather(self, axis: int) -> Ranks:
-        """See `device.kernels.collectives`."""
+        """See `parity.device.kernels.collectives`."""
         return Ranks([np.concatenate(self.parts, axis=axis)] * len(self.parts))
 
 

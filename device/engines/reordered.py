@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from device.engines import numpy_engine as base
-from device.engines.lanes import with_lanes
+from parity.device.engines import numpy_engine as base
+from parity.device.engines.lanes import with_lanes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Order:
 
 
 def engine(name: str, order: Order, lanes: int = 1) -> SimpleNamespace:
-    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch (`device.engines.lanes`)."""
+    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch (`parity.device.engines.lanes`)."""
     kind = type("Reordered", (Reordered,), {"__slots__": (), "order": order})
 
     def array(value: np.ndarray, dtype: Any = None) -> Any:

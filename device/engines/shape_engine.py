@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from device.engines.shape_rules import BFLOAT16, BOOL, FLOAT32, LOGICAL, declared, result_dtype, result_shape, shape_of
-from device.sharding import Sharding
+from parity.device.engines.shape_rules import (
+    BFLOAT16,
+    BOOL,
+    FLOAT32,
+    LOGICAL,
+    declared,
+    result_dtype,
+    result_shape,
+    shape_of,
+)
+from parity.device.sharding import Sharding
 from parity.seam import Gemm
 
 _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
@@ -81,7 +90,7 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
 
     @staticmethod
     def run_program(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Where `device.kernels.program` hands over a call."""
+        """Where `parity.device.kernels.program` hands over a call."""
         return arguments[0].engine.run_program(kernel, arguments)
 
     def all_reduce(self) -> Shape:

@@ -21,9 +21,9 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from device.engines import numpy_engine as base
-from device.engines.programs import Programs
-from device.sharding import Sharding
+from parity.device.engines import numpy_engine as base
+from parity.device.engines.programs import Programs
+from parity.device.sharding import Sharding
 
 NAME = "xla"
 CACHE_BYTES = 2**30
@@ -55,7 +55,7 @@ class Array(base.Array):
 
     @classmethod
     def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
-        """Compiled once for each signature; see `device.kernels.program`."""
+        """Compiled once for each signature; see `parity.device.kernels.program`."""
         return cls.programs.run(cls, kernel, arguments)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -151,7 +151,7 @@ def engine(parent: type[Array] = Array) -> SimpleNamespace:
 
 def _over_mesh(sharding: Sharding) -> SimpleNamespace:
     """This engine with tensor-parallel ranks."""
-    from device.engines.mesh import engine
+    from parity.device.engines.mesh import engine
 
     return engine(sharding)
 

@@ -1,16 +1,32 @@
 """Planted faults: every one a defect that a real implementation had, put into a loaded pipeline from outside the kernels.
 
-`CATALOGUE` names them; `--device device.faults:ID` (hyphens as underscores) is the device with that defect.
+`CATALOGUE` names them; `--device parity.device.faults:ID` (hyphens as underscores) is the device with that defect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from device.faults import accepting, attention, caches, choosing, constants, drafting, experts, inputs, loading, masks, norms
-from device.faults import ranks, rope, shards, skips, taps
-from device.faults.planting import Fault
-from device.pipeline import Pipeline
+from parity.device.faults import (
+    accepting,
+    attention,
+    caches,
+    choosing,
+    constants,
+    drafting,
+    experts,
+    inputs,
+    loading,
+    masks,
+    norms,
+    ranks,
+    rope,
+    shards,
+    skips,
+    taps,
+)
+from parity.device.faults.planting import Fault
+from parity.device.pipeline import Pipeline
 
 _FAMILIES = (
     loading.fault,

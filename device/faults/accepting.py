@@ -9,17 +9,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from device.faults.planting import Family, altered, during, instead
-from device.kernels.step import Step
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, altered, during, instead
+from parity.device.kernels.step import Step
+from parity.device.pipeline import Pipeline
 
 LENGTH, EMITTED, COUNT = "accept.length", "accept.emitted", "pipeline:emitted_length"
+GOLDENS = ".".join(("parity", "references"))  # not a string with dots: such a name would count as imported here
 verify = Family("verify", round=1)
 accept = Family("accept", round=1)
 report = Family("report", round=1, same_text=True)
 
 
-@verify("verify-not-batch-invariant", "a verify pass of several rows takes its head in float8, a single row in bfloat16", "verify.logits", chained="", gate="verify", seen="tokenspeed #904, TRT-LLM #9208")
+@verify(
+    "verify-not-batch-invariant",
+    "a verify pass of several rows takes its head in float8, a single row in bfloat16",
+    "verify.logits",
+    chained="",
+    gate="verify",
+    seen="tokenspeed #904, TRT-LLM #9208",
+)
 def _(pipeline: Pipeline) -> None:
     target = pipeline.target
 
@@ -35,7 +43,13 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:linear", make)
 
 
-@verify("verify-rows-bidirectional", "the rows of a verify pass see the drafts behind them", "target.layers.0.attn_out", sites=("target.layers.*.attn_out",), seen="verify masks made for one row")
+@verify(
+    "verify-rows-bidirectional",
+    "the rows of a verify pass see the drafts behind them",
+    "target.layers.0.attn_out",
+    sites=("target.layers.*.attn_out",),
+    seen="verify masks made for one row",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def step(rows: Any) -> Step:
@@ -49,7 +63,12 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline.target, "step", make)
 
 
-@verify("verify-first-row-missing", "drafts verified without the last emitted token in front", "target.embed", seen="class of NKIPy PR 63")
+@verify(
+    "verify-first-row-missing",
+    "drafts verified without the last emitted token in front",
+    "target.embed",
+    seen="class of NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def target_pass(ids: np.ndarray, width: int, group: str, record: Any) -> np.ndarray:
@@ -61,9 +80,13 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline, "_target_pass", make)
 
 
-@verify("verify-tie-rule", "argmax over ranks lets the last equal value win", gate="verify", round=None, seen="lattice #280")
+@verify(
+    "verify-tie-rule", "argmax over ranks lets the last equal value win", gate="verify", round=None, seen="lattice #280"
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "target:greedy", lambda clean: lambda logits: clean(logits[..., ::-1]) * -1 + (logits.shape[-1] - 1))
+    during(
+        pipeline, "target:greedy", lambda clean: lambda logits: clean(logits[..., ::-1]) * -1 + (logits.shape[-1] - 1)
+    )
 
 
 @accept("accept-past-mismatch", "matches counted beyond the first mismatch", LENGTH, round=None, seen="vLLM #2658")
@@ -75,7 +98,13 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, COUNT, lambda clean: counted)
 
 
-@accept("accept-one-late", "the rejected draft emitted in place of the correction", EMITTED, round=None, seen="openvino.genai #4190")
+@accept(
+    "accept-one-late",
+    "the rejected draft emitted in place of the correction",
+    EMITTED,
+    round=None,
+    seen="openvino.genai #4190",
+)
 def _(pipeline: Pipeline) -> None:
     def late(emitted: np.ndarray, drafts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         return np.array([*emitted[:-1], *drafts[len(emitted) - 1 : len(emitted)], *emitted[-1:]])[: len(emitted)]
@@ -83,7 +112,13 @@ def _(pipeline: Pipeline) -> None:
     altered(pipeline, "commit", EMITTED, late)
 
 
-@accept("accept-no-bonus", "no bonus token where all K drafts are accepted", LENGTH, same_text=True, seen="class of vLLM #17908")
+@accept(
+    "accept-no-bonus",
+    "no bonus token where all K drafts are accepted",
+    LENGTH,
+    same_text=True,
+    seen="class of vLLM #17908",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, COUNT, lambda clean: lambda *rest: np.minimum(clean(*rest), pipeline.k))
 
@@ -95,20 +130,50 @@ def _(pipeline: Pipeline) -> None:
 
 @accept("accept-all", "every draft accepted", LENGTH, round=None, seen="class of vLLM #2658")
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, COUNT, lambda clean: lambda drafts, verified, ends, budget: clean(verified[:, :-1], verified, ends, budget))
+    during(
+        pipeline,
+        COUNT,
+        lambda clean: lambda drafts, verified, ends, budget: clean(verified[:, :-1], verified, ends, budget),
+    )
 
 
-@accept("accept-budget-overrun", "an accepted run not cut by the token budget", LENGTH, round=None, seen="class of NKIPy PR 63")
+@accept(
+    "accept-budget-overrun",
+    "an accepted run not cut by the token budget",
+    LENGTH,
+    round=None,
+    seen="class of NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, COUNT, lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends, budget + pipeline.k))
+    during(
+        pipeline,
+        COUNT,
+        lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends, budget + pipeline.k),
+    )
 
 
-@accept("accept-end-ignored", "an accepted run goes on behind an end token", gate="acceptance", round=None, seen="class of vLLM #56101")
+@accept(
+    "accept-end-ignored",
+    "an accepted run goes on behind an end token",
+    gate="acceptance",
+    round=None,
+    seen="class of vLLM #56101",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, COUNT, lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends * 0 - 1, budget))
+    during(
+        pipeline,
+        COUNT,
+        lambda clean: lambda drafts, verified, ends, budget: clean(drafts, verified, ends * 0 - 1, budget),
+    )
 
 
-@report("report-truncated-step", "the last round's length counted before the budget cut it", LENGTH, round=None, seen="NKIPy PR 63, vLLM #56101")
+@report(
+    "report-truncated-step",
+    "the last round's length counted before the budget cut it",
+    LENGTH,
+    round=None,
+    seen="NKIPy PR 63, vLLM #56101",
+)
 def _(pipeline: Pipeline) -> None:
     def uncut(length: np.ndarray, drafts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         agreed = np.append(np.asarray(drafts) == np.asarray(tokens)[:-1], False)
@@ -122,7 +187,13 @@ def _(pipeline: Pipeline) -> None:
     altered(pipeline, "commit", LENGTH, lambda length, drafts, tokens: length - 1, only_shown=True)
 
 
-@report("oracle-shared-bug", "the device's maths is the reference's own", gate="provenance", round=None, seen="openinfer #454")
+@report(
+    "oracle-shared-bug",
+    "the device's maths is the reference's own",
+    gate="provenance",
+    round=None,
+    seen="openinfer #454",
+)
 def _(pipeline: Pipeline) -> None:
     says = pipeline.describe()
-    pipeline.describe = lambda: replace(says, modules=(*says.modules, "references"))
+    pipeline.describe = lambda: replace(says, modules=(*says.modules, GOLDENS))

@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from device.faults.planting import Family, during, edit, every
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, edit, every
+from parity.device.pipeline import Pipeline
 
 OUT, OUTS = "target.layers.0.attn_out", ("target.layers.*.attn_out",)
 DRAFT, DRAFTED = "drafter.layers.0.attn_out", ("drafter.layers.*.attn_out",)
@@ -24,12 +24,23 @@ def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "sinks", lambda sinks: np.full_like(sinks, -1e30), every(pipeline.target))
 
 
-@fault("attn-sinks-missing-once", "layer 5: sinks not wired", "target.layers.5.attn_out", sites=("target.layers.5.attn_out",), seen="class of vllm-metal #550")
+@fault(
+    "attn-sinks-missing-once",
+    "layer 5: sinks not wired",
+    "target.layers.5.attn_out",
+    sites=("target.layers.5.attn_out",),
+    seen="class of vllm-metal #550",
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "sinks", lambda sinks: np.full_like(sinks, -1e30), [5])
 
 
-@fault("attn-sinks-scaled", "sink logits scaled by 1 / sqrt(D) with the scores", OUT, seen="ports that append sinks too early")
+@fault(
+    "attn-sinks-scaled",
+    "sink logits scaled by 1 / sqrt(D) with the scores",
+    OUT,
+    seen="ports that append sinks too early",
+)
 def _(pipeline: Pipeline) -> None:
     dim = pipeline.target.config.attention.head_dim
     edit(pipeline.target, "sinks", lambda sinks: sinks * dim**-0.5, every(pipeline.target))
@@ -45,12 +56,24 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, TARGET, _scaled)
 
 
-@fault("attn-qkv-bias-dropped", "biases of q, k and v not loaded", "target.layers.0.q", sites=("target.layers.*.[qkv]",), seen="class of SpecForge's attention_bias")
+@fault(
+    "attn-qkv-bias-dropped",
+    "biases of q, k and v not loaded",
+    "target.layers.0.q",
+    sites=("target.layers.*.[qkv]",),
+    seen="class of SpecForge's attention_bias",
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "q_bias k_bias v_bias", np.zeros_like, every(pipeline.target))
 
 
-@fault("attn-o-bias-dropped", "layer 3: output bias missing", "target.layers.3.attn_out", sites=("target.layers.3.attn_out",), seen="class of mirage #722")
+@fault(
+    "attn-o-bias-dropped",
+    "layer 3: output bias missing",
+    "target.layers.3.attn_out",
+    sites=("target.layers.3.attn_out",),
+    seen="class of mirage #722",
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "o_bias", np.zeros_like, [3])
 
@@ -60,12 +83,25 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, TARGET, _regrouped)
 
 
-@fault("attn-softmax-bf16-sum", "softmax weights added one by one in bfloat16", OUT, sites=(*OUTS, *DRAFTED), precision="float32", seen="eager NumPy on ml_dtypes arrays")
+@fault(
+    "attn-softmax-bf16-sum",
+    "softmax weights added one by one in bfloat16",
+    OUT,
+    sites=(*OUTS, *DRAFTED),
+    precision="float32",
+    seen="eager NumPy on ml_dtypes arrays",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.attention:softmax", _eager)
 
 
-@fault("attn-cache-fp8", "keys and values cached in float8", OUT, sites=(*OUTS, "kv.target.*"), seen="a quantised cache nobody asked for")
+@fault(
+    "attn-cache-fp8",
+    "keys and values cached in float8",
+    OUT,
+    sites=(*OUTS, "kv.target.*"),
+    seen="a quantised cache nobody asked for",
+)
 def _(pipeline: Pipeline) -> None:
     engine = pipeline.target.engine
 
@@ -79,12 +115,16 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.target_layer:cache", make)
 
 
-@drafter("attn-drafter-gqa-layout", "query head h reads kv head h mod G, not h div (N / G)", DRAFT, seen="NeMo-RL #2802")
+@drafter(
+    "attn-drafter-gqa-layout", "query head h reads kv head h mod G, not h div (N / G)", DRAFT, seen="NeMo-RL #2802"
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTER, _regrouped)
 
 
-@drafter("attn-drafter-scale-missing", "scores not divided by sqrt(D)", DRAFT, seen="kernels that expect scaled queries")
+@drafter(
+    "attn-drafter-scale-missing", "scores not divided by sqrt(D)", DRAFT, seen="kernels that expect scaled queries"
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTER, _scaled)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during, instead
-from device.model import Model
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, instead
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
 
 # A row that is missing cannot be forced: a local comparison shows it once more in the next round's attention.
 DRAFTED, COMMITTED = ("kv.drafter.*", "drafter.layers.*.attn_out"), ("kv.target.*", "target.layers.*.attn_out")
@@ -33,7 +33,9 @@ def _(pipeline: Pipeline) -> None:
     instead(drafter, "rollback", lambda clean: rollback)
 
 
-@fault("rollback-noop", "the drafter's placeholder rows stay in its cache", FIRST, seen="MLPerf EDU scaffold, mlx-lm #1109")
+@fault(
+    "rollback-noop", "the drafter's placeholder rows stay in its cache", FIRST, seen="MLPerf EDU scaffold, mlx-lm #1109"
+)
 def _(pipeline: Pipeline) -> None:
     _lengths(pipeline, pipeline.drafter, lambda clean: lambda length: _keep(pipeline.drafter, length + pipeline.k - 1))
 
@@ -48,7 +50,13 @@ def _(pipeline: Pipeline) -> None:
     _lengths(pipeline, pipeline.drafter, lambda clean: lambda length: pipeline.drafter.clear())
 
 
-@fault("rollback-values-further", "values rolled back one row further than keys", "kv.drafter.0.v", sites=("kv.drafter.*.v",), seen="class of mlxcel #994")
+@fault(
+    "rollback-values-further",
+    "values rolled back one row further than keys",
+    "kv.drafter.0.v",
+    sites=("kv.drafter.*.v",),
+    seen="class of mlxcel #994",
+)
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
 
@@ -63,17 +71,43 @@ def _(pipeline: Pipeline) -> None:
     instead(drafter, "rollback", make)
 
 
-@fault("rollback-target-noop", "rejected rows stay in the target's cache", "kv.target.0.k", round=None, sites=COMMITTED, same_text=False, seen="mlx-lm #1109")
+@fault(
+    "rollback-target-noop",
+    "rejected rows stay in the target's cache",
+    "kv.target.0.k",
+    round=None,
+    sites=COMMITTED,
+    same_text=False,
+    seen="mlx-lm #1109",
+)
 def _(pipeline: Pipeline) -> None:
-    _lengths(pipeline, pipeline.target, lambda clean: lambda length: _keep(pipeline.target, pipeline.target.length + pipeline.k + 1))
+    _lengths(
+        pipeline,
+        pipeline.target,
+        lambda clean: lambda length: _keep(pipeline.target, pipeline.target.length + pipeline.k + 1),
+    )
 
 
-@fault("rollback-target-too-far", "an accepted row dropped from the target's cache", "kv.target.0.k", sites=COMMITTED, same_text=False, seen="mlxcel #994")
+@fault(
+    "rollback-target-too-far",
+    "an accepted row dropped from the target's cache",
+    "kv.target.0.k",
+    sites=COMMITTED,
+    same_text=False,
+    seen="mlxcel #994",
+)
 def _(pipeline: Pipeline) -> None:
     _lengths(pipeline, pipeline.target, lambda clean: lambda length: clean(length - 1))
 
 
-@fault("rollback-target-contents", "the target's last accepted row cleared, the length right", "kv.target.0.k", sites=("kv.target.*.[kv]",), same_text=False, seen="class of mlxcel #994")
+@fault(
+    "rollback-target-contents",
+    "the target's last accepted row cleared, the length right",
+    "kv.target.0.k",
+    sites=("kv.target.*.[kv]",),
+    same_text=False,
+    seen="class of mlxcel #994",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def rollback(length: int) -> None:
@@ -85,7 +119,13 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline.target, "rollback", make)
 
 
-@commit("commit-stale-placeholder", "rows written from placeholders are never overwritten by true hiddens", "drafter.layers.0.attn_out", sites=DRAFTED, seen="vLLM #14649 (8-15 %)")
+@commit(
+    "commit-stale-placeholder",
+    "rows written from placeholders are never overwritten by true hiddens",
+    "drafter.layers.0.attn_out",
+    sites=DRAFTED,
+    seen="vLLM #14649 (8-15 %)",
+)
 def _(pipeline: Pipeline) -> None:
     drafter, filled = pipeline.drafter, {}
     instead(drafter, "rollback", lambda clean: lambda length: _keep(drafter, length))
@@ -104,7 +144,9 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "kernels.drafter_layer:cache", make)
 
 
-@boundary("commit-cache-short", "the drafter's cache 16 rows shorter than the target's: its end overrun", seen="rMLX #14")
+@boundary(
+    "commit-cache-short", "the drafter's cache 16 rows shorter than the target's: its end overrun", seen="rMLX #14"
+)
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
     last = drafter.positions - 17
@@ -134,7 +176,11 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline, "_admit", make)
 
 
-@boundary("boundary-padded-rows", "all rows of a pass written as one slice with its padding; near the end the slice moves back to fit", seen="class of NKIPy's max-width padding, TRT-LLM #15708")
+@boundary(
+    "boundary-padded-rows",
+    "all rows of a pass written as one slice with its padding; near the end the slice moves back to fit",
+    seen="class of NKIPy's max-width padding, TRT-LLM #15708",
+)
 def _(pipeline: Pipeline) -> None:
     rows = pipeline.drafter.positions
 

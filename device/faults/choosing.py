@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during
+from parity.device.pipeline import Pipeline
 
 EXPERTS, TOKENS = 0.05, 0.3
 """Logits: a few units in the last place of bfloat16 at the size that either has in the tiny pair; one row of a hundred."""
@@ -16,26 +16,41 @@ EXPERTS, TOKENS = 0.05, 0.3
 fault = Family("choosing", round=None, seen="approximate top-k and sorts on accelerators")
 
 
-@fault("choose-third-expert", "the best of the experts left out chosen instead of the last one where the two are close", "target.layers.0.experts", sites=("target.layers.*.experts",))
+@fault(
+    "choose-third-expert",
+    "the best of the experts left out chosen instead of the last one where the two are close",
+    "target.layers.0.experts",
+    sites=("target.layers.*.experts",),
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def top_k(logits: Any, k: int) -> Any:
             ranked = clean(logits, k + 1)
             scores = np.take_along_axis(logits, ranked, axis=-1).astype(np.float32)
             close = scores[..., k - 1 : k] - scores[..., k:] < EXPERTS
-            return np.concatenate([ranked[..., : k - 1], np.where(close, ranked[..., k:], ranked[..., k - 1 : k])], axis=-1)
+            return np.concatenate(
+                [ranked[..., : k - 1], np.where(close, ranked[..., k:], ranked[..., k - 1 : k])], axis=-1
+            )
 
         return top_k
 
     during(pipeline, "kernels.moe:top_k", make)
 
 
-@fault("choose-runner-up", "the second token where it is close", "target.tokens", sites=("target.tokens", "verify.tokens"))
+@fault(
+    "choose-runner-up", "the second token where it is close", "target.tokens", sites=("target.tokens", "verify.tokens")
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:greedy", _runner_up)
 
 
-@fault("choose-draft-runner-up", "the second draft token where it is close", "drafter.draft_tokens", sites=("drafter.draft_tokens",), same_text=True)
+@fault(
+    "choose-draft-runner-up",
+    "the second draft token where it is close",
+    "drafter.draft_tokens",
+    sites=("drafter.draft_tokens",),
+    same_text=True,
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "drafter:greedy", _runner_up)
 

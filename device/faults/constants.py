@@ -6,14 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from device.faults.planting import Family
-from device.model import Model
-from device.pipeline import Pipeline
-from device.rope_config import RopeConfig
+from parity.device.faults.planting import Family
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
+from parity.device.rope_config import RopeConfig
 
 FFN, Q, DRAFT = "target.layers.0.ffn_out", "target.layers.0.q", "drafter.layers.0.attn_out"
 QK = ("target.layers.*.q", "target.layers.*.k")
-NORMED = ("target.layers.*.attn_in", "target.layers.*.router_logits", "target.layers.*.ffn_out", "target.pre_head_hidden")
+NORMED = (
+    "target.layers.*.attn_in",
+    "target.layers.*.router_logits",
+    "target.layers.*.ffn_out",
+    "target.pre_head_hidden",
+)
 DRAFTED = ("drafter.layers.*.attn_out", "kv.drafter.*.k")
 DRAFT_NORMED = ("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out", "drafter.pre_head_hidden", "kv.drafter.*")
 fault = Family("constants", precision="float32", seen="constants typed in or rounded by hand")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during, edit, every, instead
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, edit, every, instead
+from parity.device.pipeline import Pipeline
 
 ATTENTION, MLP, HIDDEN = "drafter.layers.0.attn_out", "drafter.layers.0.ffn_out", "drafter.pre_head_hidden"
 FIRST = (ATTENTION, "kv.drafter.0.*")
@@ -29,24 +29,48 @@ def _(pipeline: Pipeline) -> None:
     _without_norm(pipeline, "hidden_norm")
 
 
-@fault("drafter-input-norm-missing", "the embedding goes into the midlayer un-normed", ATTENTION, sites=FIRST, seen="ports of EAGLE-3")
+@fault(
+    "drafter-input-norm-missing",
+    "the embedding goes into the midlayer un-normed",
+    ATTENTION,
+    sites=FIRST,
+    seen="ports of EAGLE-3",
+)
 def _(pipeline: Pipeline) -> None:
     _without_norm(pipeline, "input_norm")
 
 
-@fault("drafter-norms-swapped", "hidden_norm and input_layernorm exchanged in the midlayer", ATTENTION, sites=FIRST, seen="ports of EAGLE-3")
+@fault(
+    "drafter-norms-swapped",
+    "hidden_norm and input_layernorm exchanged in the midlayer",
+    ATTENTION,
+    sites=FIRST,
+    seen="ports of EAGLE-3",
+)
 def _(pipeline: Pipeline) -> None:
     first = pipeline.drafter.layers[0]
     first["hidden_norm"], first["input_norm"] = first["input_norm"], first["hidden_norm"]
 
 
-@fault("drafter-residual-normed", "norm_before_residual taken as the other value", MLP, sites=(MLP, "drafter.layers.0.out"), seen="vLLM's speculators defaults")
+@fault(
+    "drafter-residual-normed",
+    "norm_before_residual taken as the other value",
+    MLP,
+    sites=(MLP, "drafter.layers.0.out"),
+    seen="vLLM's speculators defaults",
+)
 def _(pipeline: Pipeline) -> None:
     config = pipeline.drafter.config
     pipeline.drafter.config = replace(config, norm_before_residual=not config.norm_before_residual)
 
 
-@fault("drafter-residual-overwritten", "residual overwritten by its norm in layers above 0", "drafter.layers.1.ffn_out", sites=("drafter.layers.[123].ffn_out", "drafter.layers.[123].out"), seen="vLLM #26164")
+@fault(
+    "drafter-residual-overwritten",
+    "residual overwritten by its norm in layers above 0",
+    "drafter.layers.1.ffn_out",
+    sites=("drafter.layers.[123].ffn_out", "drafter.layers.[123].out"),
+    seen="vLLM #26164",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def rest(residual: Any, normed: Any, step: Any, weights: dict[str, Any], *others: Any) -> Any:
@@ -57,41 +81,83 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, LAYER + "_rest", make)
 
 
-@fault("drafter-post-norm", "post-attention norm's weight left at one", MLP, sites=("drafter.layers.*.ffn_out",), seen="class of SGLang #27908")
+@fault(
+    "drafter-post-norm",
+    "post-attention norm's weight left at one",
+    MLP,
+    sites=("drafter.layers.*.ffn_out",),
+    seen="class of SGLang #27908",
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "post_norm", np.ones_like, every(pipeline.drafter))
 
 
-@fault("drafter-gate-up-swapped", "gate and up projections exchanged", MLP, sites=("drafter.layers.*.ffn_out",), seen="fused gate_up loaders")
+@fault(
+    "drafter-gate-up-swapped",
+    "gate and up projections exchanged",
+    MLP,
+    sites=("drafter.layers.*.ffn_out",),
+    seen="fused gate_up loaders",
+)
 def _(pipeline: Pipeline) -> None:
     for weights in pipeline.drafter.layers:
         weights["gate"], weights["up"] = weights["up"], weights["gate"]
 
 
-@fault("drafter-activation", "the target's clamped activation in the drafter", MLP, sites=("drafter.layers.*.ffn_out",), seen="drafters that inherit the target's layers")
+@fault(
+    "drafter-activation",
+    "the target's clamped activation in the drafter",
+    MLP,
+    sites=("drafter.layers.*.ffn_out",),
+    seen="drafters that inherit the target's layers",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
-        from device.kernels.linear import linear
-        from device.kernels.moe import clamped_swiglu
+        from parity.device.kernels.linear import linear
+        from parity.device.kernels.moe import clamped_swiglu
 
         limit, alpha = pipeline.target.config.limit, pipeline.target.config.alpha
-        return lambda x, weights: linear(clamped_swiglu(linear(x, weights["gate"]), linear(x, weights["up"]), limit, alpha), weights["down"])
+        return lambda x, weights: linear(
+            clamped_swiglu(linear(x, weights["gate"]), linear(x, weights["up"]), limit, alpha), weights["down"]
+        )
 
     during(pipeline, LAYER + "_mlp", make)
 
 
-@fault("drafter-eps", "norm eps of 1e-2 where 1e-5 is meant", ATTENTION, sites=("drafter.*", "kv.drafter.0.*"), seen="configs whose eps key is not read")
+@fault(
+    "drafter-eps",
+    "norm eps of 1e-2 where 1e-5 is meant",
+    ATTENTION,
+    sites=("drafter.*", "kv.drafter.0.*"),
+    seen="configs whose eps key is not read",
+)
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(pipeline.drafter.config, eps=1e-2)
 
 
-@fault("drafter-layer-skipped", "the last layer not run", "drafter.layers.3.attn_out", sites=("drafter.layers.3.*", "kv.drafter.3.*", HIDDEN), seen="num_hidden_layers read from another config")
+@fault(
+    "drafter-layer-skipped",
+    "the last layer not run",
+    "drafter.layers.3.attn_out",
+    sites=("drafter.layers.3.*", "kv.drafter.3.*", HIDDEN),
+    seen="num_hidden_layers read from another config",
+)
 def _(pipeline: Pipeline) -> None:
     last = pipeline.drafter.layers[-1]
-    during(pipeline, "drafter:plain_layer", lambda clean: lambda x, step, weights, *rest: x if weights is last else clean(x, step, weights, *rest))
+    during(
+        pipeline,
+        "drafter:plain_layer",
+        lambda clean: lambda x, step, weights, *rest: x if weights is last else clean(x, step, weights, *rest),
+    )
 
 
-@fault("drafter-final-norm-no-residual", "final norm over the last layer's branch, the residual dropped", HIDDEN, round=1, seen="vLLM #14464")
+@fault(
+    "drafter-final-norm-no-residual",
+    "final norm over the last layer's branch, the residual dropped",
+    HIDDEN,
+    round=1,
+    seen="vLLM #14464",
+)
 def _(pipeline: Pipeline) -> None:
     branch: list[Any] = []
 
@@ -117,7 +183,13 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "drafter:llama_norm", lambda clean: lambda x, weight, eps: x)
 
 
-@fault("drafter-rows-one-late", "drafts read one row behind the last committed one", HIDDEN, round=1, seen="class of NKIPy PR 63")
+@fault(
+    "drafter-rows-one-late",
+    "drafts read one row behind the last committed one",
+    HIDDEN,
+    round=1,
+    seen="class of NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
     instead(pipeline.drafter, "choose", lambda clean: lambda x, committed, *rest: clean(x, committed + 1, *rest))
 
@@ -140,4 +212,8 @@ def _(pipeline: Pipeline) -> None:
 
 def _without_norm(pipeline: Pipeline, name: str) -> None:
     left_out = pipeline.drafter.layers[0][name]
-    during(pipeline, LAYER + "llama_norm", lambda clean: lambda x, weight, eps: x if weight is left_out else clean(x, weight, eps))
+    during(
+        pipeline,
+        LAYER + "llama_norm",
+        lambda clean: lambda x, weight, eps: x if weight is left_out else clean(x, weight, eps),
+    )

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during, edit, every
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, edit, every
+from parity.device.pipeline import Pipeline
 
 OUT, LAYER, PORTS = "target.layers.0.ffn_out", "kernels.moe:", "ports of gpt-oss"
 fault = Family("experts", sites=("target.layers.*.ffn_out",), seen=PORTS)
 
 
-@fault("ffn-router-bias", "router bias dropped", "target.layers.0.router_logits", sites=("target.layers.*.router_logits",))
+@fault(
+    "ffn-router-bias", "router bias dropped", "target.layers.0.router_logits", sites=("target.layers.*.router_logits",)
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.target, "router_bias", np.zeros_like, every(pipeline.target))
 
@@ -49,12 +51,22 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, LAYER + "softmax", lambda clean: lambda taken: clean(taken * 0.0))
 
 
-@fault("ffn-topk-one-more", "one expert a token more than the config says", "target.layers.0.experts", sites=("target.layers.*.experts", "target.layers.*.ffn_out"))
+@fault(
+    "ffn-topk-one-more",
+    "one expert a token more than the config says",
+    "target.layers.0.experts",
+    sites=("target.layers.*.experts", "target.layers.*.ffn_out"),
+)
 def _(pipeline: Pipeline) -> None:
     _config(pipeline, experts_per_token=pipeline.target.config.experts_per_token + 1)
 
 
-@fault("ffn-topk-lowest", "the least of the experts chosen where the second best is meant", "target.layers.0.experts", sites=("target.layers.*.experts",))
+@fault(
+    "ffn-topk-lowest",
+    "the least of the experts chosen where the second best is meant",
+    "target.layers.0.experts",
+    sites=("target.layers.*.experts",),
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         return lambda logits, k: np.concatenate([clean(logits, k - 1), clean(logits * -1.0, 1)], axis=-1)
@@ -92,7 +104,9 @@ def _(pipeline: Pipeline) -> None:
         return experts
 
     def late(clean: Callable) -> Callable:
-        return lambda outputs, chosen, shares: clean(outputs, chosen, shares) + np.sum(np.take(bias[0], chosen, axis=0), axis=2)
+        return lambda outputs, chosen, shares: (
+            clean(outputs, chosen, shares) + np.sum(np.take(bias[0], chosen, axis=0), axis=2)
+        )
 
     during(pipeline, LAYER + "experts", bare)
     during(pipeline, LAYER + "mix", late)
@@ -106,22 +120,43 @@ def _(pipeline: Pipeline) -> None:
 @fault("ffn-shard-swapped", "two ranks' expert shards exchanged", OUT, seen="class of TTrace's shard faults")
 def _(pipeline: Pipeline) -> None:
     half = pipeline.target.config.experts // 2
-    during(pipeline, LAYER + "mix", lambda clean: lambda outputs, *rest: clean(np.concatenate([outputs[half:], outputs[:half]], axis=0), *rest))
+    during(
+        pipeline,
+        LAYER + "mix",
+        lambda clean: lambda outputs, *rest: clean(np.concatenate([outputs[half:], outputs[:half]], axis=0), *rest),
+    )
 
 
 @fault("ffn-shard-not-reduced", "experts of the second rank not in the sum", OUT, seen="class of TTrace's shard faults")
 def _(pipeline: Pipeline) -> None:
     half = pipeline.target.config.experts // 2
-    during(pipeline, LAYER + "mix", lambda clean: lambda outputs, *rest: clean(np.concatenate([outputs[:half], outputs[half:] * 0.0], axis=0), *rest))
+    during(
+        pipeline,
+        LAYER + "mix",
+        lambda clean: (
+            lambda outputs, *rest: clean(np.concatenate([outputs[:half], outputs[half:] * 0.0], axis=0), *rest)
+        ),
+    )
 
 
-@fault("ffn-norm-weight", "the experts' norm takes the weight of the attention's", "target.layers.0.router_logits", sites=("target.layers.*.router_logits", "target.layers.*.ffn_out"))
+@fault(
+    "ffn-norm-weight",
+    "the experts' norm takes the weight of the attention's",
+    "target.layers.0.router_logits",
+    sites=("target.layers.*.router_logits", "target.layers.*.ffn_out"),
+)
 def _(pipeline: Pipeline) -> None:
     for weights in pipeline.target.layers:
         weights["post_norm"] = weights["input_norm"]
 
 
-@fault("ffn-residual-missing", "layer 4: attention's output not added before the experts' norm", "target.layers.4.router_logits", sites=("target.layers.4.router_logits", "target.layers.4.ffn_out"), seen="class of vLLM #26164")
+@fault(
+    "ffn-residual-missing",
+    "layer 4: attention's output not added before the experts' norm",
+    "target.layers.4.router_logits",
+    sites=("target.layers.4.router_logits", "target.layers.4.ffn_out"),
+    seen="class of vLLM #26164",
+)
 def _(pipeline: Pipeline) -> None:
     streams: list[Any] = []
 
@@ -133,7 +168,11 @@ def _(pipeline: Pipeline) -> None:
         return target_layer
 
     during(pipeline, "target:target_layer", remember)
-    during(pipeline, "kernels.target_layer:gpt_oss_norm", lambda clean: lambda x, weight, eps: clean(streams[0] if weight is streams[1] else x, weight, eps))
+    during(
+        pipeline,
+        "kernels.target_layer:gpt_oss_norm",
+        lambda clean: lambda x, weight, eps: clean(streams[0] if weight is streams[1] else x, weight, eps),
+    )
 
 
 def _config(pipeline: Pipeline, **fields: Any) -> None:

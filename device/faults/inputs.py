@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, instead
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, instead
+from parity.device.pipeline import Pipeline
 
 IDS, TAPS, POSITIONS = "drafter.input_ids", "drafter.taps", "drafter.positions"
 CHUNK = 4
@@ -23,7 +23,12 @@ def _(pipeline: Pipeline) -> None:
     _prefill_ids(pipeline, lambda ids: prompts[-1][:-1])
 
 
-@fault("input-chunk-boundary", "a prefill chunk's end paired with the predicted, not the real next token", IDS, seen="SGLang #26329, vLLM's chunked prefill")
+@fault(
+    "input-chunk-boundary",
+    "a prefill chunk's end paired with the predicted, not the real next token",
+    IDS,
+    seen="SGLang #26329, vLLM's chunked prefill",
+)
 def _(pipeline: Pipeline) -> None:
     predicted: list[np.ndarray] = []
 
@@ -41,7 +46,9 @@ def _(pipeline: Pipeline) -> None:
     _prefill_ids(pipeline, ends)
 
 
-@fault("input-wrong-placeholder", "another placeholder id for masked rows", IDS, round=1, seen="vLLM's precedence of keys")
+@fault(
+    "input-wrong-placeholder", "another placeholder id for masked rows", IDS, round=1, seen="vLLM's precedence of keys"
+)
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(pipeline.drafter.config, placeholder=0)
 
@@ -56,12 +63,24 @@ def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, masked: (ids, positions + 1, slots))
 
 
-@fault("input-positions-from-zero", "positions count from the start of the pass", POSITIONS, round=1, seen="NeMo Automodel #2377")
+@fault(
+    "input-positions-from-zero",
+    "positions count from the start of the pass",
+    POSITIONS,
+    round=1,
+    seen="NeMo Automodel #2377",
+)
 def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, masked: (ids, positions - positions[0], slots))
 
 
-@fault("input-masked-one-position", "all masked rows at the position of the first", POSITIONS, round=1, seen="ports of P-EAGLE")
+@fault(
+    "input-masked-one-position",
+    "all masked rows at the position of the first",
+    POSITIONS,
+    round=1,
+    seen="ports of P-EAGLE",
+)
 def _(pipeline: Pipeline) -> None:
     def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> tuple:
         return ids, np.minimum(positions, positions[len(ids) - max(masked, 1)]), slots
@@ -69,12 +88,23 @@ def _(pipeline: Pipeline) -> None:
     _layout(pipeline, change)
 
 
-@fault("input-slots-plus-one", "rows written one slot behind their position", "drafter.slots", seen="class of TRT-LLM #15708")
+@fault(
+    "input-slots-plus-one",
+    "rows written one slot behind their position",
+    "drafter.slots",
+    seen="class of TRT-LLM #15708",
+)
 def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, masked: (ids, positions, slots + 1))
 
 
-@fault("input-masked-repeat-token", "masked rows carry the last committed token, not the placeholder", IDS, round=1, seen="ports of P-EAGLE")
+@fault(
+    "input-masked-repeat-token",
+    "masked rows carry the last committed token, not the placeholder",
+    IDS,
+    round=1,
+    seen="ports of P-EAGLE",
+)
 def _(pipeline: Pipeline) -> None:
     def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> tuple:
         last = len(ids) - masked
@@ -83,12 +113,25 @@ def _(pipeline: Pipeline) -> None:
     _layout(pipeline, change)
 
 
-@fault("input-prefill-missing", "the drafter never sees the prompt", TAPS, sites=("drafter.*", "kv.drafter.*"), seen="NKIPy PR 63")
+@fault(
+    "input-prefill-missing",
+    "the drafter never sees the prompt",
+    TAPS,
+    sites=("drafter.*", "kv.drafter.*"),
+    seen="NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
     instead(pipeline.drafter, "forward", lambda clean: lambda *arguments: clean(*arguments) if arguments[3] else None)
 
 
-@fault("input-last-token-only", "only the last emitted token re-fed; the other accepted ones have no row", TAPS, round=2, sites=("drafter.*", "kv.drafter.*"), seen="class of vLLM #14649")
+@fault(
+    "input-last-token-only",
+    "only the last emitted token re-fed; the other accepted ones have no row",
+    TAPS,
+    round=2,
+    sites=("drafter.*", "kv.drafter.*"),
+    seen="class of vLLM #14649",
+)
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during, instead
-from device.kernels.step import Step
-from device.model import Model
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, instead
+from parity.device.kernels.step import Step
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
 
 OUT, OUTS = "target.layers.0.attn_out", ("target.layers.*.attn_out",)
 EVEN, ODD = ("target.layers.[02468].attn_out",), ("target.layers.[13579].attn_out",)
@@ -25,7 +25,13 @@ def _(pipeline: Pipeline) -> None:
     _windows(pipeline, lambda layer, window: None)
 
 
-@fault("attn-window-missing-once", "layer 4: sliding window not applied", "target.layers.4.attn_out", sites=("target.layers.4.attn_out",), seen="class of TensorRT-Model-Connect #400")
+@fault(
+    "attn-window-missing-once",
+    "layer 4: sliding window not applied",
+    "target.layers.4.attn_out",
+    sites=("target.layers.4.attn_out",),
+    seen="class of TensorRT-Model-Connect #400",
+)
 def _(pipeline: Pipeline) -> None:
     _windows(pipeline, lambda layer, window: None if layer == 4 else window)
 
@@ -51,23 +57,54 @@ def _(pipeline: Pipeline) -> None:
     _windows(pipeline, lambda layer, window: pipeline.target.windows[0])
 
 
-@fault("attn-mask-one-ahead", "each row sees the key behind its own", OUT, sites=(*OUTS, *DRAFTED), seen="masks made with the wrong diagonal")
+@fault(
+    "attn-mask-one-ahead",
+    "each row sees the key behind its own",
+    OUT,
+    sites=(*OUTS, *DRAFTED),
+    seen="masks made with the wrong diagonal",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "kernels.step:visible", lambda clean: lambda positions, keys, window: clean(positions + 1, keys, window and window + 1))
+    during(
+        pipeline,
+        "kernels.step:visible",
+        lambda clean: lambda positions, keys, window: clean(positions + 1, keys, window and window + 1),
+    )
 
 
-@fault("attn-mask-strict", "a row does not see itself", OUT, sites=(*OUTS, *DRAFTED), seen="masks made with the wrong diagonal")
+@fault(
+    "attn-mask-strict",
+    "a row does not see itself",
+    OUT,
+    sites=(*OUTS, *DRAFTED),
+    seen="masks made with the wrong diagonal",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "kernels.step:visible", lambda clean: lambda positions, keys, window: clean(positions - 1, keys, window and window - 1))
+    during(
+        pipeline,
+        "kernels.step:visible",
+        lambda clean: lambda positions, keys, window: clean(positions - 1, keys, window and window - 1),
+    )
 
 
-@drafter("attn-drafter-window", "the target's sliding window applied in the drafter", DRAFT, seen="drafters that inherit the target's config")
+@drafter(
+    "attn-drafter-window",
+    "the target's sliding window applied in the drafter",
+    DRAFT,
+    seen="drafters that inherit the target's config",
+)
 def _(pipeline: Pipeline) -> None:
     window = pipeline.target.windows[0]
     _seen(pipeline.drafter, lambda rows, clean, distance: np.logical_and(clean, distance < window))
 
 
-@drafter("attn-drafter-masked-bidirectional", "masked rows see each other in both directions", DRAFT, round=1, seen="cross-depth masks of P-EAGLE's training")
+@drafter(
+    "attn-drafter-masked-bidirectional",
+    "masked rows see each other in both directions",
+    DRAFT,
+    round=1,
+    seen="cross-depth masks of P-EAGLE's training",
+)
 def _(pipeline: Pipeline) -> None:
     def change(rows: Any, clean: Any, distance: Any) -> Any:
         if rows.width != 2 * pipeline.k:

@@ -8,16 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during
-from device.kernels.norm import llama_norm
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during
+from parity.device.kernels.norm import llama_norm
+from parity.device.pipeline import Pipeline
 
 IN = "target.layers.0.attn_in"
-SITES = ("target.layers.*.attn_in", "target.layers.*.router_logits", "target.layers.*.ffn_out", "target.pre_head_hidden")
+SITES = (
+    "target.layers.*.attn_in",
+    "target.layers.*.router_logits",
+    "target.layers.*.ffn_out",
+    "target.pre_head_hidden",
+)
 fault = Family("norms", sites=SITES)
 
 
-@fault("norm-cast-first", "cast before the weight multiplies (Llama's order)", IN, chained="", seen="gpt-oss against Llama")
+@fault(
+    "norm-cast-first", "cast before the weight multiplies (Llama's order)", IN, chained="", seen="gpt-oss against Llama"
+)
 def _(pipeline: Pipeline) -> None:
     _norms(pipeline, lambda clean: llama_norm)
 
@@ -37,19 +44,41 @@ def _(pipeline: Pipeline) -> None:
     _norms(pipeline, lambda clean: lambda x, weight, eps: clean(x, weight.astype(np.float32) + 1.0, eps))
 
 
-@fault("norm-final-skipped", "head applied to the residual stream, no final norm", "target.pre_head_hidden", sites=("target.pre_head_hidden",), seen="class of SpecForge #879")
+@fault(
+    "norm-final-skipped",
+    "head applied to the residual stream, no final norm",
+    "target.pre_head_hidden",
+    sites=("target.pre_head_hidden",),
+    seen="class of SpecForge #879",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:gpt_oss_norm", lambda clean: lambda x, weight, eps: x)
 
 
-@fault("norm-final-twice", "final norm applied twice", "target.pre_head_hidden", sites=("target.pre_head_hidden",), seen="class of SGLang #32334")
+@fault(
+    "norm-final-twice",
+    "final norm applied twice",
+    "target.pre_head_hidden",
+    sites=("target.pre_head_hidden",),
+    seen="class of SGLang #32334",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "target:gpt_oss_norm", lambda clean: lambda x, weight, eps: clean(clean(x, weight, eps), weight, eps))
+    during(
+        pipeline, "target:gpt_oss_norm", lambda clean: lambda x, weight, eps: clean(clean(x, weight, eps), weight, eps)
+    )
 
 
-@fault("head-softcap", "logits capped by 30 tanh(x / 30), as Gemma's are", "target.logits", sites=("target.logits", "verify.logits"), seen="ports from Gemma")
+@fault(
+    "head-softcap",
+    "logits capped by 30 tanh(x / 30), as Gemma's are",
+    "target.logits",
+    sites=("target.logits", "verify.logits"),
+    seen="ports from Gemma",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "target:linear", lambda clean: lambda *rest: np.tanh(clean(*rest).astype(np.float32) / 30.0) * 30.0)
+    during(
+        pipeline, "target:linear", lambda clean: lambda *rest: np.tanh(clean(*rest).astype(np.float32) / 30.0) * 30.0
+    )
 
 
 def _norms(pipeline: Pipeline, make: Callable[[Any], Any]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-import device
-from device.model import Model
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
 
 VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
@@ -56,7 +56,7 @@ class Fault:
 
     @property
     def factory(self) -> Callable[..., Pipeline]:
-        """Loads a pair of checkpoints with this defect; takes what `device.load` takes."""
+        """Loads a pair of checkpoints with this defect; takes what `parity.device.load` takes."""
 
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline:
@@ -76,7 +76,9 @@ class Family:
 
     def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable:
         """Enter the decorated function, which changes a pipeline, as a fault."""
-        defaults = dict(chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16", tp=1)
+        defaults = dict(
+            chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16", tp=1
+        )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
@@ -124,7 +126,7 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
     """
     module, name = place.split(":")
     for verb in VERBS:
-        setattr(pipeline, verb, _within(getattr(pipeline, verb), import_module(f"device.{module}"), name, make))
+        setattr(pipeline, verb, _within(getattr(pipeline, verb), import_module(f"parity.device.{module}"), name, make))
 
 
 def _within(verb: Callable, module: Any, name: str, make: Callable[[Any], Any]) -> Callable:
@@ -145,7 +147,9 @@ def instead(owner: Any, method: str, make: Callable[[Callable], Callable]) -> No
     setattr(owner, method, make(getattr(owner, method)))
 
 
-def altered(pipeline: Pipeline, verb: str, stage: str, change: Callable[..., np.ndarray], only_shown: bool = False) -> None:
+def altered(
+    pipeline: Pipeline, verb: str, stage: str, change: Callable[..., np.ndarray], only_shown: bool = False
+) -> None:
     """Under this verb `stage` is `change(value, *the verb's arguments)`, and the device goes on with that.
 
     Where it is `only_shown`, the device goes on with the right value.

@@ -9,42 +9,74 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from device.engines.ranks import Ranks
-from device.faults.planting import Family, during, instead
-from device.kernels.collectives import all_reduce
-from device.kernels.linear import wide_linear
-from device.model import Model
-from device.pipeline import Pipeline
+from parity.device.engines.ranks import Ranks
+from parity.device.faults.planting import Family, during, instead
+from parity.device.kernels.collectives import all_reduce
+from parity.device.kernels.linear import wide_linear
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
 
 ATTENTION, EXPERTS = "target.layers.0.attn_out", "target.layers.0.ffn_out"
-PROJECTED, MIXED, DRAFTED = "kernels.target_layer:row_parallel", "kernels.moe:all_reduce", "kernels.drafter_layer:row_parallel"
+PROJECTED, MIXED, DRAFTED = (
+    "kernels.target_layer:row_parallel",
+    "kernels.moe:all_reduce",
+    "kernels.drafter_layer:row_parallel",
+)
 TOKENS = ("target.tokens", "verify.tokens")
 reduced = Family("ranks: reduction", tp=2, sites=("target.layers.*.attn_out",))
 choice = Family("ranks: choice", tp=2)
 cached = Family("ranks: caches", tp=2, round=1, sites=("kv.drafter.*", "drafter.layers.*.attn_out"), same_text=True)
 
 
-@reduced("tp-attn-not-reduced", "the output projection's partial sums are not added over the ranks", ATTENTION, seen="class of TTrace's shard faults")
+@reduced(
+    "tp-attn-not-reduced",
+    "the output projection's partial sums are not added over the ranks",
+    ATTENTION,
+    seen="class of TTrace's shard faults",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, PROJECTED, _reducing(lambda x: x))
 
 
-@reduced("tp-ffn-not-reduced", "the experts' partial sums are not added over the ranks", EXPERTS, sites=("target.layers.*.ffn_out",), seen="class of TTrace's shard faults")
+@reduced(
+    "tp-ffn-not-reduced",
+    "the experts' partial sums are not added over the ranks",
+    EXPERTS,
+    sites=("target.layers.*.ffn_out",),
+    seen="class of TTrace's shard faults",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, MIXED, lambda clean: lambda x: x)
 
 
-@reduced("tp-drafter-not-reduced", "the drafter's partial sums are not added over the ranks", "drafter.layers.0.attn_out", sites=("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out"), same_text=True, seen="class of TTrace's shard faults")
+@reduced(
+    "tp-drafter-not-reduced",
+    "the drafter's partial sums are not added over the ranks",
+    "drafter.layers.0.attn_out",
+    sites=("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out"),
+    same_text=True,
+    seen="class of TTrace's shard faults",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTED, _reducing(lambda x: x))
 
 
-@reduced("tp-attn-averaged", "the ranks' partial sums averaged, not added", ATTENTION, seen="collectives with another default")
+@reduced(
+    "tp-attn-averaged",
+    "the ranks' partial sums averaged, not added",
+    ATTENTION,
+    seen="collectives with another default",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, PROJECTED, _reducing(lambda x: all_reduce(x) * (1 / len(x.parts))))
 
 
-@reduced("tp-attn-stale", "rank 1's partial sum is that of the layer before: the reduction does not wait for it", ATTENTION, seen="class of missing barriers")
+@reduced(
+    "tp-attn-stale",
+    "rank 1's partial sum is that of the layer before: the reduction does not wait for it",
+    ATTENTION,
+    seen="class of missing barriers",
+)
 def _(pipeline: Pipeline) -> None:
     last: list[Any] = []
 
@@ -56,7 +88,13 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, PROJECTED, _reducing(late))
 
 
-@reduced("tp-ffn-reduced-float8", "the experts' partial sums travel in float8", EXPERTS, sites=("target.layers.*.ffn_out",), seen="a quantised all-reduce nobody asked for")
+@reduced(
+    "tp-ffn-reduced-float8",
+    "the experts' partial sums travel in float8",
+    EXPERTS,
+    sites=("target.layers.*.ffn_out",),
+    seen="a quantised all-reduce nobody asked for",
+)
 def _(pipeline: Pipeline) -> None:
     engine = pipeline.target.engine
 
@@ -66,7 +104,16 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, MIXED, lambda clean: lambda x: clean(coarse(x)))
 
 
-@reduced("tp-order-by-rank", "every rank adds the partial sums in an order of its own, its own first", ATTENTION, chained="", tp=4, precision="float32", same_text=True, seen="class of all-reduces without a fixed order")
+@reduced(
+    "tp-order-by-rank",
+    "every rank adds the partial sums in an order of its own, its own first",
+    ATTENTION,
+    chained="",
+    tp=4,
+    precision="float32",
+    same_text=True,
+    seen="class of all-reduces without a fixed order",
+)
 def _(pipeline: Pipeline) -> None:
     def own_first(x: Any) -> Any:
         turned = [x.parts[rank:] + x.parts[:rank] for rank in range(len(x.parts))]
@@ -75,22 +122,51 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, PROJECTED, _reducing(own_first))
 
 
-@choice("tp-argmax-no-offset", "the winning rank's id lacks the ids of the ranks before it", TOKENS[0], sites=TOKENS, seen="vocabulary-parallel heads")
+@choice(
+    "tp-argmax-no-offset",
+    "the winning rank's id lacks the ids of the ranks before it",
+    TOKENS[0],
+    sites=TOKENS,
+    seen="vocabulary-parallel heads",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:greedy", lambda clean: _within_shard(clean))
 
 
-@choice("tp-draft-argmax-no-offset", "the winning rank's draft id lacks the ids of the ranks before it", "drafter.draft_tokens", round=None, same_text=True, seen="vocabulary-parallel heads")
+@choice(
+    "tp-draft-argmax-no-offset",
+    "the winning rank's draft id lacks the ids of the ranks before it",
+    "drafter.draft_tokens",
+    round=None,
+    same_text=True,
+    seen="vocabulary-parallel heads",
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "drafter:greedy", lambda clean: _within_shard(clean))
 
 
-@choice("tp-argmax-first-shard", "every rank chooses within its own vocabulary, and the first rank's choice goes on", TOKENS[0], sites=TOKENS, seen="vocabulary-parallel heads")
+@choice(
+    "tp-argmax-first-shard",
+    "every rank chooses within its own vocabulary, and the first rank's choice goes on",
+    TOKENS[0],
+    sites=TOKENS,
+    seen="vocabulary-parallel heads",
+)
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, "target:greedy", lambda clean: lambda logits: Ranks([np.argmax(logits.parts[0], axis=-1)] * len(logits.parts)))
+    during(
+        pipeline,
+        "target:greedy",
+        lambda clean: lambda logits: Ranks([np.argmax(logits.parts[0], axis=-1)] * len(logits.parts)),
+    )
 
 
-@choice("tp-argmax-last-wins", "the last rank of a tie wins, not the first", gate="decisions", round=None, seen="lattice #280")
+@choice(
+    "tp-argmax-last-wins",
+    "the last rank of a tie wins, not the first",
+    gate="decisions",
+    round=None,
+    seen="lattice #280",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def greedy(logits: Any) -> Any:
@@ -102,12 +178,24 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "target:greedy", make)
 
 
-@cached("tp-rollback-one-rank", "one rank rolls the drafter's cache back a row further than the others", "kv.drafter.0.k", seen="class of mlxcel #994")
+@cached(
+    "tp-rollback-one-rank",
+    "one rank rolls the drafter's cache back a row further than the others",
+    "kv.drafter.0.k",
+    seen="class of mlxcel #994",
+)
 def _(pipeline: Pipeline) -> None:
     _behind(pipeline.drafter)
 
 
-@cached("tp-rollback-target-one-rank", "one rank rolls the target's cache back a row further than the others", "kv.target.0.k", sites=("kv.target.*.[kv]",), same_text=False, seen="class of mlxcel #994")
+@cached(
+    "tp-rollback-target-one-rank",
+    "one rank rolls the target's cache back a row further than the others",
+    "kv.target.0.k",
+    sites=("kv.target.*.[kv]",),
+    same_text=False,
+    seen="class of mlxcel #994",
+)
 def _(pipeline: Pipeline) -> None:
     _behind(pipeline.target)
 

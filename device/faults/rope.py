@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from device.faults.planting import Family, during, instead
-from device.kernels.rope import frequencies
-from device.model import Model
-from device.pipeline import Pipeline
-from device.rope_config import RopeConfig
+from parity.device.faults.planting import Family, during, instead
+from parity.device.kernels.rope import frequencies
+from parity.device.model import Model
+from parity.device.pipeline import Pipeline
+from parity.device.rope_config import RopeConfig
 
 Q, QK = "target.layers.0.q", ("target.layers.*.q", "target.layers.*.k")
 DRAFT, DRAFTED = "drafter.layers.0.attn_out", ("drafter.layers.*.attn_out", "kv.drafter.*.k")
@@ -22,12 +22,16 @@ fault = Family("rope", sites=QK)
 drafter = Family("rope", sites=DRAFTED, same_text=True)
 
 
-@fault("rope-silent-fallback", "unknown rope type (YaRN) silently becomes the default one", Q, seen="NeMo Automodel #2825")
+@fault(
+    "rope-silent-fallback", "unknown rope type (YaRN) silently becomes the default one", Q, seen="NeMo Automodel #2825"
+)
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: RopeConfig("default", rope.theta))
 
 
-@fault("rope-key-ignored", "rope_parameters not read: theta 10000 and no scaling", Q, seen="TensorRT-Model-Connect #400")
+@fault(
+    "rope-key-ignored", "rope_parameters not read: theta 10000 and no scaling", Q, seen="TensorRT-Model-Connect #400"
+)
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: RopeConfig("default", 10000.0))
 
@@ -42,7 +46,12 @@ def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: replace(rope, magnitude=1.0))
 
 
-@fault("rope-concentration-squared", "concentration applied to cos and sin and once more to q and k", Q, seen="ports of YaRN")
+@fault(
+    "rope-concentration-squared",
+    "concentration applied to cos and sin and once more to q and k",
+    Q,
+    seen="ports of YaRN",
+)
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: replace(rope, magnitude=rope.magnitude**2))
 
@@ -52,7 +61,9 @@ def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: replace(rope, factor=rope.factor / 2))
 
 
-@fault("rope-truncated", "YaRN's ramp bounds rounded although truncate is false", Q, seen="gpt-oss against YaRN's default")
+@fault(
+    "rope-truncated", "YaRN's ramp bounds rounded although truncate is false", Q, seen="gpt-oss against YaRN's default"
+)
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.target, lambda rope: replace(rope, truncate=True))
 
@@ -67,7 +78,13 @@ def _(pipeline: Pipeline) -> None:
     _rows(pipeline.target, lambda table: np.concatenate([table[1:], table[-1:]]))
 
 
-@fault("rope-k-not-rotated", "keys cached as they are, queries rotated", "target.layers.0.k", sites=QK[1:], seen="class of mlx-lm cache layouts")
+@fault(
+    "rope-k-not-rotated",
+    "keys cached as they are, queries rotated",
+    "target.layers.0.k",
+    sites=QK[1:],
+    seen="class of mlx-lm cache layouts",
+)
 def _(pipeline: Pipeline) -> None:
     heads = pipeline.target.config.attention.kv_heads
     during(pipeline, TARGET, lambda clean: lambda x, cos, sin: x if x.shape[2] == heads else clean(x, cos, sin))
@@ -78,10 +95,18 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, TARGET, lambda clean: lambda x, cos, sin: clean(x, cos, -sin))
 
 
-@fault("rope-table-overflow", "table as long as the original context: positions behind it stay at its last row", Q, seen="vLLM #48894, #49343")
+@fault(
+    "rope-table-overflow",
+    "table as long as the original context: positions behind it stay at its last row",
+    Q,
+    seen="vLLM #48894, #49343",
+)
 def _(pipeline: Pipeline) -> None:
     last = pipeline.target.config.attention.rope.original - 1
-    _rows(pipeline.target, lambda table: np.concatenate([table[:last], np.repeat(table[last:last + 1], len(table) - last, 0)]))
+    _rows(
+        pipeline.target,
+        lambda table: np.concatenate([table[:last], np.repeat(table[last : last + 1], len(table) - last, 0)]),
+    )
 
 
 @fault("rope-table-bf16", "cos and sin rounded to bfloat16 before use", Q, precision="float32", seen="NKIPy's example")
@@ -89,7 +114,12 @@ def _(pipeline: Pipeline) -> None:
     _rows(pipeline.target, lambda table: table.astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
-@fault("rope-angle-bf16", "positions times frequencies in bfloat16: far positions turn wrongly", Q, seen="class of NKIPy's example")
+@fault(
+    "rope-angle-bf16",
+    "positions times frequencies in bfloat16: far positions turn wrongly",
+    Q,
+    seen="class of NKIPy's example",
+)
 def _(pipeline: Pipeline) -> None:
     def rounded(x: np.ndarray) -> np.ndarray:
         return x.astype(ml_dtypes.bfloat16).astype(np.float64)
@@ -101,27 +131,44 @@ def _(pipeline: Pipeline) -> None:
     target.tables = tuple(target.engine.array(one) for one in waves)
 
 
-@drafter("rope-drafter-fallback", "llama3 scaling silently becomes the default RoPE", DRAFT, seen="NeMo Automodel #2825")
+@drafter(
+    "rope-drafter-fallback", "llama3 scaling silently becomes the default RoPE", DRAFT, seen="NeMo Automodel #2825"
+)
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.drafter, lambda rope: RopeConfig("default", rope.theta))
 
 
-@drafter("rope-drafter-from-target", "the drafter rotates by the target's YaRN", DRAFT, seen="NeMo Automodel's gpt-oss draft")
+@drafter(
+    "rope-drafter-from-target", "the drafter rotates by the target's YaRN", DRAFT, seen="NeMo Automodel's gpt-oss draft"
+)
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.turn(pipeline.target.config.attention.rope)
 
 
-@drafter("rope-drafter-interleaved", "neighbouring elements rotated where halves are meant", DRAFT, seen="TRT-LLM #19036")
+@drafter(
+    "rope-drafter-interleaved", "neighbouring elements rotated where halves are meant", DRAFT, seen="TRT-LLM #19036"
+)
 def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTER, _interleaved)
 
 
-@drafter("rope-drafter-position-plus-one", "every row rotated by its position plus one: attention cannot tell, the cache can", "kv.drafter.0.k", seen="class of SGLang #25015")
+@drafter(
+    "rope-drafter-position-plus-one",
+    "every row rotated by its position plus one: attention cannot tell, the cache can",
+    "kv.drafter.0.k",
+    seen="class of SGLang #25015",
+)
 def _(pipeline: Pipeline) -> None:
     _rows(pipeline.drafter, lambda table: np.concatenate([table[1:], table[-1:]]))
 
 
-@drafter("rope-length-not-position", "rotary counts the rows of the pass and ignores the given positions", DRAFT, round=1, seen="NeMo Automodel #2377")
+@drafter(
+    "rope-length-not-position",
+    "rotary counts the rows of the pass and ignores the given positions",
+    DRAFT,
+    round=1,
+    seen="NeMo Automodel #2377",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def step(rows: Any) -> Any:

@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from device.faults.planting import Family, during, edit, instead
-from device.kernels.norm import gpt_oss_norm, normalise
-from device.pipeline import Pipeline
+from parity.device.faults.planting import Family, during, edit, instead
+from parity.device.kernels.norm import gpt_oss_norm, normalise
+from parity.device.pipeline import Pipeline
 
 TAPS, FUSED, FUSE = "drafter.taps", "drafter.fc_out", "drafter:fuse"
 fault = Family("taps", same_text=True)
 
 
-@fault("tap-off-by-one", "in_of layer numbers read as out_of: every tap one layer late", TAPS, seen="NKIPy PR 63, SGLang #25454")
+@fault(
+    "tap-off-by-one",
+    "in_of layer numbers read as out_of: every tap one layer late",
+    TAPS,
+    seen="NKIPy PR 63, SGLang #25454",
+)
 def _(pipeline: Pipeline) -> None:
     _numbers(pipeline, lambda taps: [tap + 1 for tap in taps])
 
@@ -36,7 +41,12 @@ def _(pipeline: Pipeline) -> None:
     _numbers(pipeline, lambda taps: taps[::-1])
 
 
-@fault("tap-last-only", "the last layer's stream in every place, as for a drafter with one tap", TAPS, seen="class of tokenspeed #526")
+@fault(
+    "tap-last-only",
+    "the last layer's stream in every place, as for a drafter with one tap",
+    TAPS,
+    seen="class of tokenspeed #526",
+)
 def _(pipeline: Pipeline) -> None:
     _numbers(pipeline, lambda taps: [pipeline.target.config.layers] * len(taps))
 
@@ -46,7 +56,9 @@ def _(pipeline: Pipeline) -> None:
     target = pipeline.target
 
     def make(clean: Callable) -> Callable:
-        return lambda streams, taps: clean([gpt_oss_norm(one, target.outer["norm"], target.config.eps) for one in streams], taps)
+        return lambda streams, taps: clean(
+            [gpt_oss_norm(one, target.outer["norm"], target.config.eps) for one in streams], taps
+        )
 
     instead(target, "join", make)
 
@@ -95,7 +107,13 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline.drafter, "forward", make)
 
 
-@fault("tap-rejected-rows", "taps of the last verify rows, not of the accepted ones", TAPS, round=None, seen="class of NKIPy PR 63")
+@fault(
+    "tap-rejected-rows",
+    "taps of the last verify rows, not of the accepted ones",
+    TAPS,
+    round=None,
+    seen="class of NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def forward(taps: Any, first: int, committed: np.ndarray, *rest: Any) -> Any:
@@ -107,12 +125,24 @@ def _(pipeline: Pipeline) -> None:
     instead(pipeline.drafter, "forward", make)
 
 
-@fault("fuse-mask-hidden-zero", "mask_hidden missing from the checkpoint: zeros", FUSED, round=1, seen="NeMo Automodel #2376")
+@fault(
+    "fuse-mask-hidden-zero",
+    "mask_hidden missing from the checkpoint: zeros",
+    FUSED,
+    round=1,
+    seen="NeMo Automodel #2376",
+)
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "mask_hidden", np.zeros_like)
 
 
-@fault("fuse-mask-bypasses-fc", "mask_hidden's first H numbers used without passing through fc", FUSED, round=1, seen="ports of P-EAGLE")
+@fault(
+    "fuse-mask-bypasses-fc",
+    "mask_hidden's first H numbers used without passing through fc",
+    FUSED,
+    round=1,
+    seen="ports of P-EAGLE",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
@@ -125,7 +155,13 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, FUSE, make)
 
 
-@fault("fuse-mask-one-late", "the first masked row takes the hidden behind the last committed one", FUSED, round=1, seen="class of NKIPy PR 63")
+@fault(
+    "fuse-mask-one-late",
+    "the first masked row takes the hidden behind the last committed one",
+    FUSED,
+    round=1,
+    seen="class of NKIPy PR 63",
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         return lambda taps, mask_hidden, committed, fc: clean(taps, mask_hidden, committed + 1, fc)
@@ -133,7 +169,9 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, FUSE, make)
 
 
-@fault("fuse-norm-added", "a norm before fc that the config does not ask for", FUSED, seen="SGLang #32334, tokenspeed #751")
+@fault(
+    "fuse-norm-added", "a norm before fc that the config does not ask for", FUSED, seen="SGLang #32334, tokenspeed #751"
+)
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable) -> Callable:
         return lambda taps, *rest: clean(normalise(taps, 1e-5).astype(taps.dtype), *rest)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.program import program
+from parity.device.kernels.program import program
 
 
 def matching(drafts: Any, verified: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.program import program
+from parity.device.kernels.program import program
 
 # Finite: a row that sees no key stays finite too, and exp gives an exact zero beside any real score.
 MASKED = -1e30

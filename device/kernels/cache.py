@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.program import program
+from parity.device.kernels.program import program
 
 
 @program

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from device.drafter_config import DrafterConfig
-from device.kernels import cache
-from device.kernels.attention import attend
-from device.kernels.linear import linear, row_parallel
-from device.kernels.norm import llama_norm
-from device.kernels.program import program
-from device.kernels.rope import rotate
-from device.kernels.step import Step
-from device.kernels.tap import Tap
+from parity.device.drafter_config import DrafterConfig
+from parity.device.kernels import cache
+from parity.device.kernels.attention import attend
+from parity.device.kernels.linear import linear, row_parallel
+from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.program import program
+from parity.device.kernels.rope import rotate
+from parity.device.kernels.step import Step
+from parity.device.kernels.tap import Tap
 
 Caches = tuple[Any, Any]
 

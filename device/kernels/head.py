@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.collectives import all_gather
-from device.kernels.program import program
+from parity.device.kernels.collectives import all_gather
+from parity.device.kernels.program import program
 
 
 @program

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.collectives import all_reduce
-from device.kernels.program import program
+from parity.device.kernels.collectives import all_reduce
+from parity.device.kernels.program import program
 
 
 @program

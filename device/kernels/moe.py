@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from device.config import TargetConfig
-from device.kernels.attention import softmax
-from device.kernels.collectives import all_reduce
-from device.kernels.linear import linear, wide_linear
-from device.kernels.program import program
-from device.kernels.tap import Tap
+from parity.device.config import TargetConfig
+from parity.device.kernels.attention import softmax
+from parity.device.kernels.collectives import all_reduce
+from parity.device.kernels.linear import linear, wide_linear
+from parity.device.kernels.program import program
+from parity.device.kernels.tap import Tap
 
 EXPERTS = ("gate", "gate_bias", "up", "up_bias", "down", "down_bias")
 """Weights with an E axis in front, but for the router's."""

@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from device.kernels.tap import untapped
+from parity.device.kernels.tap import untapped
 
 
 def program(kernel: Callable) -> Callable:

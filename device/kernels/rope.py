@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.program import program
-from device.rope_config import RopeConfig
+from parity.device.kernels.program import program
+from parity.device.rope_config import RopeConfig
 
 
 def frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from device.kernels.attention import visible
-from device.kernels.program import program
+from parity.device.kernels.attention import visible
+from parity.device.kernels.program import program
 
 
 @dataclass(frozen=True)

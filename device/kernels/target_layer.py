@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from device.config import TargetConfig
-from device.kernels import cache
-from device.kernels.attention import attend
-from device.kernels.linear import linear, row_parallel
-from device.kernels.moe import moe
-from device.kernels.norm import gpt_oss_norm
-from device.kernels.program import program
-from device.kernels.rope import rotate
-from device.kernels.step import Step
-from device.kernels.tap import Tap
+from parity.device.config import TargetConfig
+from parity.device.kernels import cache
+from parity.device.kernels.attention import attend
+from parity.device.kernels.linear import linear, row_parallel
+from parity.device.kernels.moe import moe
+from parity.device.kernels.norm import gpt_oss_norm
+from parity.device.kernels.program import program
+from parity.device.kernels.rope import rotate
+from parity.device.kernels.step import Step
+from parity.device.kernels.tap import Tap
 
 Caches = tuple[Any, Any]
 

@@ -15,9 +15,9 @@ import click
 
 from parity.cli.calibrate import calibrate
 from parity.cli.corroborate import corroborate
+from parity.cli.demo import demo
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
-from parity.cli.demo import demo
 from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
@@ -69,7 +69,9 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.exceptions.Exit as ended:
-            if any(frame.f_code is click.Context.invoke.__code__ for frame, _ in traceback.walk_tb(ended.__traceback__)):
+            if any(
+                frame.f_code is click.Context.invoke.__code__ for frame, _ in traceback.walk_tb(ended.__traceback__)
+            ):
                 raise _foreign(_ender(ended)) from ended
             raise
 
@@ -88,8 +90,30 @@ def cli(debug: bool) -> None:
 
 
 for command in (
-    dump_golden, verify_golden, corroborate, run, diff, engines, gate, faults, diagnose, nightly, report, history, ratchet, reduce,
-    demo, inspect, import_dump, export_dump, seal, policy, taps, calibrate, shapes, scan_log,
+    dump_golden,
+    verify_golden,
+    corroborate,
+    run,
+    diff,
+    engines,
+    gate,
+    faults,
+    diagnose,
+    nightly,
+    report,
+    history,
+    ratchet,
+    reduce,
+    demo,
+    inspect,
+    import_dump,
+    export_dump,
+    seal,
+    policy,
+    taps,
+    calibrate,
+    shapes,
+    scan_log,
 ):
     cli.add_command(command)
 
@@ -106,7 +130,9 @@ def command() -> int:
     gc.set_threshold(100_000, 20, 20)  # imports and a small comparison make no garbage worth 5 % of their time
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins takes 20 ms, there are none
     if sys.stdout is None:
-        return _end("standard output is closed, and a result nobody could have seen is none: send it to /dev/null instead", 2)
+        return _end(
+            "standard output is closed, and a result nobody could have seen is none: send it to /dev/null instead", 2
+        )
     try:
         code = _code()
         sys.stdout.flush()

@@ -12,11 +12,28 @@ from parity.cli.common import golden_option, json_option, open_golden, precision
 
 @click.command()
 @golden_option
-@click.option("--device", "names", multiple=True, metavar="NAME", help="A clean device, as for `parity diff`; may be repeated. Default: numpy and every variant of device.variants.")
+@click.option(
+    "--device",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A clean device, as for `parity diff`; may be repeated. Default: numpy and every variant of parity.device.variants.",
+)
 @precision_option
-@click.option("--runs", type=click.IntRange(min=1), default=100, show_default=True, help="Comparisons to make, at most prompts x devices x 2 modes.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Comparisons to make, at most prompts x devices x 2 modes.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Verify rounds of each case.")
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="Bounds; the shipped policy of the precision by default.")
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Bounds; the shipped policy of the precision by default.",
+)
 @click.option("--strict", is_flag=True, help="A warning is a false alarm.")
 @json_option
 def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file) -> None:
@@ -25,7 +42,7 @@ def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file)
     from parity.calibrate import calibrate as count
     from parity.cli.wiring import clean_devices, device
     from parity.policy import read_policy
-    from reports.calibration import print_calibration
+    from parity.reports.calibration import print_calibration
 
     golden = open_golden(golden)
     with progress("clean") as bar:

@@ -22,11 +22,18 @@ MOST = 1e9
 """Seconds or gibibytes of a limit."""
 
 stage_option = click.option(
-    "--stage", "stages", multiple=True, metavar="GLOB", help="Only these stages: a glob over the full name or its last part."
+    "--stage",
+    "stages",
+    multiple=True,
+    metavar="GLOB",
+    help="Only these stages: a glob over the full name or its last part.",
 )
 moved_options = {
     side: click.option(
-        f"--{side}", type=click.Path(path_type=Path), metavar="CKPT", help=f"Where the golden's {side} lies now, if it moved."
+        f"--{side}",
+        type=click.Path(path_type=Path),
+        metavar="CKPT",
+        help=f"Where the golden's {side} lies now, if it moved.",
     )
     for side in ("target", "drafter")
 }
@@ -51,6 +58,8 @@ precision_option = click.option(
     show_default=True,
     help="Precision the device computes in.",
 )
+
+
 class Amount(click.FloatRange):
     """A number above zero that limits something: neither nan nor infinite, which are numbers to click."""
 
@@ -91,13 +100,18 @@ def limits(isolate: bool, time_limit: float, memory_limit: float | None):
 
 
 json_option = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as JSON to this file."
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the result as JSON to this file.",
 )
 
 
 def golden_option(command: Callable) -> Callable:
     """--golden, --target and --drafter, for the command together its `golden`: see `open_golden`."""
-    option = click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden folder; the newest one by default.")
+    option = click.option(
+        "--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden folder; the newest one by default."
+    )
     return option(with_checkpoints(command))
 
 
@@ -133,7 +147,7 @@ def tiny(part: str) -> Path:
 
 def fixtures() -> Path | None:
     """The folder of the fixtures; None where they are not installed."""
-    spec = find_spec("fixtures")
+    spec = find_spec("parity.fixtures")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
@@ -168,7 +182,9 @@ def agree(run: Any, **chosen: Any) -> None:
         given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
         if given and value != said[name]:
             option = f"--{name.removesuffix('_name')}"
-            raise UsageError(f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge another run")
+            raise UsageError(
+                f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge another run"
+            )
 
 
 def write_json(path: Path | None, value: Any) -> None:
@@ -194,7 +210,9 @@ def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
     bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     with bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr)):
         task = bar.add_task(what, total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))
+        yield lambda done, total, name: bar.update(
+            task, completed=done, total=total, description=printable(f"{what} {name}")
+        )
 
 
 class _Above:

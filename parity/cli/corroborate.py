@@ -13,7 +13,11 @@ from parity.cli.common import json_option, write_json
 @click.command()
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("witnesses", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="GOLDEN...")
-@click.option("--policy", metavar="FILE|NAME", help="Bounds of an agreement in float32; the shipped policy of that name by default.")
+@click.option(
+    "--policy",
+    metavar="FILE|NAME",
+    help="Bounds of an agreement in float32; the shipped policy of that name by default.",
+)
 @json_option
 def corroborate(golden, witnesses, policy, json_file) -> None:
     """Hold references against each other, stage by stage, and mark the first GOLDEN with what the others say.
@@ -22,10 +26,10 @@ def corroborate(golden, witnesses, policy, json_file) -> None:
     confirmed, or a stage that two of them have could not be compared.
     """
     from parity.cli.wiring import current
-    from parity.golden.choice import Wanted, choose
     from parity.corroborate import corroborations, triangulate
+    from parity.golden.choice import Wanted, choose
     from parity.policy import read_policy
-    from reports.corroboration import print_triangulation
+    from parity.reports.corroboration import print_triangulation
 
     goldens = [choose(Wanted(folder), folder)[0] for folder in (golden, *witnesses)]
     for one in goldens:

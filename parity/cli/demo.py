@@ -18,7 +18,7 @@ from parity.cli.run import make_run
 @json_option
 def demo(k, max_new_tokens, json_file) -> None:
     """The whole job on the tiny pair: golden, device both ways, one summary."""
-    from reports.terminal import print_demo
+    from parity.reports.terminal import print_demo
 
     golden = make_golden(None, None, None, k, max_new_tokens)
     reports = [compare_dumps(golden, make_run(golden, "numpy", mode)) for mode in ("local", "chained")]

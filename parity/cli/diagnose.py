@@ -9,7 +9,19 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import agree, device_option, golden_option, isolation_options, json_option, limits, open_golden, precision_option, progress, published_configs, write_json
+from parity.cli.common import (
+    agree,
+    device_option,
+    golden_option,
+    isolation_options,
+    json_option,
+    limits,
+    open_golden,
+    precision_option,
+    progress,
+    published_configs,
+    write_json,
+)
 
 HISTORIES = 60
 """Accept/reject histories that a diagnosis explores where no stage is red."""
@@ -30,10 +42,9 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
     nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
     """
-    from parity.partial import scratch
-
     from parity.golden.store import Dump
-    from reports.diagnosis import print_clean, print_diagnosis, print_gates
+    from parity.partial import scratch
+    from parity.reports.diagnosis import print_clean, print_diagnosis, print_gates
 
     golden = open_golden(golden)
     with scratch("diagnose") as folder:

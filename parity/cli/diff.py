@@ -31,21 +31,37 @@ from parity.cli.run import make_run
 @stage_option
 @mode_option
 @precision_option
-@click.option("--against", metavar="DEVICE|RUN", help="Another device, or its run: judge what parts the two, in x noise of the golden.")
-@click.option("--policy", metavar="FILE|NAME", help="Bounds: a file, or a shipped policy (`parity policy --list`); the one of the run's precision by default.")
-@click.option("--per", type=click.Choice(["position", "head", "expert"]), help="Break the shown stages down by position, head or expert.")
-@click.option("--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage.")
+@click.option(
+    "--against",
+    metavar="DEVICE|RUN",
+    help="Another device, or its run: judge what parts the two, in x noise of the golden.",
+)
+@click.option(
+    "--policy",
+    metavar="FILE|NAME",
+    help="Bounds: a file, or a shipped policy (`parity policy --list`); the one of the run's precision by default.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(["position", "head", "expert"]),
+    help="Break the shown stages down by position, head or expert.",
+)
+@click.option(
+    "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
+)
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
 @json_option
-def diff(run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file, **isolation) -> None:
+def diff(
+    run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file, **isolation
+) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
 
     With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
     """
     from parity.cli.wiring import Rerun, judging
     from parity.golden.store import Dump
-    from reports.terminal import print_report
+    from parity.reports.terminal import print_report
 
     golden = open_golden(golden)
     bounds = limits(**isolation)
@@ -71,7 +87,9 @@ def difference(golden, run, against, stages=(), limits=None):
 
     case = run.manifest.case
     is_run = (Path(against) / "manifest.json").is_file()
-    other = Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages, limits=limits)
+    other = (
+        Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages, limits=limits)
+    )
     return Difference(golden, run, other)
 
 

@@ -12,20 +12,25 @@ from parity.plain import echo
 
 @click.command()
 @golden_option
-@click.option("--device", "devices", multiple=True, metavar="NAME", help="Only these devices; every engine that runs here by default.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME",
+    help="Only these devices; every engine that runs here by default.",
+)
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the policy of the precision by default.")
 @click.option("--markdown", is_flag=True, help="The page docs/engines.md.")
 @json_option
 def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
-    from parity.partial import scratch
-
     from parity.cli.run import make_run
     from parity.cli.wiring import present_engines
     from parity.engines import matrix
     from parity.errors import UsageError
-    from reports.engines import page, print_matrix
+    from parity.partial import scratch
+    from parity.reports.engines import page, print_matrix
 
     here, absent = ((), {}) if devices else present_engines()
     devices = devices or here

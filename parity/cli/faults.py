@@ -30,7 +30,7 @@ def faults() -> None:
 def list_faults(markdown, json_file) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
     from parity.cli.wiring import planted_faults
-    from reports.faults import page, plain, print_list
+    from parity.reports.faults import page, plain, print_list
 
     catalogue, left_out = planted_faults()
     write_json(json_file, [plain(fault) for fault in catalogue.values()])
@@ -44,7 +44,12 @@ def list_faults(markdown, json_file) -> None:
 @click.argument("names", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
 @device_option
-@click.option("--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden to judge by; a small one made now by default.")
+@click.option(
+    "--golden",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Golden to judge by; a small one made now by default.",
+)
 @with_checkpoints
 @json_option
 def run_faults(names, every, device_name, golden, json_file) -> None:
@@ -57,7 +62,7 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     from parity.errors import UsageError
     from parity.faults import Request, choose
     from parity.faults import run_faults as run
-    from reports.faults import print_outcome, print_summary
+    from parity.reports.faults import print_outcome, print_summary
 
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
@@ -79,9 +84,8 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 @contextmanager
 def _golden(wanted) -> Iterator:
     """The named golden, or the default one, which lasts as long as the command."""
-    from parity.partial import scratch
-
     from parity.cli.golden import make_golden
+    from parity.partial import scratch
 
     if wanted.golden is not None:
         yield open_golden(wanted)

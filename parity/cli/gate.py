@@ -28,11 +28,31 @@ from parity.cli.common import (
 @device_option
 @precision_option
 @click.option("--only", multiple=True, metavar="GATE", help="Only these gates; may be repeated.")
-@click.option("--run", "run", type=click.Path(path_type=Path), metavar="DIR", help="Judge this run instead of making one of its mode.")
-@click.option("--histories", type=click.IntRange(min=1), default=500, show_default=True, help="Accept/reject histories of the rollback gate.")
-@click.option("--bound", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Relative loss of acceptance length that still passes.")
+@click.option(
+    "--run",
+    "run",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Judge this run instead of making one of its mode.",
+)
+@click.option(
+    "--histories",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    help="Accept/reject histories of the rollback gate.",
+)
+@click.option(
+    "--bound",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Relative loss of acceptance length that still passes.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs the gates made in this new folder.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs the gates made in this new folder."
+)
 @isolation_options(default=True)
 @json_option
 def gate(golden, device_name, precision, only, run, histories, bound, seed, keep, json_file, **isolation) -> None:
@@ -40,14 +60,13 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
 
     Which gates there are: `parity gate --only help`.
     """
-    from parity.partial import scratch
-
     from parity.cli.wiring import Rerun, builder
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.gates.bench import Bench
     from parity.golden.store import Dump
-    from reports.gates import print_gates, print_names, print_result
+    from parity.partial import scratch
+    from parity.reports.gates import print_gates, print_names, print_result
 
     if only == ("help",):
         print_names(GATES)

@@ -22,23 +22,50 @@ folder = click.Path(path_type=Path)
 @click.command("dump-golden")
 @click.option("--target", type=folder, metavar="CKPT", help="Target checkpoint folder; the tiny pair's by default.")
 @click.option("--drafter", type=folder, metavar="CKPT", help="Drafter checkpoint folder; the tiny pair's by default.")
-@click.option("--prompts", type=folder, metavar="FILE", help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.")
+@click.option(
+    "--prompts",
+    type=folder,
+    metavar="FILE",
+    help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.",
+)
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
-@click.option("--reference", type=click.Choice(["own", "vllm", "eagle"]), default="own", show_default=True, help="Who computes: the PyTorch references, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).")
-@click.option("--vllm-python", "python", type=folder, metavar="FILE", help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.")
+@click.option(
+    "--reference",
+    type=click.Choice(["own", "vllm", "eagle"]),
+    default="own",
+    show_default=True,
+    help="Who computes: the PyTorch references, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).",
+)
+@click.option(
+    "--vllm-python",
+    "python",
+    type=folder,
+    metavar="FILE",
+    help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.",
+)
 @click.option("--batch", type=click.IntRange(min=1), help="vllm: prompts that it runs at a time; 1 by default.")
 @click.option("--checkout", type=folder, metavar="DIR", help="eagle: a checkout of SafeAILab/EAGLE.")
-@click.option("--roundings", type=click.IntRange(min=1), help="bfloat16 runs behind each noise floor, each with its sums in another order; by default 1, vllm: 3.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references; the same number gives the same bits.")
+@click.option(
+    "--roundings",
+    type=click.IntRange(min=1),
+    help="bfloat16 runs behind each noise floor, each with its sums in another order; by default 1, vllm: 3.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Threads of the references; the same number gives the same bits.",
+)
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
     target, drafter, prompts, k, max_new_tokens, stages, reference, threads, out, json_file, **options
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
-    from reports.dumps import print_dump
+    from parity.reports.dumps import print_dump
 
     named = {name: value for name, value in options.items() if value is not None}
     made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, **named)
@@ -85,6 +112,6 @@ def make_golden(
 def inspect(directory, json_file) -> None:
     """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
     from parity.golden.store import Dump
-    from reports.dumps import print_dump
+    from parity.reports.dumps import print_dump
 
     write_json(json_file, print_dump(Dump(directory), stages=True))

@@ -31,9 +31,20 @@ url_argument = click.argument("url", required=False)
 @click.option("--night", metavar="NAME", help="This night alone; with --changes, up to this night.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="The latest N nights.")
 @click.option("--nights", "listing", is_flag=True, help="List the nights: commit, and cells by verdict.")
-@click.option("--changes", is_flag=True, help="What changed up to the latest night, against the run's own past. Exit 1 with a regression or drift, 3 where evidence is missing.")
-@click.option("--rows", "most", type=click.IntRange(min=1), default=60, show_default=True, help="Lines printed at the most.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the chosen rows of the table as CSV to this file.")
+@click.option(
+    "--changes",
+    is_flag=True,
+    help="What changed up to the latest night, against the run's own past. Exit 1 with a regression or drift, 3 where evidence is missing.",
+)
+@click.option(
+    "--rows", "most", type=click.IntRange(min=1), default=60, show_default=True, help="Lines printed at the most."
+)
+@click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the chosen rows of the table as CSV to this file.",
+)
 @json_option
 def history(url, cell, stage, metric, mode, since, night, last, listing, changes, most, csv_file, json_file) -> None:
     """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
@@ -53,14 +64,14 @@ def history(url, cell, stage, metric, mode, since, night, last, listing, changes
         return
     shown = frame if stage or metric else frame[frame["metric"].isin(HEADLINES)]
     write_json(json_file, lambda: plain_numbers(records(frame)))
-    from reports.history import print_figures
+    from parity.reports.history import print_figures
 
     print_figures(figures(shown), most, narrowed=bool(stage or metric))
 
 
 def _list(frame, json_file) -> None:
     from parity.history import nights
-    from reports.history import print_nights
+    from parity.reports.history import print_nights
 
     found = list(nights(frame))
     write_json(json_file, found)
@@ -73,7 +84,7 @@ def _changes(frame, night: str | None, json_file) -> int:
     from parity.errors import Inconclusive
     from parity.history import verdicts, waiting
     from parity.metrics.record import plain_numbers
-    from reports.history import print_changes
+    from parity.reports.history import print_changes
 
     if frame.empty:
         raise Inconclusive("history has no such night or cell")

@@ -20,8 +20,18 @@ anywhere = click.Path(path_type=Path)
 @click.argument("paths", type=anywhere, nargs=-1, required=True, metavar="PATH...")
 @click.option("--from", "source", type=click.Choice(FORMATS), required=True, help="The format: whose tool wrote PATH.")
 @golden_option
-@click.option("--map", "names", metavar="FILE|NAME", help="Rows from the tool's names to stages; without one its names must be stages.")
-@click.option("--reference", default="", metavar="NAME==VERSION", help="The dump is this independent implementation's: write a golden to hold against another one; it judges no device.")
+@click.option(
+    "--map",
+    "names",
+    metavar="FILE|NAME",
+    help="Rows from the tool's names to stages; without one its names must be stages.",
+)
+@click.option(
+    "--reference",
+    default="",
+    metavar="NAME==VERSION",
+    help="The dump is this independent implementation's: write a golden to hold against another one; it judges no device.",
+)
 @click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
 @json_option
 def import_dump(paths, source, golden, names, reference, out, json_file) -> None:
@@ -30,7 +40,7 @@ def import_dump(paths, source, golden, names, reference, out, json_file) -> None
     from parity.golden.store import Dump
     from parity.imports.names import read_map
     from parity.imports.run import ImportRequest, import_run
-    from reports.dumps import print_dump
+    from parity.reports.dumps import print_dump
 
     opened = open_golden(golden)
     placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
@@ -51,7 +61,9 @@ def _list(what: str, names) -> None:
 @click.command("export")
 @click.argument("directory", type=anywhere, metavar="DUMP")
 @click.argument("out", type=anywhere, metavar="OUT")
-@click.option("--to", "target", type=click.Choice(["npz"]), default="npz", show_default=True, help="The format to write.")
+@click.option(
+    "--to", "target", type=click.Choice(["npz"]), default="npz", show_default=True, help="The format to write."
+)
 def export_dump(directory, out, target) -> None:
     """Write a golden or a run as one file of plain arrays."""
     from parity.golden.store import Dump

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
 from parity.cli.common import write_json
 from parity.errors import ParityError
 from parity.plain import echo
-
 
 REPORT = "report.html"
 
@@ -27,7 +24,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     """
     from parity.compare.report import exit_code
     from parity.nightly.outputs import annotations, verdict_of, write_outputs
-    from reports.nightly import print_night
+    from parity.reports.nightly import print_night
 
     results, verdict = folder.worst(), verdict_of(folder)
     code = exit_code(verdict)
@@ -63,8 +60,8 @@ def _append(history: str, folder) -> None:
 def _tell(folder, history: str) -> list:
     """The page, and the summary of a job where there is one; what changed since when."""
     from parity.cli.report import night_view
-    from reports.page.markdown import markdown
-    from reports.page.render import write
+    from parity.reports.page.markdown import markdown
+    from parity.reports.page.render import write
 
     view = night_view(folder.path, history)
     write(view, folder.path / REPORT)
@@ -107,5 +104,8 @@ def interruptible(folder, again: str):
         yield
     except KeyboardInterrupt as error:
         planned = len(folder.night.cells)
-        echo(f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others", err=True)
+        echo(
+            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others",
+            err=True,
+        )
         sys.exit(128 + getattr(error, "number", signal.SIGINT))

@@ -16,18 +16,51 @@ from parity.remote import INSTALL
 
 @click.command()
 @click.argument("matrix", type=click.Path(path_type=Path), required=False, metavar="[MATRIX]")
-@click.option("--out", type=click.Path(path_type=Path), metavar="NIGHT", help="Folder of the night; one that was interrupted goes on with its missing cells. A new one under .parity/nights by default.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="NIGHT",
+    help="Folder of the night; one that was interrupted goes on with its missing cells. A new one under .parity/nights by default.",
+)
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="List the cells and end.")
-@click.option("--workers", type=click.IntRange(min=1), help="Cells at a time on this machine; as many as the matrix says, or cores.")
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where cells run: this machine, or a Ray cluster that is there.")
-@click.option("--ray-address", default="", metavar="HOST:PORT", help="The Ray cluster; $RAY_ADDRESS or the one of this machine by default.")
-@click.option("--goldens", default="", metavar="URL", help="Keep made goldens at this fsspec URL, too: other machines fetch them there.")
-@click.option("--history", metavar="URL", help="History that the night is appended to; $PARITY_HOME/history by default.")
-@click.option("--no-history", is_flag=True, help="Keep the night out of any history: no trend, and nothing to say of what changed.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Cells at a time on this machine; as many as the matrix says, or cores.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where cells run: this machine, or a Ray cluster that is there.",
+)
+@click.option(
+    "--ray-address",
+    default="",
+    metavar="HOST:PORT",
+    help="The Ray cluster; $RAY_ADDRESS or the one of this machine by default.",
+)
+@click.option(
+    "--goldens",
+    default="",
+    metavar="URL",
+    help="Keep made goldens at this fsspec URL, too: other machines fetch them there.",
+)
+@click.option(
+    "--history", metavar="URL", help="History that the night is appended to; $PARITY_HOME/history by default."
+)
+@click.option(
+    "--no-history",
+    is_flag=True,
+    help="Keep the night out of any history: no trend, and nothing to say of what changed.",
+)
 @click.option("--github", is_flag=True, help="Print annotations; so under GitHub Actions in any case.")
 @json_option
-def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file) -> None:
+def nightly(
+    matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file
+) -> None:
     """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by default.
 
     Every cell runs in a process of its own. Exit code 1: a cell failed; 3: none failed, but one is broken or
@@ -35,7 +68,7 @@ def nightly(matrix, out, only, dry_run, workers, engine, ray_address, goldens, h
     """
     from parity.nightly.expand import cells, chosen
     from parity.nightly.matrix import read_matrix
-    from reports.nightly import print_plan
+    from parity.reports.nightly import print_plan
 
     if engine == "ray" and workers:
         raise UsageError("--workers goes with --engine local: a Ray cluster knows its CPUs")
@@ -101,7 +134,7 @@ def _engines(run, workers, engine, ray_address):
 def _run(folder, wanted, engines, goldens, again) -> None:
     """The missing cells."""
     from parity.nightly.run import NightRun
-    from reports.nightly import print_cell
+    from parity.reports.nightly import print_cell
 
     ended, planned = [len(folder.night.cells) - len(folder.missing())], len(folder.night.cells)
 
@@ -134,14 +167,21 @@ def _diagnosed(cell, golden, folder: Path):
     from parity.nightly.records import Named
 
     (folder / "diagnosis").mkdir()
-    found = diagnose_device(golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits())
+    found = diagnose_device(
+        golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits()
+    )
     if not found:
         return None
     if isinstance(found, list):
         causes = [(one.id or "", f"{one.says or 'no known defect'}: {one.check.evidence}", one.fix) for one in found]
         named = [f"{one.says} ({one.id})" for one in found if one.id]
         return Named(causes=tuple(causes), words="; ".join(dict.fromkeys(named)) or "no reading fits")
-    causes = [(cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix) for cause in found.causes]
-    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or ("no hypothesis fits" if found.verdict == "fail" else found.verdict)
+    causes = [
+        (cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix)
+        for cause in found.causes
+    ]
+    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or (
+        "no hypothesis fits" if found.verdict == "fail" else found.verdict
+    )
     rest = str(found.unexplained.stage) if found.unexplained else ""
     return Named(causes=tuple(causes), unexplained=rest, words=words)

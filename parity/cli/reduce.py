@@ -9,7 +9,15 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import device_option, fresh, golden_option, json_option, open_golden, precision_option, write_json
+from parity.cli.common import (
+    device_option,
+    fresh,
+    golden_option,
+    json_option,
+    open_golden,
+    precision_option,
+    write_json,
+)
 from parity.errors import Inconclusive
 from parity.plain import echo
 
@@ -20,7 +28,12 @@ from parity.plain import echo
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Golden to write; a new one under .parity/goldens by default.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Golden to write; a new one under .parity/goldens by default.",
+)
 @json_option
 def reduce(golden, device_name, precision, policy, threads, out, json_file) -> None:
     """Cut a failing case to the shortest prompt, fewest rounds and smallest K that still fail at the same stage.

@@ -28,13 +28,18 @@ from parity.cli.common import (
 @mode_option
 @precision_option
 @stage_option
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write; a new one under .parity/runs by default.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to write; a new one under .parity/runs by default.",
+)
 @isolation_options(default=False)
 @json_option
 def run(device_name, golden, mode, precision, stages, out, json_file, **isolation) -> None:
     """Run a device over a golden's prompts and write down every stage."""
     made = make_run(open_golden(golden), device_name, mode, precision, stages, out, limits=limits(**isolation))
-    from reports.dumps import print_dump
+    from parity.reports.dumps import print_dump
 
     write_json(json_file, print_dump(made))
 

@@ -21,7 +21,7 @@ def scan_log(logs, listed, json_file) -> None:
     """
     from parity.errors import UsageError
     from parity.logs.scan import fallbacks, scan
-    from reports.logs import plain, plain_table, print_scan, print_table
+    from parity.reports.logs import plain, plain_table, print_scan, print_table
 
     if listed:
         write_json(json_file, plain_table(fallbacks()))

@@ -14,30 +14,83 @@ PHASES = ("prefill", "draft", "verify", "commit")
 
 
 @click.command()
-@click.option("--model", type=click.Choice(MODELS), default="tiny", show_default=True, help="A pair whose configs ship with the project.")
-@click.option("--target", type=click.Path(path_type=Path), metavar="DIR", help="Folder with a target's config.json; no weights are read.")
+@click.option(
+    "--model",
+    type=click.Choice(MODELS),
+    default="tiny",
+    show_default=True,
+    help="A pair whose configs ship with the project.",
+)
+@click.option(
+    "--target",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with a target's config.json; no weights are read.",
+)
 @click.option("--drafter", type=click.Path(path_type=Path), metavar="DIR", help="Folder with a drafter's config.json.")
-@click.option("-k", "--k", "k", type=click.IntRange(min=1), default=4, show_default=True, help="K, draft tokens per round.")
-@click.option("--prompt", type=click.IntRange(min=2), default=128, show_default=True, metavar="S", help="Prompt tokens.")
-@click.option("--max-new-tokens", "tokens", type=click.IntRange(min=1), default=32, show_default=True, help="Token budget.")
-@click.option("--acceptance-length", "emitted", type=click.IntRange(min=1), default=1, show_default=True, help="Tokens each round emits, bonus included.")
+@click.option(
+    "-k", "--k", "k", type=click.IntRange(min=1), default=4, show_default=True, help="K, draft tokens per round."
+)
+@click.option(
+    "--prompt", type=click.IntRange(min=2), default=128, show_default=True, metavar="S", help="Prompt tokens."
+)
+@click.option(
+    "--max-new-tokens", "tokens", type=click.IntRange(min=1), default=32, show_default=True, help="Token budget."
+)
+@click.option(
+    "--acceptance-length",
+    "emitted",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Tokens each round emits, bonus included.",
+)
 @precision_option
-@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel ranks; what one of them multiplies is listed.")
+@click.option(
+    "--tp",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Tensor-parallel ranks; what one of them multiplies is listed.",
+)
 @click.option("--moe", default="masked", show_default=True, help="Formulation of the experts, masked or gathered.")
 @click.option("--watched", is_flag=True, help="Programs of a pass whose every stage is shown, as in `parity diff`.")
-@click.option("--phase", "phases", type=click.Choice(PHASES), multiple=True, help="Only what this phase meets; may be repeated.")
-@click.option("--run", "measured", is_flag=True, help="Run each multiplication on --device against float64, and judge it.")
-@click.option("--gemm", "named", multiple=True, metavar="[BxB]MxKxN", help="Run only this shape, one of the pair's or any other; may be repeated.")
-@click.option("--device", "device_name", default="numpy", show_default=True, help="numpy, or package.module:factory with a function `multiply` beside it.")
+@click.option(
+    "--phase", "phases", type=click.Choice(PHASES), multiple=True, help="Only what this phase meets; may be repeated."
+)
+@click.option(
+    "--run", "measured", is_flag=True, help="Run each multiplication on --device against float64, and judge it."
+)
+@click.option(
+    "--gemm",
+    "named",
+    multiple=True,
+    metavar="[BxB]MxKxN",
+    help="Run only this shape, one of the pair's or any other; may be repeated.",
+)
+@click.option(
+    "--device",
+    "device_name",
+    default="numpy",
+    show_default=True,
+    help="numpy, or package.module:factory with a function `multiply` beside it.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the operands.")
-@click.option("--limit", type=click.IntRange(min=1), default=1 << 27, show_default=True, metavar="ELEMENTS", help="Largest array of one multiplication; a larger shape runs in pieces.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1 << 27,
+    show_default=True,
+    metavar="ELEMENTS",
+    help="Largest array of one multiplication; a larger shape runs in pieces.",
+)
 @json_option
 def shapes(model, target, drafter, phases, measured, named, device_name, seed, limit, json_file, **run) -> None:
     """List every matrix multiplication and program of one run, from the configs alone; --run tries them.
 
     With --run, exit code 1: a shape is off by more than its rounding explains; 3: there was no shape to try.
     """
-    from reports.shapes import print_inventory
+    from parity.reports.shapes import print_inventory
 
     found = _inventory(model, target, drafter, run)
     if named or measured:
@@ -87,7 +140,7 @@ def _try(gemms, device_name, seed, limit, json_file):
     from parity.cli.wiring import multiplier
     from parity.compare.report import FAIL, INCONCLUSIVE
     from parity.gemm.harness import Findings, try_one
-    from reports.shapes import print_finding, print_findings
+    from parity.reports.shapes import print_finding, print_findings
 
     multiply, results = multiplier(device_name), []
     with progress("shapes") as bar:

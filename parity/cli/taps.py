@@ -10,7 +10,14 @@ from parity.plain import echo
 
 @click.command()
 @click.argument("ids", type=int, nargs=-1)
-@click.option("--from", "convention", default="vllm", show_default=True, metavar="NAME", help="Whose numbering IDS are in; its default taps without IDS.")
+@click.option(
+    "--from",
+    "convention",
+    default="vllm",
+    show_default=True,
+    metavar="NAME",
+    help="Whose numbering IDS are in; its default taps without IDS.",
+)
 @click.option("--layers", type=click.IntRange(min=5), required=True, help="L of the target.")
 @json_option
 def taps(ids, convention, layers, json_file) -> None:

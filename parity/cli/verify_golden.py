@@ -20,7 +20,7 @@ def verify_golden(golden, json_file) -> None:
     Prompts, K, budget, stages, roundings and threads are the golden's own. Exit code 0: all alike; 1: something is
     not; 2: a checkpoint changed, or the golden's files are damaged.
     """
-    from reports.verified import print_verified
+    from parity.reports.verified import print_verified
 
     found = verify(open_golden(golden))
     write_json(json_file, found.to_dict())
@@ -30,10 +30,9 @@ def verify_golden(golden, json_file) -> None:
 
 def verify(golden):
     """Both dumps, compared."""
-    from parity.partial import scratch
-
     from parity.cli.golden import make_golden
     from parity.golden.verify import check_bytes, verified, write_prompts
+    from parity.partial import scratch
 
     how = _made(golden)
     check_bytes(golden)
@@ -61,8 +60,10 @@ def _made(golden):
     producer = manifest.producer
     if not producer.modules:
         raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
-    if "references.eagle_capture" in producer.modules:
-        raise UsageError(f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again")
+    if "parity.references.eagle_capture" in producer.modules:
+        raise UsageError(
+            f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again"
+        )
     if producer.name == "vllm":
         floor = "bfloat16" in golden.variants()
         batch = int(producer.notes["prompts at a time"])

@@ -11,8 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 from weakref import finalize
 
-import click
-
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory, multiplier  # noqa: F401  as commands find it
 from parity.golden.manifest import Model
@@ -24,7 +22,11 @@ from parity.seam import Device
 if TYPE_CHECKING:
     from parity.isolation import IsolatedFactory, Limits
 
-REFERENCES = {"own": "references.dump", "vllm": "references.vllm_capture.dump", "eagle": "references.eagle_capture"}
+REFERENCES = {
+    "own": "parity.references.dump",
+    "vllm": "parity.references.vllm_capture.dump",
+    "eagle": "parity.references.eagle_capture",
+}
 """Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
 
 
@@ -51,7 +53,7 @@ def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], flo
         reference("own", 1)
     except UsageError:
         return None
-    return import_module("references.greedy").greedy(Path(golden.manifest.model.target.path), precision)
+    return import_module("parity.references.greedy").greedy(Path(golden.manifest.model.target.path), precision)
 
 
 def torch_load(source: Path | BinaryIO, name: str) -> Any:
@@ -102,17 +104,17 @@ def builder(name: str, golden: Dump, limits: Limits | None = None) -> Factory | 
 
 
 def inventory(target: Path, drafter: Path, **run: Any) -> Any:
-    """What the device of this project multiplies and compiles in a run; see `device.inventory`."""
-    module = import_module("device.inventory")
+    """What the device of this project multiplies and compiles in a run; see `parity.device.inventory`."""
+    module = import_module("parity.device.inventory")
     return module.take_inventory(target, drafter, module.Run(**run))
 
 
 def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
     """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
     reference("own", threads)
-    module = import_module("references.counterfactual")
+    module = import_module("parity.references.counterfactual")
     target, drafter = _same_checkpoints(golden, golden.manifest.model)
-    known = import_module("references.hypotheses").HYPOTHESES
+    known = import_module("parity.references.hypotheses").HYPOTHESES
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 
@@ -137,25 +139,30 @@ class Rerun:
             reference("own", max(golden.manifest.producer.threads, 1))
             folder = self._folders.enter_context(scratch("rerun"))
             with progress("the reference with the run's experts") as bar:
-                self._made[key] = Dump(import_module("references.rerun").rerun(golden, run, prompts, folder / "golden", bar))
+                self._made[key] = Dump(
+                    import_module("parity.references.rerun").rerun(golden, run, prompts, folder / "golden", bar)
+                )
         return self._made[key]
 
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
     """The engines that can run here, and why each of the others cannot."""
-    absent = {name: import_module("device").absent(name) for name in ENGINES}
+    absent = {name: import_module("parity.device").absent(name) for name in ENGINES}
     here = tuple(name for name, why in absent.items() if why is None)
     return here, {name: why for name, why in absent.items() if why}
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `device.variants`."""
-    return (*present_engines()[0], *(f"device.variants:{name}" for name in import_module("device.variants").CLEAN))
+    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `parity.device.variants`."""
+    return (
+        *present_engines()[0],
+        *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),
+    )
 
 
 def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
     """The catalogue of planted faults by id, and the known faults that are not planted, each with the reason."""
-    module = import_module("device.faults")
+    module = import_module("parity.device.faults")
     return module.CATALOGUE, module.LEFT_OUT
 
 
@@ -165,7 +172,9 @@ def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
     paths = Path(model.target.path), Path(model.drafter.path)
     for path in paths:
         if not (path / "config.json").is_file():
-            raise UsageError(f"{path} is no checkpoint: it has no config.json; if it moved, name it with --target or --drafter")
+            raise UsageError(
+                f"{path} is no checkpoint: it has no config.json; if it moved, name it with --target or --drafter"
+            )
     return paths
 
 

@@ -206,7 +206,9 @@ def comparable(golden: Dump, run: Dump) -> None:
             raise UsageError(f"{run.folder} ran another {part} checkpoint than {golden.folder} was dumped from")
     layers = [(one.model.num_layers, one.model.num_drafter_layers) for one in (true, seen)]
     if layers[0] != layers[1]:
-        raise UsageError(f"{run.folder} says that the pair has {layers[1]} layers, {golden.folder} that it has {layers[0]}")
+        raise UsageError(
+            f"{run.folder} says that the pair has {layers[1]} layers, {golden.folder} that it has {layers[0]}"
+        )
     refuse_shared(true.producer, seen.producer)
 
 

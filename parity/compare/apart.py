@@ -77,4 +77,3 @@ def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, i
 def differing(rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of experts hold another set of them; their order carries no meaning."""
     return (np.sort(rows.golden, axis=1) != np.sort(rows.device, axis=1)).any(axis=1)
-

@@ -61,7 +61,9 @@ def basis(golden: Dump, run: Dump, names: Iterable[str], rerun: Rerun | None = N
 
 def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | None) -> Dump:
     if len(run.sides) > 1:
-        raise Inconclusive("two runs are compared, of which each would need a reference of its own: compare each with the golden")
+        raise Inconclusive(
+            "two runs are compared, of which each would need a reference of its own: compare each with the golden"
+        )
     if rerun is None:
         raise Inconclusive("the reference was not run again with them, as `parity diff RUN` does")
     return rerun(golden, run, prompts)

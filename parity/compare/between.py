@@ -100,7 +100,9 @@ def compare_devices(
     known = {(one.kind, one.stage, one.prompt, one.round) for one in ways[0].findings}
     findings = [one for one in ways[1].findings if (one.kind, one.stage, one.prompt, one.round) not in known]
     graver = max(ways, key=lambda way: RANK[way.verdict])
-    return replace(ways[0], stages=stages, findings=(*ways[0].findings, *findings), first=graver.first, verdict=graver.verdict)
+    return replace(
+        ways[0], stages=stages, findings=(*ways[0].findings, *findings), first=graver.first, verdict=graver.verdict
+    )
 
 
 def _graver(one: StageResult, other: StageResult) -> StageResult:
@@ -116,7 +118,9 @@ def _comparable(golden: Dump, run: Dump, other: Dump) -> None:
     for what in ("mode", "precision"):
         ours, theirs = getattr(run.manifest.case, what), getattr(other.manifest.case, what)
         if ours != theirs:
-            raise UsageError(f"{run.folder} is {ours}, {other.folder} is {theirs}: two devices are compared in one {what}")
+            raise UsageError(
+                f"{run.folder} is {ours}, {other.folder} is {theirs}: two devices are compared in one {what}"
+            )
 
 
 def _both(row: TensorRow, other: TensorRow) -> TensorRow:

@@ -13,6 +13,7 @@ from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.stages import Named
 
+
 @dataclass(frozen=True)
 class Slice:
     """Rows or heads of one label pooled: relative L2 of device and floor, and their ratio (x noise)."""

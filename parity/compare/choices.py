@@ -30,7 +30,11 @@ def judge_choices(
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
         return judge_exact(rows, row, against)
     noise = row_noise(scores)
-    judged = judge_experts(scores.golden, rows.golden, rows.device, noise) if row.judge == "experts" else _tokens(rows, scores, noise)
+    judged = (
+        judge_experts(scores.golden, rows.golden, rows.device, noise)
+        if row.judge == "experts"
+        else _tokens(rows, scores, noise)
+    )
     return result_of(rows, judged, row, against, apart)
 
 

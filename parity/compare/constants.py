@@ -48,7 +48,9 @@ def check_constants(golden: Dump, run: Dump) -> Constants:
             continue
         compared += len(true)
         said = _differences(true, seen, names[0], every=alone)
-        (set_aside if side in doubted else findings).extend(Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said)
+        (set_aside if side in doubted else findings).extend(
+            Finding(KIND, KIND, 0, 0, f"{names[1]}, {side}: {one}") for one in said
+        )
         for mine, theirs, who in ((seen, true, names), (() if alone else true, seen, names[::-1])):
             if beyond := sorted(set(mine) - set(theirs)):
                 unjudged.append(f"{who[0]} does not read {', '.join(beyond)} of the {side}, {who[1]} does")

@@ -59,7 +59,9 @@ class Copies:
             for prompt in np.unique(rows.prompt).tolist():
                 for name, within in zip(PASSES, (rows.round == 0, rows.round > 0), strict=True):
                     here = within & (rows.prompt == prompt)
-                    self._count((prompt, name, source), rows.named.name, int((due & here).sum()), int((alike & here).sum()))
+                    self._count(
+                        (prompt, name, source), rows.named.name, int((due & here).sum()), int((alike & here).sum())
+                    )
 
     def _count(self, place: Place, stage: str, told: int, alike: int) -> None:
         self.told[place] = self.told.get(place, 0) + told
@@ -75,7 +77,7 @@ class Copies:
                 prompt, passes, source = place
                 rows = f"{count} of {self.told[place]} rows of its {passes}"
                 note = f"prompt {prompt} is {source} bit for bit in {rows}: was the answer handed in?"
-                notes = {stage: note for stage in self.stages[place]} | notes
+                notes = dict.fromkeys(self.stages[place], note) | notes
         return [_noted(result, notes[result.stage]) if result.stage in notes else result for result in results]
 
     def _tells(self, named: Named) -> bool:

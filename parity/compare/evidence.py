@@ -52,7 +52,9 @@ class Lack:
     note: str
 
 
-def lack(rows: StageRows, device: PairMetrics, floor: PairMetrics, row: Row, allowed: Mapping[str, float]) -> Lack | None:
+def lack(
+    rows: StageRows, device: PairMetrics, floor: PairMetrics, row: Row, allowed: Mapping[str, float]
+) -> Lack | None:
     """The evidence this stage lacks, if any.
 
     Args:
@@ -85,7 +87,11 @@ def lack_of_scores(floor: PairMetrics) -> Lack | None:
 
 def _plain(device: PairMetrics, floor: PairMetrics, row: Row) -> dict[str, float]:
     """What bounds allow that are no multiples of a row's floor: relative to the golden as a whole."""
-    same = (*(SHARES if not {*SIZES} & {*row.bounds} else ()), *TOPS, *((*PLAIN, *DIRECTED) if row.judge == "relative" else ()))
+    same = (
+        *(SHARES if not {*SIZES} & {*row.bounds} else ()),
+        *TOPS,
+        *((*PLAIN, *DIRECTED) if row.judge == "relative" else ()),
+    )
     found = {name: bound.warn for name, bound in row.bounds.items() if name in same}
     found |= {name: sqrt((1 - row.bounds[name].warn) ** -2 - 1) for name in DISTANCES if name in row.bounds}
     if row.judge == "relative" and "largest" in row.bounds and not {*PLAIN} & {*row.bounds}:

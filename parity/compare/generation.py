@@ -38,7 +38,11 @@ def check_generation(golden: Dump, run: Dump) -> Generated:
     found, apart = [], []
     for number, (true, own) in enumerate(zip(golden.manifest.case.prompts, seen, strict=True)):
         if own.generation is None:
-            found.append(Finding(KIND, EMITTED, number, 0, f"prompt {own.id}: the free run emits nothing, of other prompts it does"))
+            found.append(
+                Finding(
+                    KIND, EMITTED, number, 0, f"prompt {own.id}: the free run emits nothing, of other prompts it does"
+                )
+            )
             continue
         found += _contradictions(number, own)
         for stage, finding in _differences(golden, run, number, true, own):
@@ -58,7 +62,9 @@ def _contradictions(number: int, prompt: PromptCase) -> Iterator[Finding]:
             yield Finding(KIND, LENGTH, number, round_, said)
 
 
-def _differences(golden: Dump, run: Dump, number: int, true: PromptCase, own: PromptCase) -> Iterator[tuple[tuple[str, ...], Finding]]:
+def _differences(
+    golden: Dump, run: Dump, number: int, true: PromptCase, own: PromptCase
+) -> Iterator[tuple[tuple[str, ...], Finding]]:
     """What the golden says otherwise, and beside tokens the stages that this hangs on: ends in any precision, all in float32."""
     mine, theirs = true.generation, own.generation
     if run.manifest.case.precision == "float32" and mine != theirs:
@@ -66,7 +72,11 @@ def _differences(golden: Dump, run: Dump, number: int, true: PromptCase, own: Pr
         place = number, _parting(mine, theirs)
         message = f"prompt {true.id}: the free run emits other tokens or counts"
         yield (LENGTH,) if same else (), Finding(KIND, EMITTED, *place, message)
-    elif theirs.finish == "eos" and len(theirs.emitted) < len(mine.emitted) and _common(mine, theirs) == len(theirs.emitted):
+    elif (
+        theirs.finish == "eos"
+        and len(theirs.emitted) < len(mine.emitted)
+        and _common(mine, theirs) == len(theirs.emitted)
+    ):
         message = f"prompt {true.id}: the free run ends behind its {len(theirs.emitted)} tokens, behind which the reference goes on"
         yield (), Finding(KIND, EMITTED, number, len(theirs.acceptance_length), message)
 
@@ -102,7 +112,10 @@ def _unchosen(golden: Dump, run: Dump, number: int, true: PromptCase, own: Promp
 def _common(one: Generation, other: Generation) -> int:
     """How many tokens two generations begin with alike."""
     pairs = zip(one.emitted, other.emitted, strict=False)
-    return next((number for number, (mine, theirs) in enumerate(pairs) if mine != theirs), min(len(one.emitted), len(other.emitted)))
+    return next(
+        (number for number, (mine, theirs) in enumerate(pairs) if mine != theirs),
+        min(len(one.emitted), len(other.emitted)),
+    )
 
 
 def _parting(true: Generation, seen: Generation) -> int:
@@ -120,7 +133,10 @@ def acceptance(golden: Dump, run: Dump) -> Acceptance:
     free = [one for one in seen if one is not None]
     same = sum(other is not None and one.emitted == other.emitted for one, other in zip(true, seen, strict=True))
     return Acceptance(
-        reference=_counts(true), device=_counts(free) if free else None, same_prompts=same if free else None, prompts=len(true)
+        reference=_counts(true),
+        device=_counts(free) if free else None,
+        same_prompts=same if free else None,
+        prompts=len(true),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,7 +15,9 @@ COLUMNS = 48
 """Positions are pooled into this many columns at the most: a map has to fit a page."""
 
 
-def heat(golden: Dump, run: Dump, columns: int = COLUMNS) -> Iterator[tuple[str, dict[int | None, np.ndarray], np.ndarray]]:
+def heat(
+    golden: Dump, run: Dump, columns: int = COLUMNS
+) -> Iterator[tuple[str, dict[int | None, np.ndarray], np.ndarray]]:
     """Family, {layer: x [J], NaN where no row is}, and the first position of each column [J].
 
     x is the pooled error of the rows over that of the bfloat16 floor; a float32 run has no floor of its own, and gets

@@ -81,7 +81,12 @@ class Errors:
         some = keep & (self.weight > 0)
         peak = (self.peak[some] / np.sqrt(self.weight[some])).max(initial=0.0)
         pooled = ratio(floor, np.ones(len(floor)), weight)
-        one = {"l2": pooled, "median": quantile(floor), "worst_row": float(self.noisy[keep].max()), "largest": float(peak)}
+        one = {
+            "l2": pooled,
+            "median": quantile(floor),
+            "worst_row": float(self.noisy[keep].max()),
+            "largest": float(peak),
+        }
         return {name: row.bounds[name].warn * one[name] for name in one if name in row.bounds} | {"floor": pooled}
 
 

@@ -39,7 +39,9 @@ def judge_pair(
     noise = row_noise(scores)
     if row.judge == "experts":
         ways = (rows.device, other.device), (other.device, rows.device)
-        return result_of(both, _graver(*(judge_experts(scores.golden, *way, noise) for way in ways)), row, against, apart)
+        return result_of(
+            both, _graver(*(judge_experts(scores.golden, *way, noise) for way in ways)), row, against, apart
+        )
     return result_of(both, _tokens(rows, other, scores, own, noise), row, against, apart)
 
 

@@ -48,7 +48,9 @@ def beyond_tolerance(seen: Evidence) -> float:
     golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
     dtype = seen.rows.device.dtype.name
     if dtype not in seen.row.tolerances:
-        raise UsageError(f"policy row {seen.row.stages!r} has tolerances for {', '.join(seen.row.tolerances)}, none for {dtype}")
+        raise UsageError(
+            f"policy row {seen.row.stages!r} has tolerances for {', '.join(seen.row.tolerances)}, none for {dtype}"
+        )
     allowed = seen.row.tolerances[dtype]
     return _largest(np.abs(device - golden) / (allowed.atol + allowed.rtol * np.abs(golden)))
 

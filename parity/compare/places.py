@@ -41,7 +41,9 @@ def first_of(rows: StageRows, bad: np.ndarray) -> int:
     return min(np.flatnonzero(bad).tolist(), key=lambda row: (rows.round[row], rows.prompt[row], rows.position[row]))
 
 
-def where(rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray, first: int | None = None) -> dict[str, Any]:
+def where(
+    rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray, first: int | None = None
+) -> dict[str, Any]:
     """The places of a result that is no pass: the first row, the worst one, and which rows are bad.
 
     Args:

@@ -116,9 +116,13 @@ def check_values(rows: StageRows, pair: PairMetrics, floor: PairMetrics) -> list
     for side, values, bad in (("golden", rows.golden, pair.nonfinite), ("noise floor", rows.floor, floor.nonfinite)):
         nan, inf = (bad.golden_nan, bad.golden_inf) if side == "golden" else (bad.device_nan, bad.device_inf)
         if nan or inf:
-            found.append(_nonfinite(rows, np.argwhere(~np.isfinite(values))[0], f"{nan} NaN and {inf} Inf in the {side}"))
+            found.append(
+                _nonfinite(rows, np.argwhere(~np.isfinite(values))[0], f"{nan} NaN and {inf} Inf in the {side}")
+            )
     if pair.nonfinite.mismatches:
-        found.append(_nonfinite(rows, pair.nonfinite.first, f"{pair.nonfinite.mismatches} NaN or Inf that the golden lacks"))
+        found.append(
+            _nonfinite(rows, pair.nonfinite.first, f"{pair.nonfinite.mismatches} NaN or Inf that the golden lacks")
+        )
     if pair.device_constant and not pair.golden_constant:
         place = int(rows.prompt[0]), int(rows.round[0])
         found.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))

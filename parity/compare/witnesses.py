@@ -52,7 +52,16 @@ def _disputed(result: StageResult, itself: bool) -> StageResult:
     if result.verdict == NOT_JUDGED:
         return result
     note = "the references disagree on " + ("this stage" if itself else "a stage that it is computed from")
-    return replace(result, verdict=DISPUTED, note=f"{note} (`parity corroborate`)", first=None, worst=None, bad_rows=0, relation="", marks=(*result.marks, DISPUTED))
+    return replace(
+        result,
+        verdict=DISPUTED,
+        note=f"{note} (`parity corroborate`)",
+        first=None,
+        worst=None,
+        bad_rows=0,
+        relation="",
+        marks=(*result.marks, DISPUTED),
+    )
 
 
 def witnesses(manifest: Manifest) -> tuple[str, ...]:

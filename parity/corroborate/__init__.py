@@ -50,7 +50,9 @@ class Triangulation:
     @property
     def unseen(self) -> tuple[str, ...]:
         """Stages that two have or more, and that could not be compared between any."""
-        return tuple(name for name, one in self.stages.items() if {held.verdict for held in one.held.values()} == {UNSEEN})
+        return tuple(
+            name for name, one in self.stages.items() if {held.verdict for held in one.held.values()} == {UNSEEN}
+        )
 
     @property
     def exit_code(self) -> int:
@@ -63,12 +65,19 @@ class Triangulation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
-        stages = {name: asdict(one) | {"held": [asdict(held) for held in one.held.values()]} for name, one in self.stages.items()}
-        return asdict(self) | {"stages": stages, "first": self.first and self.first.stage} | {
-            "verdict": self.verdict,
-            "unseen": self.unseen,
-            "exit_code": self.exit_code,
+        stages = {
+            name: asdict(one) | {"held": [asdict(held) for held in one.held.values()]}
+            for name, one in self.stages.items()
         }
+        return (
+            asdict(self)
+            | {"stages": stages, "first": self.first and self.first.stage}
+            | {
+                "verdict": self.verdict,
+                "unseen": self.unseen,
+                "exit_code": self.exit_code,
+            }
+        )
 
 
 def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
@@ -113,7 +122,9 @@ def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corro
                 source_digest=witness.source_digest,
                 prompts=len(pair.prompts),
                 policy=found.policy,
-                stages=tuple(name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])),
+                stages=tuple(
+                    name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])
+                ),
                 disputed=tuple(name for name in pair.stages if witness.modules and _disputes(pair, found.stages[name])),
             )
         )

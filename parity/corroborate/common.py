@@ -75,7 +75,11 @@ class Common:
         if not all(_due(named, side) for side in (mine, its)):
             return f"dtypes {mine.dtype} and {its.dtype}"
         places = ((self.one, prompt), (self.other, self.prompts[prompt]))
-        torn = [str(dump.folder) for dump, number in places if replicas_differ(dump.parts["float32", number, round_, named.name])]
+        torn = [
+            str(dump.folder)
+            for dump, number in places
+            if replicas_differ(dump.parts["float32", number, round_, named.name])
+        ]
         return f"the ranks of {torn[0]} differ where they should hold the same" if torn else ""
 
     def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
@@ -109,7 +113,10 @@ def _emitted_alike(mine: Generation, its: Generation, round_: int) -> bool:
     """Whether all that came out before a round is alike, and in the same rounds."""
     before = max(round_ - 1, 0)
     count = min(round_, 1) + sum(mine.acceptance_length[:before])
-    return mine.acceptance_length[:before] == its.acceptance_length[:before] and mine.emitted[:count] == its.emitted[:count]
+    return (
+        mine.acceptance_length[:before] == its.acceptance_length[:before]
+        and mine.emitted[:count] == its.emitted[:count]
+    )
 
 
 def _due(named: Named, array: np.ndarray) -> bool:

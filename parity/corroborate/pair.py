@@ -84,7 +84,9 @@ def _judged(rows: StageRows, policy: Policy) -> Held:
     if rows.named.stage.exact:
         return _told(judge_exact(rows, row), [])
     if row.judge not in ("relative", "none"):
-        raise UsageError(f"policy {policy.name} judges {rows.named.name} by {row.judge}; two references have relative bounds")
+        raise UsageError(
+            f"policy {policy.name} judges {rows.named.name} by {row.judge}; two references have relative bounds"
+        )
     apart = rows.prompt < 0  # no row is set apart: neither reference is excused
     result, findings = judge_numbers(rows, apart, row)
     return _told(result, findings)

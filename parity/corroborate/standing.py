@@ -54,7 +54,11 @@ def settled(stages: dict[str, Standing], names: Mapping[str, Named]) -> dict[str
         if standing.verdict == DISPUTED:
             sources = [stages[other] for other in behind(name, names) if other in stages]
             guilty = [
-                {one for one in both if one in standing.blamed or any(_outvoted(it, one) <= _round(held) for it in sources)}
+                {
+                    one
+                    for one in both
+                    if one in standing.blamed or any(_outvoted(it, one) <= _round(held) for it in sources)
+                }
                 for both, held in standing.held.items()
                 if held.verdict == DISAGREE
             ]

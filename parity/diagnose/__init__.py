@@ -233,7 +233,14 @@ class Peel:
         """The trial that explains most of the first red stage, if that is nearly all of it, and harms no row."""
         good = (trial for trial in made[:CONFIRMED] if trial.explained >= MOST and self._harmless(trial))
         stage, rounds = self.first.stage, self.rounds
-        return next((one for one in good if self.at_first(one).explained >= MOST and self.trials.spares(self.known, one.assumed, rounds, stage)), None)
+        return next(
+            (
+                one
+                for one in good
+                if self.at_first(one).explained >= MOST and self.trials.spares(self.known, one.assumed, rounds, stage)
+            ),
+            None,
+        )
 
     def _harmless(self, trial: Trial) -> bool:
         """No stage that was within its bounds becomes red."""
@@ -250,7 +257,9 @@ def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:
     return any(not one.settled and name in before and before[name].worst <= 1.0 for name, one in after.items())
 
 
-def _causes(found: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool) -> list[Cause]:
+def _causes(
+    found: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool
+) -> list[Cause]:
     """A trial as judged over all rounds, with what it leaves at every stage."""
     equal = [_says(one) for one in made if one.assumed != found.assumed and one.settles and len(one.assumed) == 1]
     return [
@@ -275,4 +284,3 @@ def _causes(found: Trial, first: Residual, left: dict[str, Residual], made: Sequ
 
 def _says(trial: Trial) -> str:
     return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)
-

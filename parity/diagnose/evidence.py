@@ -47,7 +47,9 @@ class Red:
     @property
     def free(self) -> bool:
         """Whether every stage passes on the golden's tokens, and only what the device emits by itself is wrong."""
-        return all(one.verdict != FAIL for one in self.report.stages) and {one.kind for one in self.report.findings} == {"generation"}
+        return all(one.verdict != FAIL for one in self.report.stages) and {
+            one.kind for one in self.report.findings
+        } == {"generation"}
 
     @property
     def number(self) -> int:
@@ -75,7 +77,11 @@ def failures(report: Report) -> tuple[str, ...]:
     wanted = FAIL if report.verdict == FAIL else report.verdict
     stages = [one for one in report.stages if one.verdict == wanted]
     own = [one for one in stages if "inherited" not in one.marks] or stages
-    said = [f"{len(stages)} of {len(report.stages)} stages: {report.verdict}, {own[0].stage} by {_by(own[0])}"] if own else []
+    said = (
+        [f"{len(stages)} of {len(report.stages)} stages: {report.verdict}, {own[0].stage} by {_by(own[0])}"]
+        if own
+        else []
+    )
     said += [str(report.own_experts)] if report.own_experts is not None and report.verdict != FAIL else []
     many = f"{len(report.findings)} findings, the first: " if len(report.findings) > 1 else ""
     return (*said, *(many + one.message for one in report.findings[:1]))
@@ -126,7 +132,12 @@ def red_run(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None)
 
 
 def red_device(
-    golden: Dump, device: Device, policy: Policy, folder: Path, progress: Progress, whole: Callable[[Mode], Dump] | None = None
+    golden: Dump,
+    device: Device,
+    policy: Policy,
+    folder: Path,
+    progress: Progress,
+    whole: Callable[[Mode], Dump] | None = None,
 ) -> Red | Parted | Report | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff` does.
 
@@ -160,7 +171,9 @@ def red_device(
 def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
     """The first rounds of one prompt."""
     view = OnePrompt(golden, prompt, rounds)
-    found = red_run(view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy)
+    found = red_run(
+        view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
+    )
     return replace(found, prompt=prompt) if isinstance(found, Red) else found
 
 

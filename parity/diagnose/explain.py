@@ -20,7 +20,6 @@ from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.policy import Policy
 
-
 FELL = 1.02
 """A residual that is 2 percent less has fallen: rounding moves it by as much, and a hypothesis that changes nothing by none."""
 
@@ -171,7 +170,11 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
         missing = result.verdict == INCONCLUSIVE
         lost = inf if missing else 0.0
         return Residual(result.stage, missing, lost, None, lost, result.first, settled=not missing)
-    sizes = [result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x]
+    sizes = [
+        result.x[name] <= warn for name, (_, warn) in result.bounds.items() if name not in FINE and name in result.x
+    ]
     settled = not red or (bool(sizes) and all(sizes))
     beyond = {name: result.x[name] / warn for name, (_, warn) in result.bounds.items() if name in result.x and warn}
-    return Residual(result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled, beyond)
+    return Residual(
+        result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled, beyond
+    )

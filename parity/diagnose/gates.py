@@ -140,7 +140,9 @@ def until_red(bench: Bench, names: Sequence[str] = ORDER) -> Gates:
 
 def read_gates(gates: Gates) -> list[Found]:
     """What the failing checks mean."""
-    return [_read(one.gate, check, one.reproduce) for one in gates.results for check in one.checks if check.verdict == FAIL]
+    return [
+        _read(one.gate, check, one.reproduce) for one in gates.results for check in one.checks if check.verdict == FAIL
+    ]
 
 
 def lacking(gates: Gates) -> list[str]:
@@ -148,7 +150,9 @@ def lacking(gates: Gates) -> list[str]:
     if gates.verdict not in (INCONCLUSIVE, DISPUTED):
         return []
     worst = [(one.gate, check) for one in gates.results if one.verdict == gates.verdict for check in one.checks]
-    return [f"gate {gate}, {one.name}: {one.evidence}" for gate, one in worst if one.verdict in (gates.verdict, NOT_JUDGED)]
+    return [
+        f"gate {gate}, {one.name}: {one.evidence}" for gate, one in worst if one.verdict in (gates.verdict, NOT_JUDGED)
+    ]
 
 
 def _read(gate: str, check: Check, reproduce: str) -> Found:

@@ -30,7 +30,9 @@ class Imagined(Dump):
         self.rows, self.parts = {}, {}
         for (round_, stage), value in tensors.items():
             floored = rough is not None or (self.floor, 0, round_, stage) in golden.rows
-            for variant in ("float32", self.floor) if floored and not self.declared[stage].stage.exact else ("float32",):
+            for variant in (
+                ("float32", self.floor) if floored and not self.declared[stage].stage.exact else ("float32",)
+            ):
                 row = self._row(variant, round_, stage, value)
                 self.rows[variant, 0, round_, stage] = row
                 self.parts[variant, 0, round_, stage] = [row]

@@ -25,7 +25,9 @@ def together(parts: Sequence[Trials], assumed: Sequence[Assumption]) -> dict[str
     return residuals(golden, run, parts[0].policy)
 
 
-def faint(trials: Trials, hypotheses: Sequence[Any], first: Residual) -> tuple[Trial | None, list[Trial], dict[str, Residual]]:
+def faint(
+    trials: Trials, hypotheses: Sequence[Any], first: Residual
+) -> tuple[Trial | None, list[Trial], dict[str, Residual]]:
     """Explain a stage that fails over all prompts and over none alone.
 
     Every hypothesis is tried on the prompt where it first shows; the ones that explain most there are judged over all.
@@ -45,12 +47,16 @@ def faint(trials: Trials, hypotheses: Sequence[Any], first: Residual) -> tuple[T
     return None, made, before
 
 
-def elsewhere(trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]) -> tuple[Trials, Residual] | None:
+def elsewhere(
+    trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]
+) -> tuple[Trials, Residual] | None:
     """The first other prompt, and its first stage, that what is known does not explain; prompts that fail first."""
     failing = {one.place.prompt for one in evidence if one.place}
     others = sorted(trials.beside(), key=lambda one: one.prompt not in failing)
     for other in others[:ELSEWHERE]:
-        found = attempt(lambda other=other: Weighed(other.residuals((), other.rounds), other.residuals(known, other.rounds)))
+        found = attempt(
+            lambda other=other: Weighed(other.residuals((), other.rounds), other.residuals(known, other.rounds))
+        )
         before, after = (found.before, found.after) if found else (other.residuals((), other.rounds),) * 2
         for name, one in after.items():
             if one.red and not (name in before and before[name].red and before[name].settled_by(one)):

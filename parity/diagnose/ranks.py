@@ -62,7 +62,9 @@ def parted(run: Dump, report: Report) -> Parted | None:
     if isinstance(run, OneRank) or not places or report.first is None:
         return None
     apart = (_apart(run, (run.manifest.case.precision, one.prompt, one.round, one.stage)) for one in places)
-    return Parted(run.manifest.case.mode, report.first, len({one.stage for one in places}), max(apart), report.reproduce)
+    return Parted(
+        run.manifest.case.mode, report.first, len({one.stage for one in places}), max(apart), report.reproduce
+    )
 
 
 def _apart(run: Dump, place: tuple) -> float:
@@ -73,11 +75,19 @@ def _apart(run: Dump, place: tuple) -> float:
 
 def read_ranks(found: Parted) -> list[Found]:
     """Ranks that differ by less than their bounds, as a failing gate is read."""
-    evidence = f"{found.stages} stages differ between ranks, by {found.apart:.1e} relative L2 at most; first at {found.first}"
+    evidence = (
+        f"{found.stages} stages differ between ranks, by {found.apart:.1e} relative L2 at most; first at {found.first}"
+    )
     return [
         Found(
             "stages",
-            Check(f"{found.mode}, ranks alike", FAIL, evidence, {"stages": found.stages, "apart": found.apart}, found.first),
+            Check(
+                f"{found.mode}, ranks alike",
+                FAIL,
+                evidence,
+                {"stages": found.stages, "apart": found.apart},
+                found.first,
+            ),
             found.reproduce,
             "tp-order-by-rank",
             "ranks that should hold the same differ by rounding alone: each adds the partial sums in an order of its own",

@@ -145,7 +145,9 @@ class Search:
             pairs = self._tried((leader.assumed[0], one.assumed[0]) for one in others)
             yield pairs
             better = [pair for pair in ranked(pairs) if pair.left < leader.left][:LEADERS]
-            fits = ((kept, moved) for pair in better for kept, (moved, _) in (pair.assumed, pair.assumed[::-1]) if moved.fit)
+            fits = (
+                (kept, moved) for pair in better for kept, (moved, _) in (pair.assumed, pair.assumed[::-1]) if moved.fit
+            )
             yield [trial for kept, moved in fits for trial in self._fit(moved, (kept,))]
 
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
@@ -157,7 +159,9 @@ class Search:
         found = attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
         return found and Trial(assumed, *found)
 
-    def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> tuple[Residual, Residual]:
+    def _weigh(
+        self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False
+    ) -> tuple[Residual, Residual]:
         stage = self.first.stage
         found = self.trials.weigh(self.known, assumed, rounds, [stage], last=stage, own_floor=own_floor)
         return found.before[stage], found.after[stage]

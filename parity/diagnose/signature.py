@@ -35,7 +35,9 @@ def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
         return
     lost = ~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1)
     if lost.any() or not np.isfinite(rows.golden).all():
-        yield f"{lost.sum()} of {len(lost)} rows hold NaN or Inf" if lost.any() else "the golden itself holds NaN or Inf"
+        yield (
+            f"{lost.sum()} of {len(lost)} rows hold NaN or Inf" if lost.any() else "the golden itself holds NaN or Inf"
+        )
         yield from _range("round", rows.round, lost)
         yield from _range("position", rows.position, lost)
         return
@@ -105,7 +107,9 @@ def _heads(rows: StageRows) -> Iterator[str]:
     if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3:
         return
     heads = range(rows.golden.shape[1])
-    error, noise = ([_relative(rows.golden[:, h], side[:, h]).mean() for h in heads] for side in (rows.device, rows.floor))
+    error, noise = (
+        [_relative(rows.golden[:, h], side[:, h]).mean() for h in heads] for side in (rows.device, rows.floor)
+    )
     bad = [h for h in heads if error[h] > RED * max(noise[h], HALF_ULP)]
     if 0 < len(bad) < len(heads):
         yield f"only head {', '.join(map(str, bad))}"

@@ -23,9 +23,11 @@ Assumption = tuple[Any, Any]
 
 
 class Reference(Protocol):
-    """The references under any set of hypotheses; `references.counterfactual` is the one that ships."""
+    """The references under any set of hypotheses; `parity.references.counterfactual` is the one that ships."""
 
-    def run(self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int | None) -> Any:
+    def run(
+        self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Any, rounds: int | None
+    ) -> Any:
         """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
 
@@ -139,7 +141,9 @@ class Trials:
             rounds: how many of the prompt's rounds to look at.
         """
         golden, run = self.cut(rounds)
-        return self._left(rounds, self.imagined(assumed, rounds), ()) if assumed else residuals(golden, run, self.policy)
+        return (
+            self._left(rounds, self.imagined(assumed, rounds), ()) if assumed else residuals(golden, run, self.policy)
+        )
 
     def before(self, known: Sequence[Assumption], rounds: int, stage: str) -> Residual:
         """What is left at one stage under what is known: what a further assumption starts from."""
@@ -252,7 +256,9 @@ class Trials:
         if known:
             told = self._tensors(golden, known, (), None)
             golden = self._view(golden, told, known, None, (), rounds, own_floor=False)
-        return hypothesis.infer(*(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32"))))
+        return hypothesis.infer(
+            *(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32")))
+        )
 
     def _view(self, golden: Dump, told: Told, assumed, last, stages, rounds: int, own_floor: bool) -> Imagined:
         """Tensors as a golden, untold rows being the device's own."""
@@ -263,7 +269,12 @@ class Trials:
         return Imagined(golden, tensors, self.mode, rough if own_floor and same else None)
 
     def _tensors(
-        self, golden: Dump, assumed: Sequence[Assumption], stages: Sequence[str], last: str | None, precision: str = "float32"
+        self,
+        golden: Dump,
+        assumed: Sequence[Assumption],
+        stages: Sequence[str],
+        last: str | None,
+        precision: str = "float32",
     ) -> Told:
         rounds = len(golden.manifest.case.prompts[0].generation.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
@@ -304,7 +315,9 @@ class Trials:
         return Told(tensors, silent)
 
     def _filled(self, told: Told, rounds: int) -> Tensors:
-        return told.tensors | {place: self._with_theirs(place, told.tensors[place], rows, rounds) for place, rows in told.untold.items()}
+        return told.tensors | {
+            place: self._with_theirs(place, told.tensors[place], rows, rounds) for place, rows in told.untold.items()
+        }
 
     def _with_theirs(self, place: tuple[int, str], value: np.ndarray, rows: np.ndarray, rounds: int) -> np.ndarray:
         """A tensor with these rows [S] as the device has them."""

@@ -8,8 +8,8 @@ from importlib import import_module
 from parity.compare.report import INCONCLUSIVE
 from parity.errors import ParityError, UsageError
 from parity.gates.bench import Bench
-from parity.guard import told
 from parity.gates.evidence import Check, GateResult, Gates
+from parity.guard import told
 
 GATES = {
     "provenance": "the golden is not stale, and shares no source with the device",
@@ -26,7 +26,9 @@ GATES = {
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
 
 
-def run_gates(bench: Bench, names: Sequence[str] = (), done: Callable[[GateResult], None] = lambda result: None) -> Gates:
+def run_gates(
+    bench: Bench, names: Sequence[str] = (), done: Callable[[GateResult], None] = lambda result: None
+) -> Gates:
     """Run the named gates, or all of them.
 
     Args:

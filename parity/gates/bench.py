@@ -119,7 +119,9 @@ class Bench:
     def compared_exactly(self, golden: Dump, mode: Mode) -> Report:
         """Every stage of a float32 run over this golden, a part of the bench's, by float32's own policy."""
         out = self.folder / f"float32-{mode}"
-        request = RunRequest(self.device("float32"), golden, mode, (), out, progress=self.progress, device_name=self.device_name)
+        request = RunRequest(
+            self.device("float32"), golden, mode, (), out, progress=self.progress, device_name=self.device_name
+        )
         return compare(golden, Dump(run_device(request)), read_policy(None, "float32"), rerun=self.rerun)
 
     def give(self, run: Dump) -> None:

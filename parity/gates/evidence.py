@@ -76,4 +76,9 @@ class Gates:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         gates = [asdict(result) | {"verdict": result.verdict} for result in self.results]
-        return asdict(self) | {"results": gates, "verdict": self.verdict, "unseen": self.unseen, "exit_code": self.exit_code}
+        return asdict(self) | {
+            "results": gates,
+            "verdict": self.verdict,
+            "unseen": self.unseen,
+            "exit_code": self.exit_code,
+        }

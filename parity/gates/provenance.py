@@ -21,9 +21,15 @@ def unchanged(bench: Bench) -> Check:
     """Checkpoints, tokenizer, chat template and the references' source are what they were."""
     found, manifest = changes(bench.golden), bench.golden.manifest
     figures = {"checkpoints": found.checkpoints, "sources": found.sources, "unknown": found.unknown}
-    verdict, said = PASS, f"both checkpoints, tokenizer, chat template and {len(manifest.producer.sources)} source files"
+    verdict, said = (
+        PASS,
+        f"both checkpoints, tokenizer, chat template and {len(manifest.producer.sources)} source files",
+    )
     if found.all:
-        verdict, said = FAIL, f"{enumerated(found.all)} changed since {manifest.created}; `parity dump-golden` makes a new one"
+        verdict, said = (
+            FAIL,
+            f"{enumerated(found.all)} changed since {manifest.created}; `parity dump-golden` makes a new one",
+        )
     elif found.unknown:
         verdict, said = INCONCLUSIVE, "; ".join(found.unknown)
     return Check("golden unchanged", verdict, said, figures)
@@ -42,5 +48,7 @@ def independent(bench: Bench) -> Check:
     if not golden.modules or not seen.sources:
         who = "device" if golden.modules else "golden"
         return Check(name, INCONCLUSIVE, f"the {who} does not say which source it is made of", figures)
-    said = f"none in common of {len(golden.modules)} modules behind the golden and {len(seen.modules)} behind the device"
+    said = (
+        f"none in common of {len(golden.modules)} modules behind the golden and {len(seen.modules)} behind the device"
+    )
     return Check(name, PASS, said, figures)

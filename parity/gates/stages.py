@@ -40,7 +40,17 @@ def constants(bench: Bench) -> Check:
     found = check_constants(bench.golden, bench.run("local"))
     wrong = found.findings or found.set_aside
     said = "; ".join([one.message for one in wrong[:3]] or found.unjudged) or f"{found.compared} alike"
-    verdict = FAIL if found.findings else DISPUTED if wrong else INCONCLUSIVE if found.silent else PASS if found.compared else NOT_JUDGED
+    verdict = (
+        FAIL
+        if found.findings
+        else DISPUTED
+        if wrong
+        else INCONCLUSIVE
+        if found.silent
+        else PASS
+        if found.compared
+        else NOT_JUDGED
+    )
     return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
 
 
@@ -60,7 +70,9 @@ def exact(bench: Bench) -> Iterator[Check]:
             yield Check(EXACT, INCONCLUSIVE, f"asked for float32, {_broke(error)}")
         return
     if says != EXACT:
-        yield Check(EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}")
+        yield Check(
+            EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}"
+        )
         return
     for mode in ("local", "chained"):
         try:
@@ -109,13 +121,19 @@ def _line(report: Report) -> str:
     if wrong or report.findings:
         found = f"; {len(report.findings)} structural findings" if report.findings else ""
         return f"{len(wrong)} stages do not pass{found}; first at {report.first_told or _found(report)}"
-    return "nothing to compare" if worst is None else f"worst relative L2 {worst.x['l2']:.3g} {_unit(report)}, {worst.stage}"
+    return (
+        "nothing to compare"
+        if worst is None
+        else f"worst relative L2 {worst.x['l2']:.3g} {_unit(report)}, {worst.stage}"
+    )
 
 
 def _found(report: Report) -> str:
     """Without a failing stage: the first structural finding, or the first stage that lacks evidence."""
-    return report.findings[0].message if report.findings else next(
-        stage.stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)
+    return (
+        report.findings[0].message
+        if report.findings
+        else next(stage.stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED))
     )
 
 

@@ -85,7 +85,9 @@ def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
         try:
             result = np.asarray(multiply(piece.left, piece.right, gemm.dtype))
         except Exception as error:  # whatever a device's own code may raise
-            if isinstance(error, ParityError) and (isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)):
+            if isinstance(error, ParityError) and (
+                isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)
+            ):
                 raise
             return Finding(gemm, FAIL, why=f"raised {raised(error)}")
         wanted = (*piece.right.shape[:-2], gemm.m, piece.right.shape[-1])
@@ -98,7 +100,9 @@ def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
 
 def judge(gemm: Gemm, parts: list[Errors]) -> Finding:
     """The verdict over all pieces."""
-    device, floor, exact = (np.concatenate([getattr(one, name) for one in parts]) for name in ("device", "floor", "exact"))
+    device, floor, exact = (
+        np.concatenate([getattr(one, name) for one in parts]) for name in ("device", "floor", "exact")
+    )
     rms = _rms(exact)
     # The floor of a few exact sums may be zero; the rounding of the result never is, on average.
     step = np.finfo(np.float32).eps if gemm.dtype == "float32" else 2.0**-7

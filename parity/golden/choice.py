@@ -60,7 +60,9 @@ def newest(goldens: Path) -> tuple[Dump, str]:
             return Dump(path.parent, manifest), f"the newest of {len(paths)} in {goldens}{others}"
         apart.append(f"{path.parent.name}, which {why}")
     found = f": {_enumerated(apart)}" if apart else ""
-    raise UsageError(f"no golden of a whole case in {goldens}{found}; make one with `parity dump-golden`, or name --golden DIR")
+    raise UsageError(
+        f"no golden of a whole case in {goldens}{found}; make one with `parity dump-golden`, or name --golden DIR"
+    )
 
 
 def _dumped(path: Path) -> tuple[str, int]:
@@ -109,7 +111,9 @@ def _place(dump: Dump, side: str, named: Path | None) -> Path:
         return recorded if recorded.is_absolute() else next(_below(dump.folder, recorded), recorded)
     now = checkpoint(named)
     if other := [what for field, what in DIGESTS.items() if getattr(now, field) != getattr(known, field)]:
-        raise UsageError(f"--{side} {named} is not the {side} that {dump.folder} was dumped from: its {', '.join(other)} differ")
+        raise UsageError(
+            f"--{side} {named} is not the {side} that {dump.folder} was dumped from: its {', '.join(other)} differ"
+        )
     return Path(os.path.realpath(named))
 
 

@@ -62,7 +62,11 @@ def _generation(found: Generation, case: Case, golden: bool) -> Iterator[str]:
         yield f"emitted {len(found.emitted)} tokens, its rounds {1 + sum(lengths)}"
     for round_, (length, drafts) in enumerate(zip(lengths, accepted, strict=False), 1):
         cut = drafts != length - 1
-        if length < 1 or drafts > min(length, case.k) or golden and (length > case.k + 1 or cut and round_ < len(lengths)):
+        if (
+            length < 1
+            or drafts > min(length, case.k)
+            or (golden and (length > case.k + 1 or (cut and round_ < len(lengths))))
+        ):
             yield f"emitted {length} tokens in round {round_} with {drafts} of {case.k} drafts accepted"
     if found.finish == "length" and len(found.emitted) < case.max_new_tokens:
         yield f"ends by its budget of {case.max_new_tokens} tokens with {len(found.emitted)}"
@@ -109,5 +113,7 @@ def _rounds(manifest: Manifest) -> Iterator[str]:
             there.setdefault(prompt, set()).add(round_)
     for number, prompt in enumerate(manifest.case.prompts):
         rounds, told = there.get(number, set()), prompt.generation
-        if told is not None and (len(rounds) != 1 + len(told.acceptance_length) or max(rounds) != len(told.acceptance_length)):
+        if told is not None and (
+            len(rounds) != 1 + len(told.acceptance_length) or max(rounds) != len(told.acceptance_length)
+        ):
             yield f"prompt {number} ({prompt.id}) takes {len(told.acceptance_length)} rounds behind the prefill, there are tensors of {len(rounds)} in all"

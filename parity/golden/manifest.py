@@ -30,15 +30,26 @@ from parity.golden.sealing import UNSEALED, digest, sealed
 SCHEMA_VERSION = 2
 FILE = "manifest.json"
 
-Line = Annotated[str, StringConstraints(max_length=4096, pattern="^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$")]
+Line = Annotated[
+    str,
+    StringConstraints(
+        max_length=4096, pattern="^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
+    ),
+]
 """A name on a line of its own: no control character, nothing that writes backwards."""
-Key = Annotated[str, StringConstraints(max_length=512, pattern="^p[0-9]{3,6}/r[0-9]{4,7}/[^/\u0000-\u001f\u007f-\u009f]+$")]
+Key = Annotated[
+    str, StringConstraints(max_length=512, pattern="^p[0-9]{3,6}/r[0-9]{4,7}/[^/\u0000-\u001f\u007f-\u009f]+$")
+]
 Letter = Annotated[str, StringConstraints(min_length=1, max_length=8, pattern="^[A-Za-z0-9]+$")]
 Axes = Annotated[tuple[Letter, ...], Field(min_length=1, max_length=limits.AXES)]
 Size = Annotated[int, Field(ge=0, lt=2**48)]
 Shape = Annotated[tuple[Size, ...], FailFast(), Field(min_length=1, max_length=limits.AXES)]
-Tokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)]
-Counts = Annotated[tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)]
+Tokens = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)
+]
+Counts = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)
+]
 Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
 
 Variant = Literal["float32", "bfloat16", "bfloat16.local"]
@@ -278,7 +289,9 @@ KEY_END = re.compile(rb'"\s*:')
 def keys(value: Any) -> int:
     """Keys of the JSON objects that a value was read from, each counted once."""
     if isinstance(value, BaseModel):
-        return len(value.model_fields_set) + sum(keys(part) for part in vars(value).values() if isinstance(part, HOLDERS))
+        return len(value.model_fields_set) + sum(
+            keys(part) for part in vars(value).values() if isinstance(part, HOLDERS)
+        )
     if isinstance(value, dict):
         return len(value) + sum(keys(part) for part in value.values() if isinstance(part, HOLDERS))
     return sum(map(keys, value)) if value and isinstance(value[0], HOLDERS) else 0

@@ -68,7 +68,9 @@ def with_constants(model: Model, constants: Mapping[str, Mapping[str, Any]]) -> 
             for side in ("target", "drafter")
         }
     except (ValidationError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"constants of config.json: a number, true or false, a word or a list of them is needed ({error})") from None
+        raise UsageError(
+            f"constants of config.json: a number, true or false, a word or a list of them is needed ({error})"
+        ) from None
     return model.model_copy(update=sides)
 
 

@@ -73,7 +73,7 @@ def _cut(name: str, sharding: str, axes: Sequence[str]) -> tuple[int | None, int
     if sharding in (SUM, REPLICATED):
         return None, 1
     axis, slash, copies = sharding.partition("/")
-    if axis not in axes or slash and not (copies.isdecimal() and int(copies)):
+    if axis not in axes or (slash and not (copies.isdecimal() and int(copies))):
         letters = ", ".join(axes)
         raise UsageError(f"{name}: sharding {sharding!r} is none of sum, replicated, {letters}, or a letter/copies")
     return list(axes).index(axis), int(copies or 1)

@@ -16,7 +16,9 @@ _LAST = re.compile(rb'"digest":\s{0,9}"([0-9a-f]{64})"\s{0,9}\}\s{0,9}\Z')
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
     """A manifest as JSON, with its digest as the last field."""
-    data = json.dumps({**{name: value for name, value in manifest.items() if name != "digest"}, "digest": UNSEALED}).encode()
+    data = json.dumps(
+        {**{name: value for name, value in manifest.items() if name != "digest"}, "digest": UNSEALED}
+    ).encode()
     return data[: -len(UNSEALED) - 2] + digest(data).encode() + b'"}'
 
 

@@ -60,7 +60,9 @@ def read(path: Path) -> dict[str, np.ndarray]:
         header = files.parsed(file.read(length), f"the header of {path}")
         if not isinstance(header, dict):
             raise UsageError(f"{path} is not a safetensors file: its header is no JSON object")
-        body = np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
+        body = (
+            np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
+        )
     return {name: _tensor(path, body, name, entry) for name, entry in header.items() if name != "__metadata__"}
 
 

@@ -52,8 +52,12 @@ class Joined(Dump):
     def __init__(self, views: Sequence[Dump]):
         self.views, first = views, views[0]
         self.folder, self.declared = first.folder, first.declared
-        self.rows = {(variant, n, *place): row for n, one in enumerate(views) for (variant, _, *place), row in one.rows.items()}
-        self.parts = {(variant, n, *place): row for n, one in enumerate(views) for (variant, _, *place), row in one.parts.items()}
+        self.rows = {
+            (variant, n, *place): row for n, one in enumerate(views) for (variant, _, *place), row in one.rows.items()
+        }
+        self.parts = {
+            (variant, n, *place): row for n, one in enumerate(views) for (variant, _, *place), row in one.parts.items()
+        }
         prompts = tuple(one.manifest.case.prompts[0] for one in views)
         case = first.manifest.case.model_copy(update={"prompts": prompts})
         self.manifest = first.manifest.model_copy(update={"case": case, "tensors": tuple(self.rows.values())})

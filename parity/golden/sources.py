@@ -15,7 +15,17 @@ from pathlib import Path
 INSTRUMENT = "parity"
 """Both sides hand their tensors to it; it computes none of them, and is not followed."""
 
+ROOMS = ("references", "device", "fixtures", "reports")
+"""Its subpackages that are packages of their own: what judges and what is judged."""
+
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def package(module: str) -> str:
+    """The package that a module belongs to: its first name, `parity.references` and the like as one."""
+    first, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return f"{first}.{room}" if first == INSTRUMENT and room in ROOMS else first
 
 
 def reached(starts: Iterable[str], follow: Collection[str] = ()) -> set[str]:
@@ -28,7 +38,7 @@ def reached(starts: Iterable[str], follow: Collection[str] = ()) -> set[str]:
         follow: installed packages to read all the same.
     """
     waiting = {whole for name in starts for whole in _packages(name)}
-    roots = {name.split(".")[0] for name in waiting} | set(follow)
+    roots = {package(name) for name in waiting} | set(follow)
     found: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -78,7 +88,7 @@ def _source(path: Path) -> Path | None:
 
 def _own(name: str, path: Path, roots: Collection[str]) -> bool:
     """Whether a module is read: not the instrument, and not somebody's installed package."""
-    root = name.split(".")[0]
+    root = package(name)
     if root == INSTRUMENT or root in sys.stdlib_module_names:
         return False
     return root in roots or not any(path.is_relative_to(place) for place in INSTALLED)
@@ -112,7 +122,9 @@ def _read(path: Path, changed: int) -> _Source:
         imports=tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)),
         calls=frozenset().union(*(_called(node) for node in nodes if isinstance(node, ast.Call))),
         strings=frozenset(
-            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
         ),
     )
 

@@ -55,7 +55,9 @@ class DumpWriter:
             whole: the merged tensors, which decide for all ranks alike what changed in a cache stage.
         """
         by_name = {named.name: named for named in stages}
-        shard = f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
+        shard = (
+            f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
+        )
         held: dict[str, np.ndarray] = {}
         previous: dict[str, np.ndarray] = {}
         for (round_, stage), value in tensors.items():
@@ -66,7 +68,9 @@ class DumpWriter:
                 previous[stage] = merged
             name = key(prompt, round_, stage)
             if value.dtype not in shards.DTYPES.values():
-                raise UsageError(f"{stage} came as {value.dtype}, which the format does not hold (prompt {prompt}, round {round_})")
+                raise UsageError(
+                    f"{stage} came as {value.dtype}, which the format does not hold (prompt {prompt}, round {round_})"
+                )
             held[name] = np.ascontiguousarray(value[start:])
             self.rows.append(
                 TensorRow(
@@ -85,7 +89,15 @@ class DumpWriter:
         shards.write(self.partial / shard, held)
 
     def finish(
-        self, *, kind: str, stages: Iterable[str], created: str, producer: Producer, model: Model, case: Case, derived: str = ""
+        self,
+        *,
+        kind: str,
+        stages: Iterable[str],
+        created: str,
+        producer: Producer,
+        model: Model,
+        case: Case,
+        derived: str = "",
     ) -> Manifest:
         """Write the manifest and put the folder in place, whole; `stages` is what was asked for, the contract.
 
@@ -94,7 +106,13 @@ class DumpWriter:
         """
         for parts in by_place(self.rows).values():
             merged_row(parts)
-        parts = {"producer": producer, "model": model, "case": case, "stages": tuple(stages), "tensors": tuple(self.rows)}
+        parts = {
+            "producer": producer,
+            "model": model,
+            "case": case,
+            "stages": tuple(stages),
+            "tensors": tuple(self.rows),
+        }
         manifest = Manifest(kind=kind, created=created, derived=derived, **parts)
         files.put(self.partial / FILE, manifest.written())
         self.partial.rename(self.out)

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from parity.golden.store import Dump
 
 TRUTH = "float32"
-IDS = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "drafter.input_ids", "accept.length", "accept.emitted", "kv.target.length")
+IDS = (
+    "target.tokens",
+    "verify.tokens",
+    "drafter.draft_tokens",
+    "drafter.input_ids",
+    "accept.length",
+    "accept.emitted",
+    "kv.target.length",
+)
 """Stages that are read here, as lists of integers."""
 
 Read = Callable[[int, str], "np.ndarray | None"]
@@ -39,7 +47,9 @@ def refuse_untold(golden: Dump) -> None:
         if prompt.generation is not None:
             rounds = Rounds.of(prompt, prompt.generation, golden.manifest.case.k)
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
-            for wrong in chain(sizes, _tokens(rounds, _reader(golden, number))):  # tokens of a wrong size cannot be read
+            for wrong in chain(
+                sizes, _tokens(rounds, _reader(golden, number))
+            ):  # tokens of a wrong size cannot be read
                 raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
 
 
@@ -101,7 +111,11 @@ def _tokens(rounds: Rounds, read: Read) -> Iterator[str]:
         if round_ == 0:
             held |= {"target.tokens": fresh, "drafter.input_ids": rounds.ids[1:]}
         else:
-            held |= {"accept.length": [len(fresh)], "accept.emitted": fresh, "drafter.input_ids": rounds.fresh[round_ - 1]}
+            held |= {
+                "accept.length": [len(fresh)],
+                "accept.emitted": fresh,
+                "drafter.input_ids": rounds.fresh[round_ - 1],
+            }
         for stage, due in held.items():
             found = read(round_, stage)
             if found is not None and _part(stage, round_, found, len(due)) != list(due):

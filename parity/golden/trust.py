@@ -11,7 +11,7 @@ from typing import Any
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer
 from parity.golden.provenance import checkpoint
-from parity.golden.sources import INSTRUMENT, digest, located, reached
+from parity.golden.sources import INSTRUMENT, digest, located, package, reached
 from parity.golden.store import Dump
 from parity.guard import bare
 
@@ -131,13 +131,15 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
         name: as given to `--device`, for the factory's module.
         golden: whose own packages are read as well where the device imports them.
     """
-    if hasattr(type(device), "reached_modules"):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
+    if hasattr(
+        type(device), "reached_modules"
+    ):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
         return device.reached_modules(tuple(declared), name, golden.modules)
     factory, colon, _ = name.partition(":")
     starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
-    packages = {module for module in golden.modules if "." not in module}
+    packages = {module for module in golden.modules if module == package(module)}
     found = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
-    return {module for module in found if module.split(".")[0] not in (*sys.stdlib_module_names, INSTRUMENT)}
+    return {module for module in found if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}
 
 
 def _changed(part: Checkpoint) -> list[str]:
@@ -150,7 +152,7 @@ def _sources(producer: Producer) -> tuple[list[str], list[str]]:
     if not producer.sources:
         return [], ["the golden does not say which source files it was made by"]
     paths = {name: located(name) for name in producer.sources}
-    absent = [name for name, path in paths.items() if path is None and located(name.split(".")[0]) is None]
+    absent = [name for name, path in paths.items() if path is None and located(package(name)) is None]
     changed = [
         f"the source of {name}"
         for name, path in paths.items()

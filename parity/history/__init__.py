@@ -1,11 +1,11 @@
 """The nights' figures in one table, and what changed in them: docs/history.md.
 
-    append(url, night, results)     one more file
-    frame = load(url, last=WINDOW)  the table
-    verdicts(frame, night)          what changed, gravest first
-    waiting(frame, night)           cells that have too few nights for a band
-    suspicious(frame, night, found) whether a cell is measured again tonight
-    Bands(frame, night).get(key)    the band of one figure
+append(url, night, results)     one more file
+frame = load(url, last=WINDOW)  the table
+verdicts(frame, night)          what changed, gravest first
+waiting(frame, night)           cells that have too few nights for a band
+suspicious(frame, night, found) whether a cell is measured again tonight
+Bands(frame, night).get(key)    the band of one figure
 """
 
 from __future__ import annotations
@@ -70,5 +70,8 @@ def suspicious(frame: pd.DataFrame, night: Night, found: Sequence[CellResult]) -
     past = frame[frame["cell"] == found[0].cell.name]
     text = {name: str for name in tonight.columns if tonight[name].dtype == "category"}
     shared = [name for name in tonight.columns if name in past.columns]
-    whole = pd.concat([one[shared].astype({name: str for name in text if name in shared}) for one in (past, tonight)], ignore_index=True)
+    whole = pd.concat(
+        [one[shared].astype({name: str for name in text if name in shared}) for one in (past, tonight)],
+        ignore_index=True,
+    )
     return another(series(whole, stamps(whole, night.name)), len(night.cells))

@@ -78,14 +78,15 @@ class Repeats:
         centre, drawn = float(np.median(past)), self.again[first : night + 1]
         far = float(run.mean() - centre)
         side = np.sign(far)
-        if side * (np.median(drawn[-1]) - centre) <= 0 or abs(far) < SUSPECT[nights - 1] * (deviation := float(core(past))):
+        if side * (np.median(drawn[-1]) - centre) <= 0 or abs(far) < SUSPECT[nights - 1] * (
+            deviation := float(core(past))
+        ):
             return False
         held = [float(np.median(one)) if len(one) else value for one, value in zip(drawn, run, strict=True)]
         shift = side * (float(np.mean(held)) - centre)
         if shift <= max(self.floor / np.sqrt(nights) * deviation * uncertainty(len(past)), float(least(centre))):
             return False
         return chance(side * past, side * np.concatenate(drawn)) <= self.level[night]
-
 
     def anywhere(self, least) -> bool:
         """Whether the repeats of any night show a step from what was before: worth a walk along the nights."""

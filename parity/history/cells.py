@@ -61,7 +61,9 @@ class _Cell:
         if verdict == FAIL and (last := self._last(GOOD, since)) is not None:
             yield self._failing(since, last)
         elif verdict in GOOD and earlier == FAIL and self.tonight - since < RECENT:
-            yield self._told("improvement", since, before, f"passes since {self.stamps[since].date}; it failed before", 0.0, 1.0)
+            yield self._told(
+                "improvement", since, before, f"passes since {self.stamps[since].date}; it failed before", 0.0, 1.0
+            )
         elif verdict not in (*GOOD, FAIL) and earlier in (*GOOD, FAIL):
             words = f"gives no verdict since {self.stamps[since].date} ({verdict}); it was {earlier} before"
             yield self._told("broken", since, before, words, float(earlier in GOOD), 0.0)
@@ -92,7 +94,9 @@ class _Cell:
             return self._told("regression", since, last, f"{words}: a gate; no stage's verdict changed", 1.0, 0.0)
         first = now[(now["stage"] == now.iloc[0]["stage"]) & (now["mode"] == now.iloc[0]["mode"])]
         stages = len(now.drop_duplicates(["stage", "mode"]))
-        return self._at(first, good, since, last, f"{words}, first at", f"; {stages} stages fail that passed" if stages > 1 else "")
+        return self._at(
+            first, good, since, last, f"{words}, first at", f"; {stages} stages fail that passed" if stages > 1 else ""
+        )
 
     def _at(self, rows: pd.DataFrame, good: pd.DataFrame, since: int, last: int, words: str, more: str) -> Finding:
         beyond = (rows["value"] / rows["bound"].where(rows["bound"] > 0)).fillna(0.0)
@@ -110,7 +114,10 @@ class _Cell:
         if len(judged) < 2 or judged[-1] != self.tonight:
             return
         now, then = (_names(self._rows(night)) for night in judged[:-3:-1])
-        for kind, names in (("gone", [one for one in then if one not in now]), ("new", [one for one in now if one not in then])):
+        for kind, names in (
+            ("gone", [one for one in then if one not in now]),
+            ("new", [one for one in now if one not in then]),
+        ):
             if names:
                 stage, mode = names[0]
                 more = f", and {len(names) - 1} more" if len(names) > 1 else ""
@@ -123,7 +130,9 @@ class _Cell:
     def _nights(self, since: int) -> int:
         return sum(night >= since for night in self.history)
 
-    def _told(self, kind, since, last, words, before=float("nan"), after=float("nan"), at=(CELL, "", "passed")) -> Finding:
+    def _told(
+        self, kind, since, last, words, before=float("nan"), after=float("nan"), at=(CELL, "", "passed")
+    ) -> Finding:
         when = told(since, last, self.stamps)
         stage, mode, metric = at
         change = Change(

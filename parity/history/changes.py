@@ -67,7 +67,11 @@ class Finding:
 def told(since: int, before: int | None, stamps: Sequence[Stamp]) -> dict[str, object]:
     """When, as fields of a Change: `since` and `before` are numbers of nights."""
     last = stamps[before].commit if before is not None else ""
-    return {"since_night": stamps[since].night, "since_date": stamps[since].date, "commits": (last, stamps[since].commit)}
+    return {
+        "since_night": stamps[since].night,
+        "since_date": stamps[since].date,
+        "commits": (last, stamps[since].commit),
+    }
 
 
 def between(commits: tuple[str, str]) -> str:
@@ -126,7 +130,9 @@ def surroundings(change: Change, frame: pd.DataFrame) -> Change:
         return change
     now = nights.iloc[place.index(change.since_night)]
     then = nights.iloc[place.index(change.since_night) - 1]
-    others = [f"{what} was {then[name]}, is {now[name]}" for name, what in SURROUNDINGS.items() if then[name] != now[name]]
+    others = [
+        f"{what} was {then[name]}, is {now[name]}" for name, what in SURROUNDINGS.items() if then[name] != now[name]
+    ]
     return replace(change, sentence="; ".join([change.sentence, *others]))
 
 

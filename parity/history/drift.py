@@ -101,7 +101,7 @@ def inflation(rest: np.ndarray, least: float) -> float:
 
 def _begun(nights: np.ndarray, offset: int) -> Trend:
     """Level, then a slope from some night on: the night that leaves the least absolute deviation."""
-    best = min((_hinge(nights, knot) for knot in range(0, len(nights) - 5)), key=lambda one: one[0])
+    best = min((_hinge(nights, knot) for knot in range(len(nights) - 5)), key=lambda one: one[0])
     _, knot, level, slope = best
     rest = nights - _bent(len(nights), knot, level, slope)
     return Trend(offset + knot, level, level + slope * (len(nights) - 1 - knot), float(scale(rest)))

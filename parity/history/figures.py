@@ -54,7 +54,9 @@ def _repeats(series: Series, order: np.ndarray, counts: np.ndarray) -> dict[int,
 class _Figure:
     """One series on its way to a finding."""
 
-    def __init__(self, series: Series, place: int, values: np.ndarray, order: np.ndarray, repeats: Repeats | None = None):
+    def __init__(
+        self, series: Series, place: int, values: np.ndarray, order: np.ndarray, repeats: Repeats | None = None
+    ):
         self.series, self.place, self.values, self.order, self.repeats = series, place, values, order, repeats
         self.sign = float(series.sign[place])
 
@@ -85,7 +87,9 @@ class _Figure:
             rest = np.concatenate([side - np.median(side) for side in (nights[:place], nights[place:])])
             if len(nights) < drift.NEEDED or min(place, len(nights) - place) < SIDE:
                 continue
-            if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(drift.inflation(rest, self.least(nights[0]))):
+            if abs(float(drift.kendall(nights[:, None])[0])) >= significant * np.sqrt(
+                drift.inflation(rest, self.least(nights[0]))
+            ):
                 first = len(self.values) - len(nights) + place
                 return steps.parted(self.values, first)
         return levels
@@ -108,7 +112,9 @@ class _Figure:
     def _words(self, change: Change) -> str:
         unit, bound = self.series.unit[self.place], float(self.series.bound[self.place])
         what = f"{change.metric} of {change.stage}" + (f" ({change.mode})" if change.mode else "")
-        how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[change.kind]
+        how = {"drift": "drifts since about", "regression": "is worse since", "improvement": "is better since"}[
+            change.kind
+        ]
         band = f"band {change.band[0]:.4g} to {change.band[1]:.4g}"
         line = f"{change.cell}: {what} {how} {change.since_date} ({lasting(change.nights)}): "
         line += f"{change.before:.4g} to {change.after:.4g} {unit}, {band}; "
@@ -119,7 +125,9 @@ class _Figure:
         return line
 
 
-def _moved(series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndarray, known: np.ndarray) -> Iterator[Finding]:
+def _moved(
+    series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndarray, known: np.ndarray
+) -> Iterator[Finding]:
     """Figures that were the same bit for bit, and are another value since a night not long ago, within the least width."""
     with np.errstate(invalid="ignore"):
         differs = np.diff(dense, axis=0) != 0
@@ -135,7 +143,9 @@ def _moved(series: Series, dense: np.ndarray, order: np.ndarray, counts: np.ndar
             yield _quiet(series, place, since, int(order[first - 1, place]), before, after, int(counts[place]) - first)
 
 
-def _quiet(series: Series, place: int, since: int, last: int, before: float, after: float, nights: int) -> Finding | None:
+def _quiet(
+    series: Series, place: int, since: int, last: int, before: float, after: float, nights: int
+) -> Finding | None:
     cell, stage, mode, metric = series.keys[place]
     half = float(series.least(np.asarray(before), place))
     when = told(since, last, series.stamps)
@@ -143,6 +153,8 @@ def _quiet(series: Series, place: int, since: int, last: int, before: float, aft
         cell=cell, stage=stage, mode=mode, metric=metric, kind="moved", before=before, after=after,
         band=(before - half, before + half), nights=nights, sentence="", **when,
     )  # fmt: skip
-    words = f"{cell}: {metric} of {stage} moved on {change.since_date}: {before:.6g} to {after:.6g} {series.unit[place]}, "
+    words = (
+        f"{cell}: {metric} of {stage} moved on {change.since_date}: {before:.6g} to {after:.6g} {series.unit[place]}, "
+    )
     words += f"no more than another order of sums does (half width {half:.2g}); {between(change.commits)}"
     return Finding(place, since, abs(after - before), replace(change, sentence=words))

@@ -41,7 +41,9 @@ def figures(frame: pd.DataFrame) -> list[Figure]:
         row[number[night]] = None if math.isnan(value) else float(value)
         last[tuple(key)] = (unit, verdict, None if math.isnan(bound) else float(bound))
     order = sorted(found, key=lambda key: key[0])
-    return [Figure(*map(str, key), str(last[key][0]), str(last[key][1]), last[key][2], tuple(found[key])) for key in order]
+    return [
+        Figure(*map(str, key), str(last[key][0]), str(last[key][1]), last[key][2], tuple(found[key])) for key in order
+    ]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -68,7 +68,9 @@ class Proposal:
         return self.new < self.old
 
 
-def proposals(policy: Policy, frame: pd.DataFrame, nights: int = NIGHTS, calibration: Path | None = None) -> list[Proposal]:
+def proposals(
+    policy: Policy, frame: pd.DataFrame, nights: int = NIGHTS, calibration: Path | None = None
+) -> list[Proposal]:
     """Every bound of the policy, with a lower one where the last nights allow it; never a higher one.
 
     Args:
@@ -123,7 +125,10 @@ def _by_row(policy: Policy, recent: pd.DataFrame) -> dict[tuple[int, str], pd.Da
     rows = {key: policy.rows.index(policy.row(*map(str, key))) for key in keys}
     places = [rows.get(key, -1) for key in zip(recent["stage"], recent["mode"], strict=True)]
     recent = recent.assign(row=places)
-    return {(int(row), str(name)): found for (row, name), found in recent[recent["row"] >= 0].groupby(["row", "metric"], observed=True)}
+    return {
+        (int(row), str(name)): found
+        for (row, name), found in recent[recent["row"] >= 0].groupby(["row", "metric"], observed=True)
+    }
 
 
 def is_stage(name: str) -> bool:
@@ -136,14 +141,27 @@ def _proposal(policy: Policy, number: int, name: str, found, nights: int, least)
     old = row.bounds[name].ok
     keep = dict(row=number, stages=row.stages, statistic=name, old=old)
     if row.judge == "noise" and name in LEVELS:
-        return Proposal(**keep, new=old, largest=math.nan, where="", nights=0, why="a level of significance is not lowered")
+        return Proposal(
+            **keep, new=old, largest=math.nan, where="", nights=0, why="a level of significance is not lowered"
+        )
     if found is None:
         return Proposal(**keep, new=old, largest=math.nan, where="", nights=0, why="no cell of history is judged by it")
     clean = found[(found["cell_verdict"] == PASS) & (found["verdict"] == PASS)]
-    counts = found.assign(clean=found.index.isin(clean.index)).groupby(["cell", "stage", "mode"], observed=True)["clean"].sum()
+    counts = (
+        found.assign(clean=found.index.isin(clean.index))
+        .groupby(["cell", "stage", "mode"], observed=True)["clean"]
+        .sum()
+    )
     have = int(counts.min())
     if clean.empty or have < nights:
-        return Proposal(**keep, new=old, largest=math.nan, where="", nights=have, why=f"{nights - have} more clean nights are needed")
+        return Proposal(
+            **keep,
+            new=old,
+            largest=math.nan,
+            where="",
+            nights=have,
+            why=f"{nights - have} more clean nights are needed",
+        )
     top = clean.loc[clean["value"].idxmax()]
     largest, where = float(top["value"]), f"{top['stage']} ({top['mode']}) of {top['cell']}"
     new, why = _bound(row, name, largest, set(map(str, found["mode"])), least)

@@ -45,8 +45,14 @@ def schema() -> pa.Schema:
     import pyarrow as pa
 
     text, moment = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("us", tz="UTC")
-    numbers = {"schema_version": pa.int16(), "k": pa.int32(), "tp": pa.int32(), "repeat": pa.int16(), "dirty": pa.bool_()}
-    kinds = {name: text for name in TEXT} | {"started": moment, "recorded": moment} | numbers
+    numbers = {
+        "schema_version": pa.int16(),
+        "k": pa.int32(),
+        "tp": pa.int32(),
+        "repeat": pa.int16(),
+        "dirty": pa.bool_(),
+    }
+    kinds = dict.fromkeys(TEXT, text) | {"started": moment, "recorded": moment} | numbers
     nullable = ("value", "bound", "low", "high")
     fields = [pa.field(name, kinds.get(name, pa.float64()), nullable=name in nullable) for name in COLUMNS]
     return pa.schema(fields, metadata={KEY: str(VERSION).encode()})
@@ -73,7 +79,13 @@ def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any
     )
     for result in results:
         cell = result.cell
-        mine = dict(cell=cell.name, device_spec=cell.device, precision=cell.precision, repeat=result.repeat, cell_verdict=result.verdict)
+        mine = dict(
+            cell=cell.name,
+            device_spec=cell.device,
+            precision=cell.precision,
+            repeat=result.repeat,
+            cell_verdict=result.verdict,
+        )
         axes = cell.axes.model_dump()
         for one in result.metrics:
             figures = one.model_dump()
@@ -101,10 +113,14 @@ def migrated(found: pa.Table, name: str) -> pa.Table:
     """
     version = _version(found, name)
     if version > VERSION:
-        raise UsageError(f"history file {name} has schema version {version}, this parity reads up to {VERSION}: update parity")
+        raise UsageError(
+            f"history file {name} has schema version {version}, this parity reads up to {VERSION}: update parity"
+        )
     for step in range(version, VERSION):
         if step not in MIGRATIONS:
-            raise UsageError(f"history file {name} has schema version {version}, from which no migration leads to {VERSION}")
+            raise UsageError(
+                f"history file {name} has schema version {version}, from which no migration leads to {VERSION}"
+            )
         found = MIGRATIONS[step](found)
     if missing := [column for column in COLUMNS if column not in found.column_names]:
         raise UsageError(f"history file {name} is damaged: no column {missing[0]}")

@@ -61,7 +61,9 @@ class Series:
     @property
     def cells(self) -> dict[str, np.ndarray]:
         """The numbers of each cell's series."""
-        names, codes = np.unique([cell for cell, *_ in self.keys], return_inverse=True) if self.keys else ((), np.zeros(0))
+        names, codes = (
+            np.unique([cell for cell, *_ in self.keys], return_inverse=True) if self.keys else ((), np.zeros(0))
+        )
         return {str(name): np.flatnonzero(codes == code) for code, name in enumerate(names)}
 
     def least(self, centre: np.ndarray, chosen=slice(None)) -> np.ndarray:
@@ -106,7 +108,10 @@ def series(frame: pd.DataFrame, nights: tuple[Stamp, ...]) -> Series:
     shape = (len(nights), len(known))
     first = kept & (repeat == 0)
     grids = {name: _grid(frame[name].to_numpy(), place, where, back, first, shape) for name in ("value", "low", "high")}
-    drawn = [_grid(frame["value"].to_numpy(), place, where, back, kept & (repeat == one), shape) for one in range(1, repeat.max(initial=0) + 1)]
+    drawn = [
+        _grid(frame["value"].to_numpy(), place, where, back, kept & (repeat == one), shape)
+        for one in range(1, repeat.max(initial=0) + 1)
+    ]
     return _assembled(nights, rows, grids, np.array(drawn).reshape(len(drawn), *shape))
 
 
@@ -125,9 +130,14 @@ def _grid(values, place, where, back, kept, shape) -> np.ndarray:
     return np.where(np.isinf(grid), np.sign(grid) * 1e30, grid)
 
 
-def _assembled(nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, np.ndarray], again: np.ndarray) -> Series:
+def _assembled(
+    nights: tuple[Stamp, ...], rows: pd.DataFrame, grids: dict[str, np.ndarray], again: np.ndarray
+) -> Series:
     keys = [tuple(map(str, key)) for key in zip(*(rows[name] for name in NAMES), strict=True)]
-    widths = [HALF_WIDTHS[metric].get((mode, unit), Width()) for (_, _, mode, metric), unit in zip(keys, rows["unit"], strict=True)]
+    widths = [
+        HALF_WIDTHS[metric].get((mode, unit), Width())
+        for (_, _, mode, metric), unit in zip(keys, rows["unit"], strict=True)
+    ]
     absolute = np.array([one.absolute for one in widths], np.float64)
     return Series(
         stamps=nights,

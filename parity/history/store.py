@@ -96,7 +96,9 @@ def _latest(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(["started", "night"], kind="stable", ignore_index=True)
 
 
-def _filtered(frame: pd.DataFrame, cell: str | None, stage: str | None, metric: str | None, mode: str | None) -> pd.DataFrame:
+def _filtered(
+    frame: pd.DataFrame, cell: str | None, stage: str | None, metric: str | None, mode: str | None
+) -> pd.DataFrame:
     tests = {
         "cell": cell and (lambda name: fnmatchcase(name, cell)),
         "stage": stage and (lambda name: matches(stage, name)),

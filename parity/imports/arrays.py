@@ -80,7 +80,9 @@ def leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
             continue
         seen += 1 + len(parts)
         if seen > limits.ARCHIVE_MEMBERS or prefix.count(".") > limits.DEPTH:
-            raise UsageError(f"{path} holds more than {limits.ARCHIVE_MEMBERS} values, or a container that holds itself")
+            raise UsageError(
+                f"{path} holds more than {limits.ARCHIVE_MEMBERS} values, or a container that holds itself"
+            )
         waiting += [(f"{prefix}.{key}" if prefix else key, part) for key, part in reversed(parts)]
     return found
 

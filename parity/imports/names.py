@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def pattern(text: str) -> Any:
     """A regular expression by an engine that takes time in proportion to the name: no lookaround, no back reference.
 

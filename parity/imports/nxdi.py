@@ -38,7 +38,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
         _same_files(folder, set(tensors))
         for file, about in tensors.items():
             path, step = folder / file, about.get("step")
-            if not (step is None or isinstance(step, int) and step >= 0):
+            if not (step is None or (isinstance(step, int) and step >= 0)):
                 raise UsageError(f"{folder / METADATA}: the step of {file} is no number")
             load = partial(lambda path: tensor(torch_load(path, str(path)), str(path)), path)
             yield Captured(_name(about, path), str(path), load, rank, step)

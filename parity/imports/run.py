@@ -94,8 +94,13 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarr
 
 
 def _write(
-    writer: DumpWriter, placing: Placing, arrays: dict[Place, np.ndarray], case: Case, declared: dict[str, Named],
-    prompt: int, rank: int,
+    writer: DumpWriter,
+    placing: Placing,
+    arrays: dict[Place, np.ndarray],
+    case: Case,
+    declared: dict[str, Named],
+    prompt: int,
+    rank: int,
 ) -> None:
     """One prompt's tensors of one rank, in the order of rounds and of the stage table."""
     order = {name: number for number, name in enumerate(declared)}
@@ -112,7 +117,9 @@ def _whole(arrays: dict[Place, np.ndarray], placing: Placing, spot: tuple[int, i
     first = placing.taken[*spot, 0]
     ranks = range(placing.ranks if first.named.stage.cache else 1)
     try:
-        return merge_shards(spot[2], [arrays[*spot, rank] for rank in ranks], first.row.sharding, first.named.stage.axes)
+        return merge_shards(
+            spot[2], [arrays[*spot, rank] for rank in ranks], first.row.sharding, first.named.stage.axes
+        )
     except ValueError:
         raise UsageError(f"{spot[2]}, prompt {spot[0]}, round {spot[1]}: the ranks disagree on their shape") from None
 

@@ -45,7 +45,9 @@ class Isolated:
         try:
             return Description(**{name: kind(said[name]) for name, kind in _KINDS.items() if name in said})
         except (TypeError, ValueError, AttributeError) as error:
-            raise DeviceEnded(self._process.name, "describe", f"describes itself in no way that can be read ({error})") from None
+            raise DeviceEnded(
+                self._process.name, "describe", f"describes itself in no way that can be read ({error})"
+            ) from None
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
@@ -116,7 +118,9 @@ class IsolatedFactory:
         return self._rotate if self.process.rotates else None
 
     def _rotate(self, folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        return self.process.ask("rotate", {"do": "rotate", "folder": str(folder), "side": side, "x": x, "positions": positions})
+        return self.process.ask(
+            "rotate", {"do": "rotate", "folder": str(folder), "side": side, "x": x, "positions": positions}
+        )
 
 
 def _texts(said: dict[str, Any]) -> dict[str, str]:

@@ -25,7 +25,11 @@ def of_session(session: int, enough: int) -> int:
     """
     members = list(_members(session))
     total = sum(_resident(one) for one in members)
-    return total if total <= enough else sum(_kilobytes(one, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(one) for one in members)
+    return (
+        total
+        if total <= enough
+        else sum(_kilobytes(one, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(one) for one in members)
+    )
 
 
 def _members(session: int) -> Iterator[int]:

@@ -184,7 +184,10 @@ class DeviceProcess:
         self._looked, limit = time.monotonic(), self.limits.bytes
         used = memory.of_session(self._process.pid, limit)
         if used > limit:
-            self._over(call, f"took {used / 2**30:.1f} GiB of memory, more than {limit / 2**30:.1f}, and was ended (--memory-limit)")
+            self._over(
+                call,
+                f"took {used / 2**30:.1f} GiB of memory, more than {limit / 2**30:.1f}, and was ended (--memory-limit)",
+            )
 
     def _over(self, call: str, said: str) -> None:
         self.end()
@@ -196,7 +199,9 @@ class DeviceProcess:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._over(call, "closed its connection and was ended")
-        self._over(call, f"ended its process by {by_signal(-code)}" if code < 0 else f"ended its process (exit code {code})")
+        self._over(
+            call, f"ended its process by {by_signal(-code)}" if code < 0 else f"ended its process (exit code {code})"
+        )
 
 
 class _Clock:
@@ -223,7 +228,9 @@ class _Stopped:
         self.clock._end += time.monotonic() - self.began
 
 
-def _tapped(tap: Callable[..., Any] | None, asked: dict[str, Any], raised: BaseException | None) -> tuple[dict, BaseException | None]:
+def _tapped(
+    tap: Callable[..., Any] | None, asked: dict[str, Any], raised: BaseException | None
+) -> tuple[dict, BaseException | None]:
     """What the tap makes of a stage, as a reply; what it raised."""
     how, stage, given = asked["how"], str(asked["stage"]), asked["given"]
     try:

@@ -129,8 +129,12 @@ def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
     else:
         methods = {"__call__": lambda self, stage, value: served.tapped("call", stage, value)}
         optional = {
-            "ranks": lambda self, stage, shards, sharding: served.tapped("ranks", stage, list(shards), sharding=sharding),
-            "rows": lambda self, stage, value, first, total: served.tapped("rows", stage, value, first=int(first), total=int(total)),
+            "ranks": lambda self, stage, shards, sharding: served.tapped(
+                "ranks", stage, list(shards), sharding=sharding
+            ),
+            "rows": lambda self, stage, value, first, total: served.tapped(
+                "rows", stage, value, first=int(first), total=int(total)
+            ),
         }
     return type("Tap", (), methods | {name: method for name, method in optional.items() if name in offers})()
 

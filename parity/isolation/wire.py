@@ -26,10 +26,22 @@ MOST_ARRAYS = 4096
 JOINED = 1 << 16
 """Bytes of arrays that are copied into one buffer with their header: a call of the system costs more than that."""
 
-NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64", "complex128")
+NUMBERS = (
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+)
 DTYPES = {
     **{name: np.dtype(name) for name in NUMBERS},
-    **{name: np.dtype(kind) for name, kind in vars(ml_dtypes).items() if isinstance(kind, type) and issubclass(kind, np.generic)},
+    **{
+        name: np.dtype(kind)
+        for name, kind in vars(ml_dtypes).items()
+        if isinstance(kind, type) and issubclass(kind, np.generic)
+    },
 }
 
 PLAIN = {int: int.__int__, float: float.__float__, str: str.__str__}

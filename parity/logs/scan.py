@@ -101,7 +101,9 @@ def _read(name: str, log: BinaryIO, hits: list[Hit]) -> Iterator[None]:
     """Once for each line that is not blank; its hit goes to `hits`."""
     for number, raw in enumerate(iter(lambda: log.readline(limits.LINE_BYTES), b""), 1):
         if len(raw) == limits.LINE_BYTES:
-            raise UsageError(f"{name}: line {number} is longer than {limits.LINE_BYTES} bytes; a log is text, line by line")
+            raise UsageError(
+                f"{name}: line {number} is longer than {limits.LINE_BYTES} bytes; a log is text, line by line"
+            )
         if b"\0" in raw:
             raise UsageError(f"{name}: line {number} holds a zero byte; a log is text in UTF-8, unpacked")
         text = _CONTROL.sub("", raw.decode("utf-8", errors="replace")).strip()

@@ -7,7 +7,6 @@ from math import inf, isfinite, isnan, log10, sqrt
 
 import numpy as np
 
-
 CANCELLED = 1e-7
 """Share of a second moment below which what is left of it after subtraction is too inexact in float64."""
 

@@ -13,8 +13,8 @@ from parity.metrics import partial as p
 from parity.metrics.dtypes import unit_of
 from parity.metrics.formulas import Moments
 from parity.metrics.partial import Partial
-from parity.metrics.reread import centred
 from parity.metrics.record import NonFinite, PairMetrics, Rows, WorstElement, WorstRow
+from parity.metrics.reread import centred
 from parity.metrics.tiles import Tile, arrange, cut, flattened, row_axes
 
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def topk_overlap(
-    golden: np.ndarray, device: np.ndarray, ks: Sequence[int] = (1, 5, 50)
-) -> dict[int, np.ndarray]:
+def topk_overlap(golden: np.ndarray, device: np.ndarray, ks: Sequence[int] = (1, 5, 50)) -> dict[int, np.ndarray]:
     """Share of the golden's top k that the device has among its own, for every row.
 
     Ties at the k-th place go to the lowest index on both sides, so that constant logits overlap with

@@ -115,7 +115,13 @@ def _named(matrix: Matrix, row: Include, where: str) -> Iterator[Axes]:
     """The cells an include spells out: known labels, and one value where the matrix has only one for an axis."""
     for case in _labels(matrix, row, where, "case", matrix.cases):
         families = matrix.families_of(case)
-        known = {"device": matrix.devices, "family": families, "k": matrix.k, "tp": matrix.tp, "policy": matrix.policies}
+        known = {
+            "device": matrix.devices,
+            "family": families,
+            "k": matrix.k,
+            "tp": matrix.tp,
+            "policy": matrix.policies,
+        }
         wanted = [_labels(matrix, row, where, axis, known[axis]) for axis in ORDER[1:]]
         _few(matrix, math.prod(map(len, wanted)))
         for values in product(*wanted):
@@ -155,7 +161,9 @@ def _golden(matrix: Matrix, axes: Axes) -> str:
     several = {"{k}": len(matrix.k) > 1, "{family}": len(matrix.families_of(axes.case)) > 1}
     for part, needed in several.items():
         if named and needed and part not in named:
-            raise UsageError(f"{matrix.path}: cases.{axes.case}.golden is one golden for several: say where {part} goes in {named!r}")
+            raise UsageError(
+                f"{matrix.path}: cases.{axes.case}.golden is one golden for several: say where {part} goes in {named!r}"
+            )
     return named.replace("{k}", str(axes.k)).replace("{family}", axes.family)
 
 

@@ -33,7 +33,9 @@ def provide(job: GoldenJob, make: Make) -> Answer:
         return Answer(golden=str(local(job, job.given)), url=job.given if "://" in job.given else "")
     name = identity(job)
     folder = _kept(job, name) or _shared(job, name) or _made(job, name, make)
-    return Answer(golden=str(folder), url=publish(folder, f"{job.share.rstrip('/')}/{_tagged(name, folder)}") if job.share else "")
+    return Answer(
+        golden=str(folder), url=publish(folder, f"{job.share.rstrip('/')}/{_tagged(name, folder)}") if job.share else ""
+    )
 
 
 def local(job: GoldenJob, golden: str) -> Path:
@@ -80,7 +82,9 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         },
     }
     if said := [what for what, is_wrong in wrong.items() if is_wrong]:
-        raise UsageError(f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden")
+        raise UsageError(
+            f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden"
+        )
 
 
 def _kept(job: GoldenJob, name: str) -> Path | None:

@@ -97,15 +97,16 @@ def _first(gates: Gates, reports: dict[Mode, Report]) -> dict[str, str]:
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first
-            return {"first": f"gate {result.gate}: {check.name if check else 'no check'}", "reproduce": result.reproduce}
+            return {
+                "first": f"gate {result.gate}: {check.name if check else 'no check'}",
+                "reproduce": result.reproduce,
+            }
     return {}
 
 
 def _again(gates: Gates, report: Report) -> str:
     policy = f" --policy {report.policy}" if report.policy != report.precision else ""
-    return (
-        f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision} --golden {report.golden}{policy}"
-    )
+    return f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision} --golden {report.golden}{policy}"
 
 
 def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
@@ -113,7 +114,9 @@ def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
     unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
     for family, layers, positions in heat(bench.basis(mode).golden, bench.run(mode)):
         x = tuple(tuple(None if math.isnan(one) else float(f"{one:.3g}") for one in row) for row in layers.values())
-        yield HeatMap(family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x)
+        yield HeatMap(
+            family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x
+        )
 
 
 def acceptance(bench: Bench, mode: Mode = "chained") -> dict[str, tuple]:

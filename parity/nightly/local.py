@@ -61,7 +61,9 @@ class Local:
     def _run(self, job: str, log: Path) -> Answer:
         for _ in range(1 + self.retries):
             held: list[subprocess.Popen] = []
-            answer = run_job(job, log, self.limit, environment(), str(Path.cwd()), lambda process: self._hold(process, held))
+            answer = run_job(
+                job, log, self.limit, environment(), str(Path.cwd()), lambda process: self._hold(process, held)
+            )
             with self._lock:
                 self._running.difference_update(held)
             if not answer.lost or self._stopped:

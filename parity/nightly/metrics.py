@@ -23,7 +23,13 @@ def of_report(report: Report) -> Iterator[Metric]:
             if name in stage.choices:
                 value = stage.choices[name] / max(stage.rows, 1)
                 yield Metric(
-                    stage=stage.stage, mode=report.mode, name=name, value=value, unit="share", better="lower", verdict=stage.verdict
+                    stage=stage.stage,
+                    mode=report.mode,
+                    name=name,
+                    value=value,
+                    unit="share",
+                    better="lower",
+                    verdict=stage.verdict,
                 )
 
 
@@ -36,7 +42,8 @@ def _numbers(stage: StageResult, report: Report) -> Iterator[Metric]:
             mode=report.mode,
             name=name,
             value=value,
-            unit=STATISTICS.get(name) or ("standard errors" if unit == "x noise" and name in ("scale", "bias") else unit),
+            unit=STATISTICS.get(name)
+            or ("standard errors" if unit == "x noise" and name in ("scale", "bias") else unit),
             better="lower",
             verdict=stage.verdict if bound else NOT_JUDGED,
             bound=bound[0] if bound else None,
@@ -58,7 +65,13 @@ def _decisions(check: Check) -> Iterator[Metric]:
     for name, unit in DECISIONS.items():
         if name in check.figures:
             yield Metric(
-                stage=f"decisions.{group}", mode="chained", name=name, value=check.figures[name], unit=unit, better="lower", verdict=check.verdict
+                stage=f"decisions.{group}",
+                mode="chained",
+                name=name,
+                value=check.figures[name],
+                unit=unit,
+                better="lower",
+                verdict=check.verdict,
             )
 
 
@@ -85,17 +98,39 @@ def of_acceptance(report: Report) -> Iterator[Metric]:
         return
     for name in ("acceptance_length", "accepted_drafts"):
         yield Metric(
-            stage="acceptance", mode="chained", name=name, value=getattr(device, name), unit="per round", better="higher", verdict=NOT_JUDGED
+            stage="acceptance",
+            mode="chained",
+            name=name,
+            value=getattr(device, name),
+            unit="per round",
+            better="higher",
+            verdict=NOT_JUDGED,
         )
 
 
 def of_speed(speed: Speed) -> Iterator[Metric]:
     """The ratios; rates by themselves are the machine's."""
     for name in SPEEDS:
-        yield Metric(stage="speed", mode="", name=name, value=getattr(speed, name), unit="ratio", better="higher", verdict=NOT_JUDGED)
+        yield Metric(
+            stage="speed",
+            mode="",
+            name=name,
+            value=getattr(speed, name),
+            unit="ratio",
+            better="higher",
+            verdict=NOT_JUDGED,
+        )
 
 
 def of_cell(verdict: str, seconds: float) -> Iterator[Metric]:
     """Whether the cell passed, and what it cost."""
-    yield Metric(stage="cell", mode="", name="passed", value=float(verdict in (PASS, "warn")), unit="share", better="higher", verdict=verdict)
+    yield Metric(
+        stage="cell",
+        mode="",
+        name="passed",
+        value=float(verdict in (PASS, "warn")),
+        unit="share",
+        better="higher",
+        verdict=verdict,
+    )
     yield Metric(stage="cell", mode="", name="seconds", value=seconds, unit="s", better="none", verdict=NOT_JUDGED)

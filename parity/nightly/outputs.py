@@ -39,7 +39,9 @@ def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
     for cell in night.cells:
         suite = TestSuite(cell.name)
         suite.timestamp = found[cell.name].started if cell.name in found else night.started
-        for case in _all_cases(folder, found[cell.name]) if cell.name in found else _broken(cell.name, cell.gates, "not run"):
+        for case in (
+            _all_cases(folder, found[cell.name]) if cell.name in found else _broken(cell.name, cell.gates, "not run")
+        ):
             suite.add_testcase(case)
         whole.add_testsuite(suite)
     return whole
@@ -50,7 +52,9 @@ def _all_cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
     yield from _cases(folder, result)
     for one in folder.found(result.cell.name)[1:]:
         if one.verdict not in (PASS, WARN):
-            yield _case(one.cell.name, f"again {one.repeat}", one.verdict, one.error or one.first, one.reproduce, one.seconds)
+            yield _case(
+                one.cell.name, f"again {one.repeat}", one.verdict, one.error or one.first, one.reproduce, one.seconds
+            )
 
 
 def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
@@ -64,12 +68,16 @@ def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
         yield _case(name, gate["gate"], gate["verdict"], lines, gate["reproduce"], seconds)
         seconds = 0.0
     if COMPARED not in {gate["gate"] for gate in result.gates}:
-        yield _case(name, COMPARED, _compared(result), "\n".join([result.first, *result.findings]), result.reproduce, seconds)
+        yield _case(
+            name, COMPARED, _compared(result), "\n".join([result.first, *result.findings]), result.reproduce, seconds
+        )
 
 
 def _compared(result: CellResult) -> str:
     """What both comparisons say, a gate of that name or not."""
-    return conclude([stage["verdict"] for stages in result.stages.values() for stage in stages] + [FAIL] * bool(result.findings))
+    return conclude(
+        [stage["verdict"] for stages in result.stages.values() for stage in stages] + [FAIL] * bool(result.findings)
+    )
 
 
 def _broken(cell: str, gates: Sequence[str], why: str, log: str = "") -> Iterator[TestCase]:
@@ -82,7 +90,9 @@ def _broken(cell: str, gates: Sequence[str], why: str, log: str = "") -> Iterato
 
 def _case(cell: str, gate: str, verdict: str, lines: str, reproduce: str, seconds: float) -> TestCase:
     case = TestCase(gate, cell, seconds)
-    lines = "\n".join(sorted(lines.splitlines(), key=lambda line: not line.startswith(verdict)))  # the reason is the first line
+    lines = "\n".join(
+        sorted(lines.splitlines(), key=lambda line: not line.startswith(verdict))
+    )  # the reason is the first line
     said = _fit(f"{lines}\nreproduce: {reproduce}" if reproduce else lines)
     if verdict in (PASS, WARN):
         case.system_out = said

@@ -32,7 +32,9 @@ def environment() -> dict[str, str]:
     return {**kept, **threads, VARIABLE: str(home().absolute()), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
-def run_job(job: str, log: Path, limit: float, extra: Mapping[str, str], folder: str, started: Started = lambda process: None) -> Answer:
+def run_job(
+    job: str, log: Path, limit: float, extra: Mapping[str, str], folder: str, started: Started = lambda process: None
+) -> Answer:
     """Run a job to its end, its crash or its time limit.
 
     Args:

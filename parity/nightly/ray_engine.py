@@ -80,7 +80,9 @@ def _back(done: Future, log: Path) -> Answer:
         log.write_text(f"{error}\n", encoding="utf-8")
         name = type(error).__name__
         died = "Died" in name or "Crashed" in name
-        return Answer(error=f"{'its Ray worker or node died, every time it was tried' if died else said[:300]} ({name})")
+        return Answer(
+            error=f"{'its Ray worker or node died, every time it was tried' if died else said[:300]} ({name})"
+        )
 
 
 def _answers(address: str) -> None:
@@ -90,7 +92,9 @@ def _answers(address: str) -> None:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        raise UsageError(f"no Ray cluster answers at {address} ({error.strerror or error}); `ray start --head` starts one") from None
+        raise UsageError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}); `ray start --head` starts one"
+        ) from None
 
 
 def _connected(address: str) -> Any:
@@ -104,7 +108,9 @@ def _connected(address: str) -> Any:
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
         said = " ".join(str(error).split())[:200]
-        raise UsageError(f"no Ray cluster answers at {address or 'this machine'} ({said}); `ray start --head` starts one") from None
+        raise UsageError(
+            f"no Ray cluster answers at {address or 'this machine'} ({said}); `ray start --head` starts one"
+        ) from None
     if not ray.cluster_resources().get("CPU"):
         ray.shutdown()
         raise UsageError("the Ray cluster has no CPU to run a cell on")

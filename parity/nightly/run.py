@@ -46,8 +46,23 @@ class NightRun:
         again: which cells are measured again.
     """
 
-    def __init__(self, folder: NightFolder, makers: Local, engine: Engine, share: str, told: Told, again: Again = lambda found: False):
-        self.folder, self.makers, self.engine, self.share, self.told, self.again = folder, makers, engine, share, told, again
+    def __init__(
+        self,
+        folder: NightFolder,
+        makers: Local,
+        engine: Engine,
+        share: str,
+        told: Told,
+        again: Again = lambda found: False,
+    ):
+        self.folder, self.makers, self.engine, self.share, self.told, self.again = (
+            folder,
+            makers,
+            engine,
+            share,
+            told,
+            again,
+        )
         self.night = folder.night.name
         self._cells: dict[Future, tuple[CellJob, str]] = {}
         self._goldens: dict[Future, list[Cell]] = {}
@@ -66,7 +81,9 @@ class NightRun:
             served.setdefault(GoldenJob.of(cell, self.share), []).append(cell)
         self._ranks = {cell.name: rank for rank, cell in enumerate(cells)}
         for job, mine in served.items():
-            future = self.makers.submit(Job(golden=job), self.folder.golden_log(job.name), self._ranks[mine[0].name] - 0.5)
+            future = self.makers.submit(
+                Job(golden=job), self.folder.golden_log(job.name), self._ranks[mine[0].name] - 0.5
+            )
             self._goldens[future] = mine
 
     def _take(self, future: Future) -> None:
@@ -76,11 +93,15 @@ class NightRun:
                 self._begin(cell, answer)
             return
         job, started = self._cells.pop(future)
-        result = answer.result or broken(self.night, job.cell, answer.error or "it has no result", started, answer.seconds)
+        result = answer.result or broken(
+            self.night, job.cell, answer.error or "it has no result", started, answer.seconds
+        )
         self._keep(result.model_copy(update={"repeat": job.repeat}))
         found = self.folder.found(job.cell.name)
         if self.again(found):
-            self._submit(job.model_copy(update={"repeat": len(found), "cell": job.cell.model_copy(update={"diagnose": False})}))
+            self._submit(
+                job.model_copy(update={"repeat": len(found), "cell": job.cell.model_copy(update={"diagnose": False})})
+            )
 
     def _begin(self, cell: Cell, golden: Answer) -> None:
         """Its cell job; without a golden it is broken already."""
@@ -91,7 +112,10 @@ class NightRun:
 
     def _submit(self, job: CellJob) -> None:
         name = job.cell.name
-        self._cells[self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])] = job, now()
+        self._cells[self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])] = (
+            job,
+            now(),
+        )
 
     def _keep(self, result: CellResult) -> None:
         self.folder.add(result)

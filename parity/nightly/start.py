@@ -26,7 +26,9 @@ def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...]
         UsageError: the folder is another matrix's or another commit's, or none of a night.
     """
     if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
-        raise UsageError(f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs")
+        raise UsageError(
+            f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs"
+        )
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     commit, dirty = _commit()
     if path is not None and path.exists():
@@ -48,10 +50,17 @@ def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...]
 def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> NightFolder:
     night = folder.night
     if night.matrix_digest != matrix.digest:
-        raise UsageError(f"{folder.path} is a night of another matrix ({night.matrix}, or what it was then); choose another --out")
+        raise UsageError(
+            f"{folder.path} is a night of another matrix ({night.matrix}, or what it was then); choose another --out"
+        )
     if (night.commit, night.dirty) != (commit, dirty):
-        states = [f"{one[:12] or 'no commit'}{' with changes' if changed else ''}" for one, changed in ((night.commit, night.dirty), (commit, dirty))]
-        raise UsageError(f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; choose another --out")
+        states = [
+            f"{one[:12] or 'no commit'}{' with changes' if changed else ''}"
+            for one, changed in ((night.commit, night.dirty), (commit, dirty))
+        ]
+        raise UsageError(
+            f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; choose another --out"
+        )
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
     return folder

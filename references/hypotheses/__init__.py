@@ -5,8 +5,8 @@ Written from the references and from what was met in public, never from a device
 
 from __future__ import annotations
 
-from references.hypotheses import attention, decisions, edges, layers, loading, ranks, storage, streams, taps
-from references.hypotheses.catalogue import Fit, Hypothesis
+from parity.references.hypotheses import attention, decisions, edges, layers, loading, ranks, storage, streams, taps
+from parity.references.hypotheses.catalogue import Fit, Hypothesis
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
     *taps.HYPOTHESES,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from references.hypotheses import HYPOTHESES
-from references.hypotheses.catalogue import Hypothesis
+from parity.references.hypotheses import HYPOTHESES
+from parity.references.hypotheses.catalogue import Hypothesis
 
 HEAD = """# Hypotheses
 
@@ -13,7 +13,7 @@ They are written from the references and from public reports, never from a devic
 the same defect in the drafter.
 
 Add one: a mutation in `references/mutations/` (a function of the loop and a value that returns a context manager), a row
-in `references/hypotheses/`, then `python -m references.hypotheses > docs/hypotheses.md`. The test holds it to the
+in `references/hypotheses/`, then `python -m parity.references.hypotheses > docs/hypotheses.md`. The test holds it to the
 stages that it claims to change first.
 
 | id | what is wrong | shows first in | values | usual place of the fix | seen in |

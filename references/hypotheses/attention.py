@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
 
 attention, rope = Mutations("attention"), Mutations("rope")
 
 FACTOR = Fit(0.1, 10.0, clean=1.0, log=True)
-ROPE_FIX = {"target": "rope_parameters of the target's config", "drafter": "rope_scaling and rope_theta of the drafter's config"}
+ROPE_FIX = {
+    "target": "rope_parameters of the target's config",
+    "drafter": "rope_scaling and rope_theta of the drafter's config",
+}
 FORM_FIX = "rotation is half-split, by the row's own position, on q and k alike"
 MASK_FIX = "the mask's bounds: key allowed when 0 <= q - k, and q - k < window in sliding layers"
 TABLE = {"target": ("target.layers.*.q",), "drafter": ("drafter.layers.*.attn_out",)}
@@ -216,7 +219,9 @@ def _masks():
         seen=("TensorRT-Model-Connect #400",),
         **layered,
     )
-    yield from both_sides("attn-window-added", "the target's window, where none belongs", OUT, attention.window_added, **layered)
+    yield from both_sides(
+        "attn-window-added", "the target's window, where none belongs", OUT, attention.window_added, **layered
+    )
     yield Hypothesis(
         "attn-window-swapped",
         "target: odd layers slide and even ones do not",
@@ -274,8 +279,18 @@ def _scores():
             seen=("vllm-metal #550",) if how == "missing" else (),
         )
     for id_, says, apply, values in (
-        ("attn-sinks-rolled", "head n has the sink of the head {value} before", attention.sinks_rolled, (1, -1, 2, -2, 4, -4, 8, -8)),
-        ("attn-sinks-layer", "a layer has the sinks of the layer {value:+d} from it", attention.sinks_elsewhere, (1, -1, 2, -2)),
+        (
+            "attn-sinks-rolled",
+            "head n has the sink of the head {value} before",
+            attention.sinks_rolled,
+            (1, -1, 2, -2, 4, -4, 8, -8),
+        ),
+        (
+            "attn-sinks-layer",
+            "a layer has the sinks of the layer {value:+d} from it",
+            attention.sinks_elsewhere,
+            (1, -1, 2, -2),
+        ),
     ):
         fix = "the slice of the sinks that goes with a rank's heads, and the layer number of their tensor"
         yield Hypothesis(id_, f"target: {says}", OUT["target"], apply, values=values, fix=fix)

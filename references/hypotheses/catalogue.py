@@ -40,8 +40,8 @@ class Hypothesis:
         id: the catalogue's id of the defect.
         says: what is wrong, with `{value}` for the parameter.
         stages: stage globs where it can show first in a local comparison.
-        apply: the mutation of a `references.loop.SpeculativeLoop`, undone on exit; it raises
-            `references.mutations.NotApplicable` where this pair of checkpoints gives it nothing to change.
+        apply: the mutation of a `parity.references.loop.SpeculativeLoop`, undone on exit; it raises
+            `parity.references.mutations.NotApplicable` where this pair of checkpoints gives it nothing to change.
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.
@@ -77,10 +77,10 @@ class Hypothesis:
 
 
 class Mutations:
-    """A module of `references.mutations`, imported when one of its mutations is applied: metadata needs no torch."""
+    """A module of `parity.references.mutations`, imported when one of its mutations is applied: metadata needs no torch."""
 
     def __init__(self, module: str):
-        self.module = f"references.mutations.{module}"
+        self.module = f"parity.references.mutations.{module}"
 
     def __getattr__(self, name: str) -> Apply:
         if name.startswith("__"):

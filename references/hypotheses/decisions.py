@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
 
 accepting, caches, heads = Mutations("accepting"), Mutations("caches"), Mutations("heads")
 
@@ -130,7 +130,6 @@ def _acceptance():
         seen = ("NKIPy PR 63", "vLLM #56101")
         yield Hypothesis(id_, says, ACCEPTED, partial(accepting.uncut, by=by), fix=fix, seen=seen, cost=2)
 
-
     for id_, count, seen in (
         ("report-bonus", "without the bonus", ("vLLM #17908",)),
         ("report-truncated-step", "uncut", ("NKIPy PR 63", "vLLM #56101")),
@@ -215,7 +214,9 @@ def _rollback():
                 fix="the scatter of new rows into the cache: slot, head and dtype",
                 **ALL,
             )
-    ring = dict(fix="a ring needs the rows that a rollback brings back", seen=("mlx-lm #1423", "mlx-lm #1427", "mlx-lm #1486"))
+    ring = dict(
+        fix="a ring needs the rows that a rollback brings back", seen=("mlx-lm #1423", "mlx-lm #1427", "mlx-lm #1486")
+    )
     yield Hypothesis(
         "commit-window-ring",
         "rejected rows have written over the oldest rows of the sliding layers' ring",

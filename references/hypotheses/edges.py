@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.attention import MASK_FIX, MOVED, OUT, both_sides
-from references.hypotheses.catalogue import Fit, Mutations
+from parity.references.hypotheses.attention import MASK_FIX, MOVED, OUT, both_sides
+from parity.references.hypotheses.catalogue import Fit, Mutations
 
 edges, attention = Mutations("edges"), Mutations("attention")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from references.hypotheses.catalogue import Tensors
+from parity.references.hypotheses.catalogue import Tensors
 
 
 def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -18,8 +18,12 @@ def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[np.nd
 
 def placeholder(device: Tensors, golden: Tensors) -> int | None:
     """The one id that stands on the last masked row in every verify round."""
-    found = {int(ids[-1]) for (round_, stage), ids in device.items() if stage == "drafter.input_ids" and round_ and len(ids)}
-    true = {int(ids[-1]) for (round_, stage), ids in golden.items() if stage == "drafter.input_ids" and round_ and len(ids)}
+    found = {
+        int(ids[-1]) for (round_, stage), ids in device.items() if stage == "drafter.input_ids" and round_ and len(ids)
+    }
+    true = {
+        int(ids[-1]) for (round_, stage), ids in golden.items() if stage == "drafter.input_ids" and round_ and len(ids)
+    }
     return found.pop() if len(found) == 1 and found != true else None
 
 
@@ -63,12 +67,18 @@ other weights are above 10."""
 
 def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] | None:
     """(layer, expert, other): the two experts whose rows of one layer's ffn_out, and theirs alone, are wrong."""
-    layers = {stage.split(".")[2] for _, stage in golden if stage.startswith("target.layers.") and stage.endswith(".experts")}
+    layers = {
+        stage.split(".")[2] for _, stage in golden if stage.startswith("target.layers.") and stage.endswith(".experts")
+    }
     for layer in sorted(layers, key=int):
         errors, chosen = [], []
         for (round_, stage), ids in golden.items():
             place = (round_, f"target.layers.{layer}.ffn_out")
-            if stage == f"target.layers.{layer}.experts" and place in device and device[place].shape == golden[place].shape:
+            if (
+                stage == f"target.layers.{layer}.experts"
+                and place in device
+                and device[place].shape == golden[place].shape
+            ):
                 errors.append(_error(device[place], golden[place]))
                 chosen.append(ids)
         found = _two_experts(np.concatenate(errors), np.concatenate(chosen)) if errors else None
@@ -86,7 +96,9 @@ def _two_experts(errors: np.ndarray, chosen: np.ndarray) -> tuple[int, int] | No
             wrong = has[one] | has[other]
             if has[one].any() and has[other].any() and not wrong.all():
                 gap = np.median(log[wrong]) - np.median(log[~wrong])
-                split = np.mean(log[wrong] > np.median(log[~wrong]) + least / 2) + np.mean(log[~wrong] < np.median(log[wrong]) - least / 2)
+                split = np.mean(log[wrong] > np.median(log[~wrong]) + least / 2) + np.mean(
+                    log[~wrong] < np.median(log[wrong]) - least / 2
+                )
                 if gap > least and split > 1.9:
                     return one, other
     return None
@@ -104,7 +116,9 @@ class LayerPair:
         for stage in stages:
             each = [_error(mine, true) for mine, true in _pairs(device, golden, stage)]
             if each:
-                errors[int(stage[len(self.head) : len(stage) - len(self.tail)])] = float(np.median(np.concatenate(each)))
+                errors[int(stage[len(self.head) : len(stage) - len(self.tail)])] = float(
+                    np.median(np.concatenate(each))
+                )
         ranked = sorted(errors, key=errors.get, reverse=True)
         if len(ranked) < 3 or errors[ranked[1]] <= APART * errors[ranked[2]]:
             return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from references.hypotheses.inference import Ratio
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.inference import Ratio
 
 norms, experts, heads = Mutations("norms"), Mutations("experts"), Mutations("heads")
 
@@ -37,7 +37,9 @@ def _norms():
                 continue  # a Llama casts first
             suffix = "" if side == "target" else "-drafter"
             yield Hypothesis(
-                f"norm-{SHORT[part]}-{how.replace(' ', '-')}{suffix}".replace("norm-input-cast-first", "norm-cast-first"),
+                f"norm-{SHORT[part]}-{how.replace(' ', '-')}{suffix}".replace(
+                    "norm-input-cast-first", "norm-cast-first"
+                ),
                 f"{side}: {part}, {how}",
                 stages,
                 partial(norms.norm, side=side, part=part, how=how),
@@ -174,7 +176,9 @@ def _experts():
         values=(-1, 1, 2),
         fix="num_experts_per_tok of the config",
     )
-    yield Hypothesis("ffn-lowest-experts", "the experts with the smallest logits", chosen, experts.lowest, fix=ROUTE_FIX, **ALL)
+    yield Hypothesis(
+        "ffn-lowest-experts", "the experts with the smallest logits", chosen, experts.lowest, fix=ROUTE_FIX, **ALL
+    )
     for how in ("next", "previous", "reversed"):
         yield Hypothesis(
             f"ffn-expert-{how}",

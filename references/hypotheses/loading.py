@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import combinations
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from references.hypotheses.inference import LayerPair, exchanged_experts
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.inference import LayerPair, exchanged_experts
 
 experts, exchanged = Mutations("experts"), Mutations("exchanged")
 

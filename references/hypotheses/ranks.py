@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.catalogue import Hypothesis, Mutations
+from parity.references.hypotheses.catalogue import Hypothesis, Mutations
 
 ranks, reductions = Mutations("ranks"), Mutations("reductions")
 
@@ -33,11 +33,25 @@ def _sums():
         sums = f"{side}: the ranks' partial sums of {PARTS[part]}"
         on = dict(side=side, part=part)
         for defect, says, apply, values, seen in (
-            ("not-reduced", "are not added up, one rank's goes on: (rank, ranks) {value}", reductions.alone, ONE_OF, SHARDS),
-            ("averaged", "are averaged over {value} ranks, not added", partial(reductions.scaled, how="averaged"), SPLITS, ()),
+            (
+                "not-reduced",
+                "are not added up, one rank's goes on: (rank, ranks) {value}",
+                reductions.alone,
+                ONE_OF,
+                SHARDS,
+            ),
+            (
+                "averaged",
+                "are averaged over {value} ranks, not added",
+                partial(reductions.scaled, how="averaged"),
+                SPLITS,
+                (),
+            ),
             ("repeated", "are added up {value} times over", partial(reductions.scaled, how="repeated"), SPLITS, ()),
         ):
-            yield Hypothesis(name.format(defect), f"{sums} {says}", stages, partial(apply, **on), values, fix=SUM_FIX, seen=seen)
+            yield Hypothesis(
+                name.format(defect), f"{sums} {says}", stages, partial(apply, **on), values, fix=SUM_FIX, seen=seen
+            )
         if part != "all":
             yield from _late_or_narrow(name, sums, stages, on)
     for how, says in (("averaged", "averaged over"), ("repeated", "added up once for each of")):
@@ -98,7 +112,9 @@ def _shards():
         ("drafter", "down", "down-rows", "rows of down_proj", "ffn_out"),
         ("drafter", "head", "head", "columns of the head", None),
     ):
-        stages = (f"{side}.layers.*.{stage}",) if stage else (f"{side}.logits",) + ("verify.logits",) * (side == "target")
+        stages = (
+            (f"{side}.layers.*.{stage}",) if stage else (f"{side}.logits",) + ("verify.logits",) * (side == "target")
+        )
         for defect, (how, says) in HOW.items():
             if (part, defect) == ("sinks", "strided"):
                 continue  # attn-sinks-interleaved and attn-sinks-grouped
@@ -107,7 +123,9 @@ def _shards():
                 f"{side}: {what}: {says}",
                 stages,
                 partial(ranks.reshard, side=side, part=part, how=how),
-                values=SPLITS if defect != "exchanged-back" else (4, 8),  # of two ranks the next one is the previous one
+                values=SPLITS
+                if defect != "exchanged-back"
+                else (4, 8),  # of two ranks the next one is the previous one
                 fix=SHARD_FIX,
                 seen=SHARDS if defect == "exchanged" and part != "sinks" else (),  # attn-sinks-rolled says it plainer
                 cost=2 if stage is None and side == "drafter" else 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.catalogue import Hypothesis, Mutations
+from parity.references.hypotheses.catalogue import Hypothesis, Mutations
 
 stored = Mutations("stored")
 

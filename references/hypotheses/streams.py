@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from references.hypotheses.layers import NORM_FIX, NORM_STAGES, RESIDUAL_FIX, SHORT
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.layers import NORM_FIX, NORM_STAGES, RESIDUAL_FIX, SHORT
 
 feeding, heads = Mutations("feeding"), Mutations("heads")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from references.hypotheses.inference import Offset, Ratio, chunk_size, isolated_ids, placeholder
+from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.inference import Offset, Ratio, chunk_size, isolated_ids, placeholder
 
 taps, inputs, fusing = Mutations("taps"), Mutations("inputs"), Mutations("fusing")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import replaced, wrapped
+from parity.references.mutations import replaced, wrapped
 
 
 def matched(loop: Any, value: None, how: str) -> AbstractContextManager:

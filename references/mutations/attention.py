@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers.models.gpt_oss import modeling_gpt_oss
 
-from references import hf_target
-from references.mutations import NotApplicable, changed, chosen, layers_of, reweighted, together, wrapped
+from parity.references import hf_target
+from parity.references.mutations import NotApplicable, changed, chosen, layers_of, reweighted, together, wrapped
 
 
 def _during(module: Any, owner: Any, name: str, around: Callable) -> AbstractContextManager:
@@ -219,7 +219,9 @@ def sinks(loop: Any, value: Any, how: str) -> AbstractContextManager:
 
 def sinks_rolled(loop: Any, many: int) -> AbstractContextManager:
     """Head n with the sink of head n - `many`."""
-    return together(changed(layer.self_attn.sinks, lambda logits: logits.roll(many)) for _, layer in layers_of(loop, "target"))
+    return together(
+        changed(layer.self_attn.sinks, lambda logits: logits.roll(many)) for _, layer in layers_of(loop, "target")
+    )
 
 
 def sinks_elsewhere(loop: Any, delta: int) -> AbstractContextManager:

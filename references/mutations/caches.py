@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, chosen, drafter_layers, replaced, together, wrapped
+from parity.references.mutations import NotApplicable, chosen, drafter_layers, replaced, together, wrapped
 
 
 def _silent(loop: Any) -> AbstractContextManager:
@@ -29,9 +29,8 @@ def rolled_back(loop: Any, which: str, how: str) -> AbstractContextManager:
 
     def commit(inner, emitted):
         cache, true = loop.cache, loop.draft_length
-        with replaced(cache, "crop", lambda _: None):
-            with _postponed(loop) as caches:
-                inner(emitted)
+        with replaced(cache, "crop", lambda _: None), _postponed(loop) as caches:
+            inner(emitted)
         loop.draft_length = length(true, cache.rows[0][0].shape[2])
         cache.crop(loop.draft_length)
         caches()
@@ -302,7 +301,7 @@ def prompt_unseen(loop: Any, how: str):
     def prefill(inner, prompt):
         config = loop.drafter.config
         empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
-        loop.cache.rows = {layer: (empty, empty) for layer in range(config.num_layers)}
+        loop.cache.rows = dict.fromkeys(range(config.num_layers), (empty, empty))
         before[:] = [len(prompt) - 1 if positions == "the prompt's end" else 0]
         if handed == "empty tensors":
             _hand_over_nothing(loop)

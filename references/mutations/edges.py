@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, layers_of
-from references.mutations.attention import attending, masking, turning
+from parity.references.mutations import NotApplicable, layers_of
+from parity.references.mutations.attention import attending, masking, turning
 
 
 def strict(loop: Any, value: Any, side: str, first: str) -> AbstractContextManager:

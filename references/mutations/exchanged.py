@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, layers_of, reweighted, together
+from parity.references.mutations import NotApplicable, changed, layers_of, reweighted, together
 
 EXPERT_PARTS = {
     "all": ("gate_up_proj", "gate_up_proj_bias", "down_proj", "down_proj_bias"),

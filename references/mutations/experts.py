@@ -9,8 +9,16 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from references.mutations import NotApplicable, changed, drafter_layers, replaced, reweighted, target_layers, together
-from references.mutations import wrapped
+from parity.references.mutations import (
+    NotApplicable,
+    changed,
+    drafter_layers,
+    replaced,
+    reweighted,
+    target_layers,
+    together,
+    wrapped,
+)
 
 
 def _mlps(loop: Any, value: Any = "all") -> list[torch.nn.Module]:
@@ -27,8 +35,12 @@ def routed(loop: Any, value: Any, how: str) -> AbstractContextManager:
         "one": lambda logits, weights, chosen: torch.ones_like(weights),
         "reversed": lambda logits, weights, chosen: weights.flip(1),
         "in the order of the ids": lambda logits, weights, chosen: weights.gather(1, chosen.argsort(1).argsort(1)),
-        "last dropped": lambda logits, weights, chosen: weights * (torch.arange(weights.shape[1]) < weights.shape[1] - 1),
-        "first only": lambda logits, weights, chosen: (torch.arange(weights.shape[1]) == 0).to(weights).expand_as(weights),
+        "last dropped": lambda logits, weights, chosen: (
+            weights * (torch.arange(weights.shape[1]) < weights.shape[1] - 1)
+        ),
+        "first only": lambda logits, weights, chosen: (
+            (torch.arange(weights.shape[1]) == 0).to(weights).expand_as(weights)
+        ),
         "raw logits": lambda logits, weights, chosen: logits.gather(1, chosen),
     }[how]
     return together(_weighted(mlp, change) for mlp in _mlps(loop, value))
@@ -116,8 +128,8 @@ def gated(loop: Any, value: Any, how: str) -> AbstractContextManager:
         "without + 1": lambda experts: lambda inner, x: split(experts, x)[1] * split(experts, x)[2],
         "plain silu": lambda experts: lambda inner, x: F.silu(x[..., ::2]) * x[..., 1::2],
         "gelu": lambda experts: lambda inner, x: (split(experts, x)[1] + 1) * F.gelu(split(experts, x)[0]),
-        "sigmoid only": lambda experts: lambda inner, x: (split(experts, x)[1] + 1) * torch.sigmoid(
-            experts.alpha * split(experts, x)[0]
+        "sigmoid only": lambda experts: (
+            lambda inner, x: (split(experts, x)[1] + 1) * torch.sigmoid(experts.alpha * split(experts, x)[0])
         ),
         "gate + 1": lambda experts: lambda inner, x: split(experts, x)[1] * (split(experts, x)[2] + 1),
     }[how]

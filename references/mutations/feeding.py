@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, layers_of, reweighted, together, wrapped
-from references.mutations.norms import norm, parts_of
+from parity.references.mutations import NotApplicable, layers_of, reweighted, together, wrapped
+from parity.references.mutations.norms import norm, parts_of
 
 INPUT, BEHIND = "input_layernorm", "post_attention_layernorm"
 

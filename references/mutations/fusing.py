@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, rows_from, wrapped
+from parity.references.mutations import NotApplicable, changed, rows_from, wrapped
 
 
 def masked_through_fc(loop: Any, value: str) -> AbstractContextManager:

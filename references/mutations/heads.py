@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, reweighted, rows_from, together, wrapped
+from parity.references.mutations import NotApplicable, changed, reweighted, rows_from, together, wrapped
 
 
 def _embedding(loop: Any, side: str) -> torch.Tensor:
@@ -127,7 +127,6 @@ def verified_without_first(loop: Any, value: None) -> AbstractContextManager:
         return inner(embedded)
 
     return together((wrapped(loop.target, "forward", forward), wrapped(loop.target, "reset", reset)))
-
 
 
 def first_rows(loop: Any, value: None) -> AbstractContextManager:

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoTokenizer
 
 from parity.errors import UsageError
-from references.mutations import NotApplicable, replaced, wrapped
-from references.template import rendered
+from parity.references.mutations import NotApplicable, replaced, wrapped
+from parity.references.template import rendered
 
 
 @contextmanager
@@ -167,7 +167,9 @@ def _template(loop: Any) -> tuple[list[int], list[int]]:
 def _said(tokenizer: Any, text: str, checkpoint: str) -> list[int]:
     """The tokens of a user's text in the chat template, rendered within limits."""
     said = [{"role": "user", "content": text}]
-    prompt = rendered(lambda: tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False), checkpoint)
+    prompt = rendered(
+        lambda: tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False), checkpoint
+    )
     return list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 

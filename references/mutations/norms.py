@@ -8,7 +8,16 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, drafter_layers, layers_of, replaced, reweighted, together, wrapped
+from parity.references.mutations import (
+    NotApplicable,
+    changed,
+    drafter_layers,
+    layers_of,
+    replaced,
+    reweighted,
+    together,
+    wrapped,
+)
 
 
 def _norms(loop: Any, side: str, part: str, value: Any) -> list[torch.nn.Module]:
@@ -116,7 +125,13 @@ def residual(loop: Any, value: Any, side: str, where: str, how: str) -> Abstract
 
 
 def _sum(how: str, x, normed, branch, before):
-    return {"missing": x, "dropped": branch, "normed": normed + branch, "twice": 2 * x + branch, "input": before + branch}[how]
+    return {
+        "missing": x,
+        "dropped": branch,
+        "normed": normed + branch,
+        "twice": 2 * x + branch,
+        "input": before + branch,
+    }[how]
 
 
 def _target_layer(layer: torch.nn.Module, where: str, how: str) -> AbstractContextManager:

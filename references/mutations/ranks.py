@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, layers_of, reweighted, together, wrapped
-from references.mutations.caches import changed_behind_rounds
+from parity.references.mutations import NotApplicable, changed, layers_of, reweighted, together, wrapped
+from parity.references.mutations.caches import changed_behind_rounds
 
 
 def share_of(size: int, ranks: int, what: str) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from references.mutations import layers_of, reweighted, together, wrapped
-from references.mutations.ranks import head_counts, share_of
-from references.mutations.stored import FORMS
+from parity.references.mutations import layers_of, reweighted, together, wrapped
+from parity.references.mutations.ranks import head_counts, share_of
+from parity.references.mutations.stored import FORMS
 
 Reduce = Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor]
 """Partial sums in rank order and the bias to a projection's output."""
@@ -81,7 +81,9 @@ def scaled(loop: Any, ranks: int, side: str, part: str, how: str, biased: bool =
 def narrowed(loop: Any, value: tuple[str, int], side: str, part: str) -> AbstractContextManager:
     """Partial sums are added up in a narrower form, `value` = (form, ranks): every rank's, its own as well."""
     form, ranks = value
-    return reduced(loop, ranks, side, part, lambda _: lambda sums, bias: torch.stack([*map(FORMS[form], sums)]).sum(0) + bias)
+    return reduced(
+        loop, ranks, side, part, lambda _: lambda sums, bias: torch.stack([*map(FORMS[form], sums)]).sum(0) + bias
+    )
 
 
 def stale(loop: Any, value: tuple[int, int], side: str, part: str, first: str) -> AbstractContextManager:

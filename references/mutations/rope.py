@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, changed, replaced, together, wrapped
-from references.mutations.attention import turning
-from references.rope import schedule
+from parity.references.mutations import NotApplicable, changed, replaced, together, wrapped
+from parity.references.mutations.attention import turning
+from parity.references.rope import schedule
 
 
 def _parameters(loop: Any, side: str) -> dict[str, Any]:
@@ -32,7 +32,9 @@ def _scheduled(loop: Any, side: str, rope: dict[str, Any]) -> AbstractContextMan
 
 def _tables(loop: Any, side: str) -> tuple[Any, str]:
     """Where the scale of cos and sin is kept."""
-    return (loop.target.model.model.rotary_emb, "attention_scaling") if side == "target" else (loop.drafter, "rope_scale")
+    return (
+        (loop.target.model.model.rotary_emb, "attention_scaling") if side == "target" else (loop.drafter, "rope_scale")
+    )
 
 
 def parameter(loop: Any, value: Any, side: str, key: str) -> AbstractContextManager:
@@ -133,7 +135,9 @@ def form(loop: Any, value: Any, side: str, how: str) -> AbstractContextManager:
         "q unscaled": lambda turn, q, k, cos, sin: (turn(q, k, *_plain(cos, sin))[0], turn(q, k, cos, sin)[1]),
         "k unscaled": lambda turn, q, k, cos, sin: (turn(q, k, cos, sin)[0], turn(q, k, *_plain(cos, sin))[1]),
         "cos and sin swapped": lambda turn, q, k, cos, sin: turn(q, k, sin, cos),
-        "table in bfloat16": lambda turn, q, k, cos, sin: turn(q, k, cos.bfloat16().to(cos.dtype), sin.bfloat16().to(sin.dtype)),
+        "table in bfloat16": lambda turn, q, k, cos, sin: turn(
+            q, k, cos.bfloat16().to(cos.dtype), sin.bfloat16().to(sin.dtype)
+        ),
     }[how]
     return turning(loop, value, side, around)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from references.mutations import layers_of, together
-from references.mutations.attention import attending
-from references.mutations.caches import changed_rows
+from parity.references.mutations import layers_of, together
+from parity.references.mutations.attention import attending
+from parity.references.mutations.caches import changed_rows
 
 E5M2, E4M3 = torch.float8_e5m2, torch.float8_e4m3fn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from references.mutations import NotApplicable, replaced, rows_from, wrapped
+from parity.references.mutations import NotApplicable, replaced, rows_from, wrapped
 
 
 def from_layers(loop: Any, change: Callable[[list[int], int], list[int]]) -> AbstractContextManager:

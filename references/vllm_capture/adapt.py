@@ -38,7 +38,9 @@ def check_target(target: Path) -> None:
     if "quantization_config" in config:
         raise UsageError(f"{target} has quantised experts, which vLLM does not run on a CPU: name a dequantised copy")
     if config["head_dim"] < 32:
-        raise UsageError(f"{target}: vLLM's attention on a CPU needs heads of at least 32, head_dim is {config['head_dim']}")
+        raise UsageError(
+            f"{target}: vLLM's attention on a CPU needs heads of at least 32, head_dim is {config['head_dim']}"
+        )
 
 
 def parallel(drafter: Path) -> bool:

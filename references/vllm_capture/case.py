@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from parity.errors import UsageError
 from parity.golden.manifest import Producer
 from parity.golden.provenance import producer
-from references.vllm_capture.adapt import read_config
+from parity.references.vllm_capture.adapt import read_config
 
 if TYPE_CHECKING:
-    from references.vllm_capture.dump import Request
+    from parity.references.vllm_capture.dump import Request
 
 NAME = "vllm"
 OWN = ("adapt", "reordered", "rounds", "steps", "inside.vllm_capture_job", "inside.vllm_capture_recorder")
@@ -36,7 +36,9 @@ def admit(request: Request, length: int) -> None:
     target, drafter = read_config(request.target), read_config(request.drafter)
     most = drafter.get("num_parallel_positions", request.k)
     if not 1 <= request.k <= most:
-        raise UsageError(f"-k {request.k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
+        raise UsageError(
+            f"-k {request.k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)"
+        )
     if length < 2:
         raise UsageError(f"a prompt of {length} tokens is too short: the drafter pairs each token with the one before")
     if request.max_new_tokens < 1:

@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 
 from parity.errors import UsageError
 from parity.golden.store import DumpWriter
+from parity.references.prompts import read_prompts
+from parity.references.request import Dumped, GoldenRequest, finish
+from parity.references.roundings import pooled
+from parity.references.vllm_capture.adapt import adapted, check_target, parallel, read_config
+from parity.references.vllm_capture.case import admit, describe, eos
+from parity.references.vllm_capture.environment import find_python, run_job
+from parity.references.vllm_capture.reordered import reordered
+from parity.references.vllm_capture.rounds import Rounds
+from parity.references.vllm_capture.steps import read_steps
 from parity.stages import declared
 from parity.trace import Tensors
-from references.prompts import read_prompts
-from references.request import Dumped, GoldenRequest, finish
-from references.roundings import pooled
-from references.vllm_capture.adapt import adapted, check_target, parallel, read_config
-from references.vllm_capture.case import admit, describe, eos
-from references.vllm_capture.environment import find_python, run_job
-from references.vllm_capture.reordered import reordered
-from references.vllm_capture.rounds import Rounds
-from references.vllm_capture.steps import read_steps
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ def dump_golden(request: Request) -> Path:
             writer.add(number, "bfloat16", stages, pooled(tensors, found))
         cases = [(name, ids, rounds.generation) for (name, ids), rounds in zip(prompts, truth, strict=True)]
         who = describe(result, request, notes)
-        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings if request.floor else 1))
+        finish(
+            writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings if request.floor else 1)
+        )
     return request.out
 
 
@@ -115,4 +117,6 @@ def _rounds(job: dict, result: dict, folder: Path) -> list[Rounds]:
 
 def _kept(tensors: Tensors, wanted: set[str], chosen: bool = True) -> Tensors:
     """The declared stages; what was accepted is the float32 run's, which the others follow."""
-    return {place: value for place, value in tensors.items() if place[1] in wanted and (chosen or "accept." not in place[1])}
+    return {
+        place: value for place, value in tensors.items() if place[1] in wanted and (chosen or "accept." not in place[1])
+    }

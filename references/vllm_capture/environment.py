@@ -36,7 +36,9 @@ def find_python(named: Path | None) -> Path:
         raise UsageError(f"${VARIABLE} is set to an empty name: name a Python that has vLLM, or unset it for {DEFAULT}")
     path = Path(told)
     if not path.is_file():
-        raise UsageError(f"no Python of vLLM's at {path}: `make vllm` sets one up, or name --vllm-python or ${VARIABLE}")
+        raise UsageError(
+            f"no Python of vLLM's at {path}: `make vllm` sets one up, or name --vllm-python or ${VARIABLE}"
+        )
     try:
         asked = subprocess.run([path, "-c", ASK], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -62,7 +64,11 @@ def run_job(python: Path, job: dict, folder: Path, threads: int, log: Path) -> d
     fixed = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "PYTHONPATH": ""}
     with log.open("a") as out:
         ended = subprocess.run(
-            [python, INSIDE, described], env=settings | os.environ | fixed, stdout=out, stderr=subprocess.STDOUT, check=False
+            [python, INSIDE, described],
+            env=settings | os.environ | fixed,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     result = folder / "result.json"
     if ended.returncode or not result.is_file():

@@ -29,7 +29,11 @@ def reordered(checkpoint: Path, number: int, folder: Path) -> Path:
             (folder / path.name).symlink_to(path.resolve())
             continue
         weights = load_file(path)
-        save_file({name: _reordered(name, weight, number) for name, weight in weights.items()}, folder / path.name, {"format": "pt"})
+        save_file(
+            {name: _reordered(name, weight, number) for name, weight in weights.items()},
+            folder / path.name,
+            {"format": "pt"},
+        )
     return folder
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
+from parity.references.vllm_capture.steps import Step
 from parity.trace import Tensors
-from references.vllm_capture.steps import Step
 
 
 class Rounds:
@@ -104,7 +104,9 @@ class Rounds:
         rows = self._fed(step, place, round_ + 1, slice(first, None))
         sampled, drafts = step.part("drafter.sampled_rows", place), self.k if step.passes == 1 else 1
         if not np.array_equal(sampled, rows[-drafts:]):
-            raise UsageError(f"vLLM step {step.number} samples from rows {sampled.tolist()}, not from the last {drafts}")
+            raise UsageError(
+                f"vLLM step {step.number} samples from rows {sampled.tolist()}, not from the last {drafts}"
+            )
         found = {
             "drafter.pre_head_hidden": step.tensors["drafter.normed"][sampled],
             "drafter.logits": step.part("drafter.logits", place),
@@ -129,7 +131,9 @@ class Rounds:
         logical = np.flatnonzero(~rejected)
         committed = int((~masked[logical]).sum())
         if masked[logical].tolist() != [False] * committed + [True] * (self.k - step.passes):
-            raise UsageError(f"vLLM step {step.number}: {masked.tolist()} are not the committed rows, then K-1 masked ones")
+            raise UsageError(
+                f"vLLM step {step.number}: {masked.tolist()} are not the committed rows, then K-1 masked ones"
+            )
         rows = logical[part]
         for name in step.named("drafter.layers.", "drafter.fc_out", "drafter.input_ids", "drafter.positions"):
             self.tensors[round_, name] = _whole(step.rows(name, place)[rows])
@@ -152,5 +156,7 @@ def _whole(value: np.ndarray) -> np.ndarray:
 
 def _exactly(value: np.ndarray, rows: int, name: str, step: Step) -> np.ndarray:
     if len(value) != rows:
-        raise UsageError(f"vLLM step {step.number} has {len(value)} rows of {name}, {rows} were due: was a prefill chunked?")
+        raise UsageError(
+            f"vLLM step {step.number} has {len(value)} rows of {name}, {rows} were due: was a prefill chunked?"
+        )
     return value

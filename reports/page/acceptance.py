@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parity.gates.acceptance.interval import mean_limits, wilson
 from parity.nightly.records import CellResult
-from reports.page.plots import Scale
+from parity.reports.page.plots import Scale
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,11 @@ def by_draft(result: CellResult) -> Forest | None:
             str(one.draft),
             one.rounds,
             _side(scale, one.accepted / max(one.rounds, 1), (one.low, one.high)),
-            _side(scale, one.reference_accepted / max(one.reference_rounds, 1), wilson(one.reference_accepted, one.reference_rounds)),
+            _side(
+                scale,
+                one.reference_accepted / max(one.reference_rounds, 1),
+                wilson(one.reference_accepted, one.reference_rounds),
+            ),
         )
         for one in result.positions
     )
@@ -62,7 +66,10 @@ def by_prompt(result: CellResult) -> Forest | None:
     if not result.prompts:
         return None
     scale = Scale(1.0, float(max(result.cell.axes.k + 1, 2)))
-    rows = tuple(Row(one.prompt, len(one.lengths), _mean(scale, one.lengths), _mean(scale, one.reference)) for one in result.prompts)
+    rows = tuple(
+        Row(one.prompt, len(one.lengths), _mean(scale, one.lengths), _mean(scale, one.reference))
+        for one in result.prompts
+    )
     return Forest(scale, rows)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
 from parity.nightly.records import Cell, CellResult, Named, Speed
-from reports.page import acceptance, heatmap, speed
-from reports.page.figures import count, figure, legend
-from reports.page.past import Changed, Past
-from reports.page.pipeline import Group, error, pipeline
-from reports.page.trends import Series
+from parity.reports.page import acceptance, heatmap, speed
+from parity.reports.page.figures import count, figure, legend
+from parity.reports.page.past import Changed, Past
+from parity.reports.page.pipeline import Group, error, pipeline
+from parity.reports.page.trends import Series
 
 RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""

@@ -6,7 +6,14 @@ from math import isfinite, isnan
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN
 
-MARKS = {PASS: "pass", WARN: "warn", FAIL: "fail", INCONCLUSIVE: "inconclusive", DISPUTED: "disputed", NOT_JUDGED: "unjudged"}
+MARKS = {
+    PASS: "pass",
+    WARN: "warn",
+    FAIL: "fail",
+    INCONCLUSIVE: "inconclusive",
+    DISPUTED: "disputed",
+    NOT_JUDGED: "unjudged",
+}
 """Verdict to the shape that stands beside its word."""
 
 EDGES = {

@@ -9,7 +9,7 @@ from statistics import median
 
 from parity.compare.report import NOT_JUDGED, join
 from parity.nightly.records import CellResult, HeatMap
-from reports.page.figures import figure, level
+from parity.reports.page.figures import figure, level
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,12 @@ def _line(one: HeatMap, row: int) -> Line:
 
 def _says(one: HeatMap, verdict: str) -> str:
     """The map in a sentence, for those who do not see it."""
-    cells = {(row, column): value for row, values in enumerate(one.x) for column, value in enumerate(values) if value is not None}
+    cells = {
+        (row, column): value
+        for row, values in enumerate(one.x)
+        for column, value in enumerate(values)
+        if value is not None
+    }
     if not cells:
         return f"{one.family}: no rows"
     row, column = max(cells, key=cells.__getitem__)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from parity.plain import printable
-from reports.page.cells import CellView
-from reports.page.figures import figure
-from reports.page.night import NightView
+from parity.reports.page.cells import CellView
+from parity.reports.page.figures import figure
+from parity.reports.page.night import NightView
 
 CHANGES, RED, CELLS = 8, 12, 14
 """Lines of each at the most: the whole stays within sixty."""
@@ -50,7 +50,12 @@ def _red(view: NightView) -> Iterator[str]:
     yield "| cell | verdict | first divergent place | diagnosis | reproduce |"
     yield "|---|---|---|---|---|"
     for cell in view.red[:RED]:
-        columns = (_text(cell.name), f"{SIGNS[cell.verdict]} {cell.word}", _text(cell.error or cell.first), _text(_diagnosis(cell)))
+        columns = (
+            _text(cell.name),
+            f"{SIGNS[cell.verdict]} {cell.word}",
+            _text(cell.error or cell.first),
+            _text(_diagnosis(cell)),
+        )
         yield f"| {' | '.join(columns)} | {_code(cell.reproduce)} |"
     yield ""
     yield from _more(len(view.red) - RED, "cells")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from parity.compare.report import conclude
 from parity.nightly.records import CellResult, Night
-from reports.page.cells import CellView, tally, view
-from reports.page.past import Past
+from parity.reports.page.cells import CellView, tally, view
+from parity.reports.page.past import Past
 
 SAYS = {
     "pass": "Every cell holds.",
@@ -43,17 +43,24 @@ class NightView:
         return {cell.name: cell.id for cell in self.cells}
 
 
-def tell(night: Night, results: Sequence[CellResult], past: Past | None = None, logs: Mapping[str, str] | None = None) -> NightView:
+def tell(
+    night: Night, results: Sequence[CellResult], past: Past | None = None, logs: Mapping[str, str] | None = None
+) -> NightView:
     """Everything a page needs; planned cells without a result count as inconclusive.
 
     Args:
         logs: by cell, the end of what it printed.
     """
     held, past, logs = {one.cell.name: one for one in results}, past or Past(), logs or {}
-    cells = tuple(view(number, cell, held.get(cell.name), past, logs.get(cell.name, "")) for number, cell in enumerate(night.cells, 1))
+    cells = tuple(
+        view(number, cell, held.get(cell.name), past, logs.get(cell.name, ""))
+        for number, cell in enumerate(night.cells, 1)
+    )
     verdict = conclude(cell.verdict for cell in cells)
     versions = {name: _joined(one.versions.get(name) for one in results) for one in results for name in one.versions}
-    return NightView(night, verdict, SAYS[verdict], tally(cells), cells, past, versions, sum(one.seconds for one in results))
+    return NightView(
+        night, verdict, SAYS[verdict], tally(cells), cells, past, versions, sum(one.seconds for one in results)
+    )
 
 
 def _joined(values) -> str:

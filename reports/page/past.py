@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from parity.reports.page.trends import FIGURES, WORSE, Figures, Series
 from parity.stages import TABLE
-from reports.page.trends import FIGURES, WORSE, Figures, Series
 
 NIGHTS = 60
 """Nights that a trend shows."""
@@ -68,17 +68,27 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
         frame = load(url, repeats=True)
     if night not in set(frame["night"].astype(str)):
         return Past(why=f"this night is not in the history {url}")
-    return tell_past(frame[frame["repeat"] == 0], verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night))
+    return tell_past(
+        frame[frame["repeat"] == 0], verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night)
+    )
 
 
-def tell_past(frame, changes: Sequence[Any], waiting: Mapping[str, int], night: str, cells: Iterable[str], bands: Any = None) -> Past:
+def tell_past(
+    frame, changes: Sequence[Any], waiting: Mapping[str, int], night: str, cells: Iterable[str], bands: Any = None
+) -> Past:
     """The same of a table already loaded and changes already found; `bands` gives the bands of figures without a change."""
-    order = frame.drop_duplicates("night").sort_values(["started", "night"], kind="stable")["night"].astype(str).tolist()
+    order = (
+        frame.drop_duplicates("night").sort_values(["started", "night"], kind="stable")["night"].astype(str).tolist()
+    )
     order = order[: order.index(night) + 1]
     drawn = {"l2", *(metric for _, metric in FIGURES), *(one.metric for one in changes)}
     frame = frame[frame["metric"].isin(drawn) & frame["night"].isin(order[-NIGHTS:])]
-    frame = frame.assign(**{name: frame[name].astype(str) for name in ("cell", "night", "stage", "mode", "metric", "unit")})
-    held = {cell: Figures(rows, order[-NIGHTS:], changes, bands or {}) for cell, rows in frame.groupby("cell", sort=False)}
+    frame = frame.assign(
+        **{name: frame[name].astype(str) for name in ("cell", "night", "stage", "mode", "metric", "unit")}
+    )
+    held = {
+        cell: Figures(rows, order[-NIGHTS:], changes, bands or {}) for cell, rows in frame.groupby("cell", sort=False)
+    }
     return Past(
         known=True,
         nights=len(order),

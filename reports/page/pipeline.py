@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from parity.compare.report import FAIL, NOT_JUDGED, PASS, WARN, join
-from reports.page.figures import UNITS, figure, level
+from parity.reports.page.figures import UNITS, figure, level
 
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Target": {
@@ -73,7 +73,12 @@ class Group:
 
 def node_of(stage: str) -> tuple[str, str]:
     """Group and node of a full stage name."""
-    found = ((group, name) for group, nodes in GROUPS.items() for name, globs in nodes.items() if any(fnmatchcase(stage, glob) for glob in globs))
+    found = (
+        (group, name)
+        for group, nodes in GROUPS.items()
+        for name, globs in nodes.items()
+        if any(fnmatchcase(stage, glob) for glob in globs)
+    )
     return next(found)
 
 
@@ -104,13 +109,24 @@ def _reading(mode: str, members: Sequence[Mapping[str, Any]]) -> Reading:
     numbers = [stage for stage in members if error(stage) is not None]
     if not numbers:
         wrong, unit, near = _choices(members)
-        return Reading(mode, verdict, CHOICE_LEVEL.get(verdict, "hn"), wrong, unit, "; ".join(filter(None, (near, _why(members, verdict)))))
+        return Reading(
+            mode,
+            verdict,
+            CHOICE_LEVEL.get(verdict, "hn"),
+            wrong,
+            unit,
+            "; ".join(filter(None, (near, _why(members, verdict)))),
+        )
     # The gravest verdict first, then the largest error: one stage may fail by its scale alone.
     worst = max(numbers, key=lambda stage: (stage["verdict"] == verdict, error(stage)))
     unit = UNITS[worst["judge"]] if worst["judge"] in UNITS else ""
     shade = level(error(worst), unit) if unit else "hn"
     where = _part(worst) if len(numbers) > 1 else ""
-    told = [where, _why(members, verdict), " ".join(_choices(members)[:2]) if any(stage["choices"] for stage in members) else ""]
+    told = [
+        where,
+        _why(members, verdict),
+        " ".join(_choices(members)[:2]) if any(stage["choices"] for stage in members) else "",
+    ]
     return Reading(mode, verdict, shade, figure(error(worst)), unit, "; ".join(filter(None, told)), _squares(numbers))
 
 

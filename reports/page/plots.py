@@ -75,7 +75,11 @@ def trend(
     low, high, top = low - pad, high + pad, 4.0
 
     def y(value: float) -> float:
-        return round(top + (high - min(value, high)) / (high - low) * (height - top - bottom), 1) if isfinite(value) else top
+        return (
+            round(top + (high - min(value, high)) / (high - low) * (height - top - bottom), 1)
+            if isfinite(value)
+            else top
+        )
 
     step = (width - left - 5.0) / max(len(values) - 1, 1)
     x = [round(left + step * number if len(values) > 1 else width - 5.0, 1) for number in range(len(values))]

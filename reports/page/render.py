@@ -8,9 +8,9 @@ from pathlib import Path
 
 from parity.errors import UsageError
 from parity.files import put
-from reports.page import figures
-from reports.page.cells import WORDS
-from reports.page.night import NightView
+from parity.reports.page import figures
+from parity.reports.page.cells import WORDS
+from parity.reports.page.night import NightView
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -21,13 +21,21 @@ def render(view: NightView) -> str:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.globals |= {"marks": figures.MARKS, "count": figures.count, "words": WORDS}
-    environment.filters |= {name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")}
+    environment.filters |= {
+        name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")
+    }
     style, script = (_inline(name) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
-    return environment.get_template("page.html").render(view=view, style=Markup(style), script=Markup(script), policy=policy)
+    return environment.get_template("page.html").render(
+        view=view, style=Markup(style), script=Markup(script), policy=policy
+    )
 
 
 def write(view: NightView, path: Path) -> None:

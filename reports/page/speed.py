@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.nightly.records import Speed
-from reports.page.plots import Scale
+from parity.reports.page.plots import Scale
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
-from reports.dumps import console
-from reports.page.night import NightView
-from reports.terminal import STYLE
+from parity.reports.dumps import console
+from parity.reports.page.night import NightView
+from parity.reports.terminal import STYLE
 
 
 def print_told(view: NightView, page: Path) -> None:
@@ -49,7 +49,20 @@ def told(view: NightView) -> dict[str, Any]:
         ],
         "history": view.past.why or f"{view.past.nights} nights",
         "changes": [
-            {name: getattr(one.told, name) for name in ("cell", "stage", "mode", "metric", "kind", "since_night", "since_date", "commits", "sentence")}
+            {
+                name: getattr(one.told, name)
+                for name in (
+                    "cell",
+                    "stage",
+                    "mode",
+                    "metric",
+                    "kind",
+                    "since_night",
+                    "since_date",
+                    "commits",
+                    "sentence",
+                )
+            }
             for one in view.past.changes
         ],
     }

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.page.figures import figure
-from reports.page.pipeline import GROUPS, node_of
-from reports.page.plots import Trend, trend
+from parity.reports.page.figures import figure
+from parity.reports.page.pipeline import GROUPS, node_of
+from parity.reports.page.plots import Trend, trend
 
 COLUMNS = ("stage", "mode", "metric", "night", "value", "unit")
 WORSE = ("regression", "drift", "broken", "gone")
@@ -91,18 +91,28 @@ class Figures:
 
     def trends(self) -> Iterator[Series]:
         """The figures that have a trend of their own, then of every node and mode the stage that is largest tonight."""
-        found = [self.one(label, stage, "" if stage == "speed" else "chained", metric) for (stage, metric), label in FIGURES.items()]
+        found = [
+            self.one(label, stage, "" if stage == "speed" else "chained", metric)
+            for (stage, metric), label in FIGURES.items()
+        ]
         yield from filter(None, found)
         largest: dict[tuple[tuple[int, int], str], tuple[float, str, str]] = {}
         for (stage, mode, metric), held in self.held.items():
             if metric == "l2" and self.order[-1] in held:
-                place, mine = (PLACES[node_of(stage)], mode), (held[self.order[-1]], stage, self.units[stage, mode, metric])
+                place, mine = (
+                    (PLACES[node_of(stage)], mode),
+                    (held[self.order[-1]], stage, self.units[stage, mode, metric]),
+                )
                 largest[place] = max(largest.get(place, mine), mine)
         for (_, mode), (_, stage, unit) in sorted(largest.items()):
             yield from filter(None, [self.one(f"{stage}, {mode}, {unit}", stage, mode, "l2")])
 
 
-PLACES = {(group, node): (number, place) for number, (group, nodes) in enumerate(GROUPS.items()) for place, node in enumerate(nodes)}
+PLACES = {
+    (group, node): (number, place)
+    for number, (group, nodes) in enumerate(GROUPS.items())
+    for place, node in enumerate(nodes)
+}
 """Nodes of the pipeline by their place in dataflow order."""
 
 

@@ -50,7 +50,13 @@ class Browser:
 
     def show(self, size=DESK, theme: str = "light", media: str = "") -> None:
         """The size of the screen, its theme, and the medium."""
-        self.cdp("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=size is PHONE)
+        self.cdp(
+            "Emulation.setDeviceMetricsOverride",
+            width=size[0],
+            height=size[1],
+            deviceScaleFactor=1,
+            mobile=size is PHONE,
+        )
         self.cdp("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": theme}])
 
     def unfold(self) -> None:
@@ -80,7 +86,9 @@ class Browser:
         self.js(axe)
         run = "const done = arguments[arguments.length - 1]; axe.run(document, {resultTypes: ['violations']}).then(one => done(one.violations))"
         found = self.driver.execute_async_script(run)
-        return [f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0].get('failureSummary', '')}" for one in found]
+        return [
+            f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0].get('failureSummary', '')}" for one in found
+        ]
 
     def quit(self) -> None:
         """Close it."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reports.page.render import write
+from parity.reports.page.render import write
 from tests.browser.driven import DESK, PHONE
 from tests.reports.nights import RED, told
 
@@ -68,7 +68,13 @@ def test_every_plot_is_there_and_has_a_size(browser, page, view):
         ".speeds .row-plot": 3 * len(judged),
         "svg.spark": sum(len(cell.series) for cell in judged),
         "svg.trend": 1,
-        ".squares": sum(bool(one.squares) for cell in judged for group in cell.groups for node in group.nodes for one in node.readings),
+        ".squares": sum(
+            bool(one.squares)
+            for cell in judged
+            for group in cell.groups
+            for node in group.nodes
+            for one in node.readings
+        ),
     }
     counted = "return Object.fromEntries(arguments[0].map(one => [one, document.querySelectorAll(one).length]))"
     assert browser.js(counted, list(expected)) == expected and all(expected.values())
@@ -100,7 +106,9 @@ def test_without_javascript_the_text_and_the_plots_are_there(browser, page, view
     for words in (view.tally, view.cells[0].first, view.cells[0].reproduce, "Usual fix:", "is worse since 2026-11-18"):
         assert words in said.replace("&gt;", ">")
     assert all(cell.name in said for cell in view.cells)
-    assert re.search(r'<div class="filter" hidden', said) and not re.search(r'class="copy">', said), "nothing that needs a script is offered"
+    assert re.search(r'<div class="filter" hidden', said) and not re.search(r'class="copy">', said), (
+        "nothing that needs a script is offered"
+    )
     assert said.count('class="heat"') == sum(len(maps) for cell in view.cells for maps in cell.maps.values())
 
 
@@ -109,11 +117,15 @@ def test_the_matrix_can_be_filtered(browser, page):
     assert browser.js("return document.querySelector('.filter').checkVisibility()")
     shown = "return [...document.querySelectorAll('.matrix tbody tr')].filter(one => one.checkVisibility()).length"
     assert browser.js(shown) == 4
-    typed = "const box = document.getElementById('filter'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    typed = (
+        "const box = document.getElementById('filter'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    )
     browser.js(typed, "ranks tp2")
     assert browser.js(shown) == 1
     browser.js(typed, "")
-    browser.js("const box = document.getElementById('only'); box.value = 'broken'; box.dispatchEvent(new Event('change'))")
+    browser.js(
+        "const box = document.getElementById('only'); box.value = 'broken'; box.dispatchEvent(new Event('change'))"
+    )
     assert browser.js(shown) == 1 and browser.js("return document.getElementById('shown').textContent") == "1 of 4"
 
 
@@ -130,10 +142,16 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser, page):
     for _ in range(12):
         for kind in ("keyDown", "keyUp"):
             browser.cdp("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-        seen.append(browser.js("const at = document.activeElement; return [at.className || at.tagName, getComputedStyle(at).outlineStyle, at.getBoundingClientRect().x]"))
+        seen.append(
+            browser.js(
+                "const at = document.activeElement; return [at.className || at.tagName, getComputedStyle(at).outlineStyle, at.getBoundingClientRect().x]"
+            )
+        )
     assert seen[0][0] == "skip" and seen[0][2] >= 0, "the skip link comes first and is on the screen"
     assert all(outline != "none" for _, outline, _ in seen), seen
-    beyond = "return [...document.querySelectorAll('.scroll, .command code, pre')].filter(one => one.tabIndex !== 0).length"
+    beyond = (
+        "return [...document.querySelectorAll('.scroll, .command code, pre')].filter(one => one.tabIndex !== 0).length"
+    )
     assert browser.js(beyond) == 0
 
 
@@ -178,5 +196,7 @@ def test_the_checks_object_to_a_bad_page(browser, bad, axe):
 
 def test_the_recorded_red_cell_is_open_and_the_green_ones_closed(browser, page):
     browser.open(page)
-    found = browser.js("return [...document.querySelectorAll('details.cell')].map(one => [one.querySelector('h3').textContent, one.open])")
+    found = browser.js(
+        "return [...document.querySelectorAll('details.cell')].map(one => [one.querySelector('h3').textContent, one.open])"
+    )
     assert found[0] == [RED, True] and [opened for _, opened in found[1:]] == [False, False, True]

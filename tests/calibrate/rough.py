@@ -7,10 +7,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-import device
-from device.engines.reordered import Order
-from device.pipeline import Pipeline
-from device.variants import Variant
+from parity import device
+from parity.device.engines.reordered import Order
+from parity.device.pipeline import Pipeline
+from parity.device.variants import Variant
 
 
 def narrow_accumulator(**options) -> Pipeline:

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from device import ENGINES, absent
-from device.variants import CLEAN
-from parity.calibrate import MODES, Comparison, Calibration, Request, calibrate
+from parity.calibrate import MODES, Calibration, Comparison, Request, calibrate
 from parity.cli.wiring import clean_devices, device
+from parity.device import ENGINES, absent
+from parity.device.variants import CLEAN
 from parity.golden.slices import OnePrompt
 from parity.policy import read_policy
 
@@ -19,7 +19,7 @@ DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 @pytest.fixture(scope="module")
 def clean(small_golden) -> Calibration:
     """One round of one prompt by variants of every kind."""
-    names = ["numpy", *(f"device.variants:{name}" for name in DIFFERENT)]
+    names = ["numpy", *(f"parity.device.variants:{name}" for name in DIFFERENT)]
     return calibrate(
         Request(
             golden=small_golden,
@@ -45,7 +45,7 @@ def test_every_bounded_statistic_has_its_margin(clean):
     family = clean.families["drafter.layers.{l}.ffn_out", "chained"]
     assert family.judged == (1 + len(DIFFERENT)) * 4
     assert all(one.largest <= one.warn for one in family.margins.values())
-    assert 0 < family.margins["l2"].largest and "ffn_out" in family.margins["l2"].stage
+    assert family.margins["l2"].largest > 0 and "ffn_out" in family.margins["l2"].stage
 
 
 def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
@@ -93,9 +93,12 @@ def test_nothing_compared_is_inconclusive():
 
 def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant():
     engines = [name for name in ENGINES if absent(name) is None]
-    assert engines[0] == "numpy" and clean_devices() == (*engines, *(f"device.variants:{name}" for name in CLEAN))
+    assert engines[0] == "numpy" and clean_devices() == (
+        *engines,
+        *(f"parity.device.variants:{name}" for name in CLEAN),
+    )
 
 
 def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
-    found = parity("calibrate", "--golden", small_golden.folder, "--device", "device.variants:upside_down")
+    found = parity("calibrate", "--golden", small_golden.folder, "--device", "parity.device.variants:upside_down")
     assert found.code == 2 and "no clean variant upside_down" in found.err

@@ -128,16 +128,19 @@ def test_an_unknown_device(refused, small_golden):
     refused("run", "--golden", small_golden.folder, "--device", "tpu", words=("--device tpu",))
 
 
-@pytest.mark.parametrize(("name", "word"), [
-    ("numpy,tp=3", "tp: 3 ranks cannot share out"),
-    ("numpy,tp=0", "tp: 0"),
-    ("numpy,tp", "'tp' is no option"),
-    ("numpy,tp=", "'tp=' is no option"),
-    ("numpy,tp=2,tp=4", "'tp=4' is no option"),
-    ("numpy,k=2", "'k=2' is no option"),
-    ("numpy,moe=dense", "moe: 'dense'"),
-    ("numpy:2", "cannot be imported"),
-])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("numpy,tp=3", "tp: 3 ranks cannot share out"),
+        ("numpy,tp=0", "tp: 0"),
+        ("numpy,tp", "'tp' is no option"),
+        ("numpy,tp=", "'tp=' is no option"),
+        ("numpy,tp=2,tp=4", "'tp=4' is no option"),
+        ("numpy,k=2", "'k=2' is no option"),
+        ("numpy,moe=dense", "moe: 'dense'"),
+        ("numpy:2", "cannot be imported"),
+    ],
+)
 def test_options_behind_a_device_that_do_not_fit(name, word, refused, small_golden):
     refused("run", "--golden", small_golden.folder, "--device", name, words=(word,))
 

@@ -63,9 +63,19 @@ def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(sm
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\nfrom parity.cli import command\n"
         "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n    print('code', command(), file=sys.stderr, flush=True)"
     )
-    found = python(code, "--help", f"diff {small_run.folder} --golden {small_golden.folder}", f"dump-golden --out {tmp_path / 'golden'}")
+    found = python(
+        code,
+        "--help",
+        f"diff {small_run.folder} --golden {small_golden.folder}",
+        f"dump-golden --out {tmp_path / 'golden'}",
+    )
     lines = found.stderr.splitlines()
-    assert lines.count("code 0") == 2 and lines[-3] == "code 0" and "references need torch" in lines[-2] and lines[-1] == "code 2", found
+    assert (
+        lines.count("code 0") == 2
+        and lines[-3] == "code 0"
+        and "references need torch" in lines[-2]
+        and lines[-1] == "code 2"
+    ), found
 
 
 def test_an_interrupted_dump_leaves_nothing(parity, monkeypatch):
@@ -85,14 +95,16 @@ def test_a_device_that_breaks_down_is_inconclusive(parity, small_golden):
     assert not list(parity.home.rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("device", ["numpy,nonsense=2", "device.variants:tp_2,tp=4"])
+@pytest.mark.parametrize("device", ["numpy,nonsense=2", "parity.device.variants:tp_2,tp=4"])
 def test_an_option_that_the_device_does_not_take_is_not_offered(device, parity, small_golden):
     found = parity("diff", "--golden", small_golden.folder, "--device", device)
     assert found.code == 3 and "takes no" in found.err and found.err.count("\n") == 1
 
 
 def test_a_device_of_ranks_is_one_for_every_command(parity, small_golden):
-    found = parity("gate", "--golden", small_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary")
+    found = parity(
+        "gate", "--golden", small_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary"
+    )
     assert found.code == 0, found
 
 
@@ -122,11 +134,23 @@ def test_debug_shows_the_traceback_and_ends_with_the_same_code(parity, small_gol
     arguments = ("diff", "--golden", small_golden.folder, "--device", "tests.faults.broken:breaks_in_draft")
     plain, debug = parity(*arguments), parity("--debug", *arguments)
     assert plain.code == debug.code == 3
-    assert "IndexError" in debug.err and "Traceback" in debug.err and debug.err.endswith(plain.err.splitlines()[-1] + "\n")
+    assert (
+        "IndexError" in debug.err and "Traceback" in debug.err and debug.err.endswith(plain.err.splitlines()[-1] + "\n")
+    )
 
 
-def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_else_it_cannot_see(parity, small_golden, tmp_path):
-    found = parity("diff", "--golden", small_golden.folder, "--device", "device.faults:const_swiglu_alpha", "--json", tmp_path / "j")
+def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_else_it_cannot_see(
+    parity, small_golden, tmp_path
+):
+    found = parity(
+        "diff",
+        "--golden",
+        small_golden.folder,
+        "--device",
+        "parity.device.faults:const_swiglu_alpha",
+        "--json",
+        tmp_path / "j",
+    )
     assert found.code == 1 and "target: swiglu_alpha is 1.7, the reference reads 1.702" in found.last
     report = json.loads((tmp_path / "j").read_text())
     assert [finding["kind"] for finding in report["findings"]] == ["config"] and report["first"] is None

@@ -10,7 +10,8 @@ import pytest
 from parity.cli import cli
 from parity.errors import UsageError
 from parity.nightly.matrix import read_matrix
-from references.vllm_capture.environment import find_python
+from parity.references.vllm_capture.environment import find_python
+
 
 def takers(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Parameter]]:
     """Every parameter of every command that takes a value, with the command's path."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-FAULTY = "device.faults:drafter_layer_skipped"
+FAULTY = "parity.device.faults:drafter_layer_skipped"
 
 
 def test_engines_side_by_side(parity, small_golden, tmp_path):
     out = tmp_path / "matrix.json"
-    devices = ("--device", "numpy", "--device", "device.variants:reversed")
+    devices = ("--device", "numpy", "--device", "parity.device.variants:reversed")
     ended = parity("engines", "--golden", small_golden.folder, *devices, "--json", out)
     assert ended.code == 0, ended.out + ended.err
     assert ended.last == "engines verdict: pass"
-    assert "numpy against device.variants:reversed" in ended.out
+    assert "numpy against parity.device.variants:reversed" in ended.out
     found = json.loads(out.read_text())
     assert len(found["comparisons"]) == 2 * 3 and found["exit_code"] == 0
 
@@ -33,7 +33,7 @@ def test_a_device_named_twice_is_refused(parity, small_golden):
 
 def test_diff_against_another_device(parity, small_golden):
     options = ("--golden", small_golden.folder, "--mode", "local", "--stage", "logits")
-    ended = parity("diff", "--device", "numpy", "--against", "device.variants:reversed", *options)
+    ended = parity("diff", "--device", "numpy", "--against", "parity.device.variants:reversed", *options)
     assert ended.code == 0 and "numpy against numpy, reversed" in ended.out
     ended = parity("diff", "--device", "numpy", "--against", "no.such:device", *options)
     assert ended.code == 2 and "cannot be imported" in ended.err

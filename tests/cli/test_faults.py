@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from device.faults import CATALOGUE
+from parity.device.faults import CATALOGUE
 
 
 def test_list_names_every_fault_and_what_is_not_planted(parity, tmp_path):
@@ -25,7 +25,7 @@ def test_run_says_killed_and_where(parity, small_golden, tmp_path):
 
 
 def test_a_survivor_ends_with_one(parity, small_golden, monkeypatch):
-    from device.faults import CATALOGUE
+    from parity.device.faults import CATALOGUE
 
     harmless = replace(CATALOGUE["tap-early"], plant=lambda device: None)
     monkeypatch.setitem(CATALOGUE, "tap-early", harmless)
@@ -41,5 +41,13 @@ def test_wrong_usage_is_one_sentence(parity, small_golden):
 
 
 def test_a_fault_is_a_device_for_every_command(parity, small_golden):
-    found = parity("diff", "--golden", small_golden.folder, "--device", "device.faults:d2t_absolute", "--stage", "draft_tokens")
+    found = parity(
+        "diff",
+        "--golden",
+        small_golden.folder,
+        "--device",
+        "parity.device.faults:d2t_absolute",
+        "--stage",
+        "draft_tokens",
+    )
     assert found.code == 1 and "first divergent: drafter.draft_tokens" in found.last

@@ -37,7 +37,11 @@ def text(folder: Path, content: str) -> Path:
     return folder / "file.toml"
 
 
-READERS = {"policy": lambda path: read_policy(path, "bfloat16"), "map": lambda path: read_map(str(path)), "matrix": read_matrix}
+READERS = {
+    "policy": lambda path: read_policy(path, "bfloat16"),
+    "map": lambda path: read_map(str(path)),
+    "matrix": read_matrix,
+}
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -83,7 +87,9 @@ def npz(shape: str, data: bytes, method=zipfile.ZIP_DEFLATED) -> io.BytesIO:
     return out
 
 
-@pytest.mark.parametrize("shape", ["(2**40,)", "(1099511627776,)", "(-1,)", "(1,) * 70", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", "(0, -3)", "['a']"])
+@pytest.mark.parametrize(
+    "shape", ["(2**40,)", "(1099511627776,)", "(-1,)", "(1,) * 70", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", "(0, -3)", "['a']"]
+)
 def test_an_array_that_claims_more_than_its_file_holds(shape):
     refused(lambda: [read() for read in members(npz(shape, b"\0" * 16), "file").values()])
 
@@ -108,13 +114,15 @@ def test_containers_that_hold_each_other_many_times_are_refused():
     assert "more than" in refused(leaves, value, Path("x.pt"))
 
 
-@pytest.mark.parametrize("number", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "intermediate_size"])
+@pytest.mark.parametrize(
+    "number", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings", "intermediate_size"]
+)
 @pytest.mark.parametrize("side", ["target", "drafter"])
 @pytest.mark.parametrize("value", [2**40, -1, "7", 1.5, 10**400])
 def test_a_config_number_beyond_any_model(number, side, value, tiny, tmp_path):
-    from device.checkpoint import Described
-    from device.config import open_config
-    from references.checkpoint import read_config
+    from parity.device.checkpoint import Described
+    from parity.device.config import open_config
+    from parity.references.checkpoint import read_config
 
     folder = tmp_path / "c"
     folder.mkdir()
@@ -136,8 +144,8 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_chat_template_is_rendered_within_limits(name, tiny, tmp_path, monkeypatch):
-    from references import template
-    from references.prompts import read_prompts
+    from parity.references import template
+    from parity.references.prompts import read_prompts
 
     monkeypatch.setattr(template, "SECONDS", 1)
     folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
@@ -149,13 +157,15 @@ def test_a_chat_template_is_rendered_within_limits(name, tiny, tmp_path, monkeyp
 
 @pytest.mark.parametrize("name", ["loops", "refusal"])
 def test_a_hypothesis_renders_a_chat_template_within_limits(name, tiny, tmp_path, monkeypatch):
-    from references import template
-    from references.mutations import NotApplicable
-    from references.mutations.inputs import _template
+    from parity.references import template
+    from parity.references.mutations import NotApplicable
+    from parity.references.mutations.inputs import _template
 
     monkeypatch.setattr(template, "SECONDS", 1)
     folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
-    opening, closing = _template(SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder)))))
+    opening, closing = _template(
+        SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder))))
+    )
     assert opening and closing
     (folder / "chat_template.jinja").write_text(TEMPLATES[name])
     with pytest.raises(NotApplicable, match="chat template"):
@@ -163,7 +173,7 @@ def test_a_hypothesis_renders_a_chat_template_within_limits(name, tiny, tmp_path
 
 
 def test_a_tokenizer_that_brings_code_runs_none_and_asks_nothing(tiny, tmp_path, monkeypatch):
-    from references.prompts import read_prompts
+    from parity.references.prompts import read_prompts
 
     folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
     config = json.loads((folder / "tokenizer_config.json").read_text())
@@ -183,7 +193,7 @@ def test_a_tokenizer_that_brings_code_runs_none_and_asks_nothing(tiny, tmp_path,
 @pytest.mark.parametrize("line", ['{"ids": [1, 2], "id": "a\\nb"}', '{"ids": {"a": 1}}', '{"text": 5}', "[" * 9000, "7", '{"ids": [true, 2]}',
                                   '{"ids": [1, 2], "id": "a"}\n{"ids": [1, 2], "id": "a"}'])  # fmt: skip
 def test_a_prompt_that_is_none(line, tiny, tmp_path):
-    from references.prompts import read_prompts
+    from parity.references.prompts import read_prompts
 
     (tmp_path / "p.jsonl").write_text(line)
     refused(read_prompts, tmp_path / "p.jsonl", tiny / "target", 2000)
@@ -192,7 +202,7 @@ def test_a_prompt_that_is_none(line, tiny, tmp_path):
 @pytest.mark.parametrize("read", ["prompts", "weights"])
 def test_a_pipe_where_a_file_is_due(read, tiny, tmp_path):
     from parity.golden.provenance import checkpoint
-    from references.prompts import read_prompts
+    from parity.references.prompts import read_prompts
 
     os.mkfifo(tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text("{}")
@@ -235,9 +245,10 @@ def test_json_goes_to_a_device_as_it_is(parity):
 
 
 def test_a_dump_onto_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
     from parity.golden.store import DumpWriter
     from parity.stages import declared
-    from safetensors import SafetensorError
 
     def full(tensors, path):
         Path(path).write_bytes(b"half")

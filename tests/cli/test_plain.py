@@ -11,10 +11,19 @@ import pytest
 from rich.table import Table
 
 from parity.plain import printable
-from reports.dumps import Plain
+from parity.reports.dumps import Plain
 
 ROOT = Path(__file__).parents[2]
-NAMES = ["[/x]", "run[red]1", "\x1b[2J\x1b]0;x\x07", "\x9b31m", "a\rb", "\u202egpj", "\udcff", "[link=file:///etc]x[/link]"]
+NAMES = [
+    "[/x]",
+    "run[red]1",
+    "\x1b[2J\x1b]0;x\x07",
+    "\x9b31m",
+    "a\rb",
+    "\u202egpj",
+    "\udcff",
+    "[link=file:///etc]x[/link]",
+]
 
 
 def shown(what) -> str:
@@ -47,7 +56,11 @@ def test_an_error_prints_no_escape_and_is_one_line(parity):
 
 def test_nothing_else_prints():
     """`print`, click's echo and rich's Console are called in one place each."""
-    allowed = {"parity/plain.py": "click.echo", "reports/dumps.py": "class Plain(Console)", "parity/cli/common.py": "Console(stderr"}
+    allowed = {
+        "parity/plain.py": "click.echo",
+        "reports/dumps.py": "class Plain(Console)",
+        "parity/cli/common.py": "Console(stderr",
+    }
     for path in [*ROOT.glob("parity/**/*.py"), *ROOT.glob("reports/**/*.py")]:
         calls = re.findall(r"(?<![\w.])print\(|click\.(?:echo|secho)\(|\bConsole\([^)]", path.read_text())
         name = path.relative_to(ROOT).as_posix()

@@ -94,10 +94,13 @@ def test_an_unknown_name_lists_the_known_ones(parity):
         ('judge = "relative"\ntop5_missed = { ok = 1, warn = 1 }', "everything"),
         ('judge = "relative"\nulp_max = { ok = 1e9, warn = 1e9 }', "factor of two"),
         ('judge = "relative"\nulp = 1073741823\nulp_beyond = { ok = 0, warn = 0 }', "factor of two"),
-        (f'{TOLERANT} rtol = inf, atol = 1 }}', "finite"),
-        (f'{TOLERANT} rtol = 0.5, atol = 1 }}', "rtol x beyond_tolerance = 1 bounds nothing"),
-        (f'{TOLERANT} rtol = 0, atol = 1e308 }}', "bounds nothing"),
-        ('judge = "exact"\n[[row]]\nstages = "logits"\njudge = "exact"\nreason = "strict but dead"', r"row 2 \('logits'\).*row 1 \('\*'\)"),
+        (f"{TOLERANT} rtol = inf, atol = 1 }}", "finite"),
+        (f"{TOLERANT} rtol = 0.5, atol = 1 }}", "rtol x beyond_tolerance = 1 bounds nothing"),
+        (f"{TOLERANT} rtol = 0, atol = 1e308 }}", "bounds nothing"),
+        (
+            'judge = "exact"\n[[row]]\nstages = "logits"\njudge = "exact"\nreason = "strict but dead"',
+            r"row 2 \('logits'\).*row 1 \('\*'\)",
+        ),
         (
             'modes = ["local"]\njudge = "exact"\n[[row]]\nstages = "*"\nmodes = ["chained"]\njudge = "none"\nreason = "between the two"'
             '\n[[row]]\nstages = "q"\njudge = "exact"\nreason = "strict but dead"',

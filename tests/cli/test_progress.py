@@ -9,7 +9,7 @@ import click
 import pytest
 
 from parity.cli.common import progress
-from reports.dumps import console
+from parity.reports.dumps import console
 
 ERASED = re.compile(r"\x1b\[2K")
 
@@ -21,7 +21,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(params=[lambda: console().print("RESULT"), lambda: click.echo("RESULT"), lambda: print("RESULT")], ids=["rich", "click", "print"])
+@pytest.fixture(
+    params=[lambda: console().print("RESULT"), lambda: click.echo("RESULT"), lambda: print("RESULT")],
+    ids=["rich", "click", "print"],
+)
 def written(request, monkeypatch):
     """What is on the two streams once a result was written beside a bar, and a note."""
 

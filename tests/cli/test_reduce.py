@@ -17,7 +17,7 @@ WINDOW = 32
 
 def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(parity, small_golden, tmp_path):
     out, file = tmp_path / "reduced", tmp_path / "reduced.json"
-    device = ("--device", "device.faults:attn_window_missing_once")
+    device = ("--device", "parity.device.faults:attn_window_missing_once")
     found = parity("reduce", "--golden", small_golden.folder, *device, "--out", out, "--json", file)
     assert found.code == 1, found
     case = json.loads(file.read_text())
@@ -39,7 +39,9 @@ def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
     (Report("d", "bfloat16", "chained", *"prg", (), (Finding("missing", "target.logits", 0, 0, "not shown: target.logits"),), None, None, INCONCLUSIVE, ""), "not shown: target.logits"),
     (Parted("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
 ])  # fmt: skip
-def test_what_has_no_failing_row_is_inconclusive_with_the_reason(found, words, parity, small_golden, tmp_path, monkeypatch):
+def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
+    found, words, parity, small_golden, tmp_path, monkeypatch
+):
     monkeypatch.setattr("parity.diagnose.evidence.red_device", lambda *asked: found)
     ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

@@ -24,11 +24,13 @@ def test_a_night_becomes_a_page_beside_it(parity, night):
     assert ended.code == 0 and ended.err == ""
     assert f"report {night.path / 'report.html'}" in ended.out
     assert ended.last.startswith("night verdict: fail; 4 cells: 1 fail, 1 broken, 2 pass; first " + RED)
-    assert "reproduce: parity diff --device device.faults:tap_off_by_one" in ended.last
+    assert "device.faults:tap_off_by_one --mode local" in ended.last
     page = (night.path / "report.html").read_text()
     assert "Loading" not in page and "loading elsewhere:device" in page, "the end of a broken cell's log"
     told = json.loads((night.path / "out.json").read_text())
-    assert told["verdict"] == "fail" and told["cells"][0]["diagnosis"]["words"] == "taps +1 layers away (tap-off-by-one)"
+    assert (
+        told["verdict"] == "fail" and told["cells"][0]["diagnosis"]["words"] == "taps +1 layers away (tap-off-by-one)"
+    )
 
 
 def test_markdown_goes_to_standard_output_alone(parity, night):
@@ -46,7 +48,7 @@ def test_an_unfinished_night_is_no_pass(parity, night):
 
 
 def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
-    options = ("--golden", small_golden.folder, "--device", "device.faults:tap_off_by_one")
+    options = ("--golden", small_golden.folder, "--device", "parity.device.faults:tap_off_by_one")
     parity("run", *options, "--out", tmp_path / "run")
     ended = parity("report", tmp_path / "run", "--golden", small_golden.folder)
     assert ended.code == 0 and "night verdict: fail; 1 cell: 1 fail" in ended.last and "drafter.taps" in ended.last
@@ -56,7 +58,9 @@ def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
     assert parity("inspect", tmp_path / "run").code == 0, "the run can still be read"
 
 
-@pytest.mark.parametrize("name", ["device.variants:gathered", "numpy,tp=2", "numpy, reversed", "\u65e5\u672c", "../x", "d" * 99])
+@pytest.mark.parametrize(
+    "name", ["parity.device.variants:gathered", "numpy,tp=2", "numpy, reversed", "\u65e5\u672c", "../x", "d" * 99]
+)
 @pytest.mark.parametrize("bounds", ["", "bounds.toml", "my own/wide bounds.toml"])
 def test_a_run_has_a_cell_whatever_its_device_and_policy_are_called(name, bounds):
     case = SimpleNamespace(mode="chained", k=4, precision="bfloat16", max_new_tokens=12)
@@ -89,5 +93,5 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(parity, night):
 
 
 def test_help_and_diff_do_not_import_what_a_page_needs():
-    code = "import sys; from parity.cli import cli; import reports.terminal; sys.exit(bool({'jinja2', 'pandas', 'reports.page'} & set(sys.modules)))"
+    code = "import sys; from parity.cli import cli; import parity.reports.terminal; sys.exit(bool({'jinja2', 'pandas', 'parity.reports.page'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from device import multiply
+from parity.device import multiply
 
 SMALL = ("--prompt", 40, "--max-new-tokens", 3)
-
 
 
 def test_the_list_is_a_table_and_json(parity, tmp_path):
@@ -41,7 +40,7 @@ def test_a_broken_device_ends_with_one_and_says_how_to_see_it_again(parity, monk
     def transposed(left, right, dtype, engine):
         return multiply(left, right.T if right.ndim == 2 and len(set(right.shape)) == 1 else right, dtype, engine)
 
-    monkeypatch.setattr("device.multiply", transposed)
+    monkeypatch.setattr("parity.device.multiply", transposed)
     found = parity("shapes", "--gemm", "5x96x96", "--gemm", "5x96x128", *SMALL)
     assert found.code == 1 and "1 of 2 shapes, first 5x96x96" in found.last and "--gemm 5x96x96" in found.last
     assert found.out.splitlines()[1].startswith("fail") and found.out.splitlines()[3].startswith("pass")
@@ -58,7 +57,7 @@ def test_a_large_shape_runs_in_pieces_and_says_so(parity):
 
 
 def test_a_device_without_multiply_is_inconclusive(parity):
-    found = parity("shapes", "--run", "--device", "device.variants:plain", *SMALL)
+    found = parity("shapes", "--run", "--device", "parity.device.variants:plain", *SMALL)
     assert found.code == 3 and "multiply" in found.err and found.err.count("\n") == 1
 
 

@@ -88,6 +88,6 @@ def test_a_changed_checkpoint_is_named_and_nothing_is_dumped(field, what, parity
 
 
 def test_an_edited_reference_is_said_and_the_bytes_decide(parity, golden):
-    rewrite(golden, lambda raw: raw["producer"]["sources"].update({"references.rope": "0" * 64}))
+    rewrite(golden, lambda raw: raw["producer"]["sources"].update({"parity.references.rope": "0" * 64}))
     found = parity("verify-golden", golden)
-    assert found.code == 0 and "since the dump: the source of references.rope changed" in found.out
+    assert found.code == 0 and "since the dump: the source of parity.references.rope changed" in found.out

@@ -10,7 +10,7 @@ from parity.cli.run import make_run
 from parity.compare.between import Difference
 from parity.errors import UsageError
 
-FAULTY = "device.faults:rope_concentration"
+FAULTY = "parity.device.faults:rope_concentration"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def against(golden, run, other):
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_clean_devices_differ_by_less_than_the_noise(mode, small_golden, run):
-    report = against(small_golden, run("numpy", mode), run("device.variants:reversed", mode))
+    report = against(small_golden, run("numpy", mode), run("parity.device.variants:reversed", mode))
     assert report.verdict == "pass", report.first
     assert report.device == "numpy against numpy, reversed"
     parted = [stage.stage for stage in report.stages if stage.x.get("l2", 0) > 0]
@@ -69,7 +69,9 @@ def test_a_choice_of_one_device_alone_is_judged_by_the_golden(small_golden, run)
     place = ("bfloat16", 0, 0, "target.layers.0.experts")
     for mine, theirs, expected in ((right, wrong, wrong), (wrong, right, wrong), (wrong, wrong, true)):
         view = Difference(small_golden, run("numpy"), run("numpy"))
-        sides = [type("Side", (), {"contents": lambda self, *_where, value=value: value})() for value in (true, mine, theirs)]
+        sides = [
+            type("Side", (), {"contents": lambda self, *_where, value=value: value})() for value in (true, mine, theirs)
+        ]
         view.golden, view.run, view.other = sides
         np.testing.assert_array_equal(view.contents(*place), expected)
 
@@ -87,4 +89,7 @@ def test_what_either_run_lacks_is_a_failure(small_golden, run, tmp_path):
         report = against(small_golden, *pair)
         assert report.verdict == "fail"
         assert "numpy: target.embed is missing: the run does not declare it" in [one.message for one in report.findings]
-    assert compare_dumps(small_golden, difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict == "pass"
+    assert (
+        compare_dumps(small_golden, difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict
+        == "pass"
+    )

@@ -26,7 +26,9 @@ def reading(dump: Dump, **sides) -> Dump:
 def test_a_truth_value_is_no_number_inside_a_list_either(true, seen):
     def side(value):
         part = SimpleNamespace(constants={"x": value})
-        made = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(target=part, drafter=part), corroborations=()))
+        made = SimpleNamespace(
+            manifest=SimpleNamespace(model=SimpleNamespace(target=part, drafter=part), corroborations=())
+        )
         made.manifest.producer = SimpleNamespace(name="device")
         made.sides = (made,)
         return made

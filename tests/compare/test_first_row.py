@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.compare import compare
 from parity.policy import read_policy
-from reports.terminal import print_report
+from parity.reports.terminal import print_report
 from tests.meta.dumps import clean, write
 from tests.meta.plants import FFN, OUT, TOKENS, element, values
 from tests.meta.worlds import Size
@@ -49,6 +49,8 @@ def test_the_row_of_a_wrong_choice_is_told_like_that_of_a_wrong_number(tmp_path)
 
 
 def test_a_stage_that_is_off_as_a_whole_has_no_bad_row(tmp_path):
-    found = next(stage for stage in judged(tmp_path, values(lambda x: x * np.float32(1.001), OUT)).stages if stage.stage == OUT)
+    found = next(
+        stage for stage in judged(tmp_path, values(lambda x: x * np.float32(1.001), OUT)).stages if stage.stage == OUT
+    )
     assert found.verdict == "fail" and found.first is not None
     assert (found.bad_rows, found.relation) == (0, "")

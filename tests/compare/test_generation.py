@@ -38,11 +38,15 @@ def emitting(run: Dump, changes, precision: str = "bfloat16", **model) -> Dump:
 def tokens(**changes):
     """Tokens by their place in what is emitted, all else kept."""
     places = {int(name[1:]): token for name, token in changes.items()}
-    return lambda told: told.model_copy(update={"emitted": tuple(places.get(n, one) for n, one in enumerate(told.emitted))})
+    return lambda told: told.model_copy(
+        update={"emitted": tuple(places.get(n, one) for n, one in enumerate(told.emitted))}
+    )
 
 
 def disputed(golden: Dump, stage: str) -> Dump:
-    said = Corroboration(witness="other", versions={}, source_digest="", prompts=2, policy="float32", stages=(), disputed=(stage,))
+    said = Corroboration(
+        witness="other", versions={}, source_digest="", prompts=2, policy="float32", stages=(), disputed=(stage,)
+    )
     seen = Dump(golden.folder, golden.manifest)
     seen.manifest = golden.manifest.model_copy(update={"corroborations": (said,)})
     return seen
@@ -55,7 +59,9 @@ def test_what_is_emitted_is_chosen_by_the_runs_own_scores(dumps):
         (found,) = check_generation(golden, emitting(run, {NUMBER: tokens(**{f"t{place}": 3})})).findings
         assert (found.kind, found.prompt, found.round) == ("generation", NUMBER, {0: 0, 1: 1, 4: 2}[place])
         assert f"emits 3 as its token {place + 1}, its own" in found.message
-    every = emitting(run, dict.fromkeys((0, 1), lambda told: told.model_copy(update={"emitted": (3,) * len(told.emitted)})))
+    every = emitting(
+        run, dict.fromkeys((0, 1), lambda told: told.model_copy(update={"emitted": (3,) * len(told.emitted)}))
+    )
     assert compare(golden, every, read_policy(None, "bfloat16")).exit_code == 1
 
 
@@ -63,14 +69,20 @@ def test_an_end_behind_which_the_reference_goes_on_is_found(dumps):
     golden, run = dumps
 
     def ended(told):
-        cut = {"acceptance_length": told.acceptance_length[:1], "accepted_drafts": told.accepted_drafts[:1], "finish": "eos"}
+        cut = {
+            "acceptance_length": told.acceptance_length[:1],
+            "accepted_drafts": told.accepted_drafts[:1],
+            "finish": "eos",
+        }
         return told.model_copy(update={"emitted": told.emitted[:3], **cut})
 
     (found,) = check_generation(golden, emitting(run, {NUMBER: ended})).findings
     assert "ends behind its 3 tokens" in found.message
 
 
-@pytest.mark.parametrize(("round_", "rounds"), [(0, [1]), (1, [2]), (2, [])], ids=["first", "middle", "last, which may be cut"])
+@pytest.mark.parametrize(
+    ("round_", "rounds"), [(0, [1]), (1, [2]), (2, [])], ids=["first", "middle", "last, which may be cut"]
+)
 def test_a_round_emits_its_accepted_drafts_and_one_token_more(round_, rounds, dumps):
     golden, run = dumps
 
@@ -106,7 +118,9 @@ def test_a_dispute_sets_constants_aside_only_of_its_own_side_and_names_them(stag
     target = golden.manifest.model.target
     for dump, theta in ((golden, 10.0), (run := emitting(run, {}), 11.0)):
         side = target.model_copy(update={"constants": {"rope_theta": theta}})
-        dump.manifest = dump.manifest.model_copy(update={"model": dump.manifest.model.model_copy(update={"target": side})})
+        dump.manifest = dump.manifest.model_copy(
+            update={"model": dump.manifest.model.model_copy(update={"target": side})}
+        )
     report = compare(golden, run, read_policy(None, "bfloat16"))
     assert report.verdict == verdict and report.exit_code == (1 if verdict == "fail" else 3)
     said = [*report.unseen, *(one.message for one in report.findings)]

@@ -41,7 +41,9 @@ def maps(small_golden, tmp_path_factory):
     def of(wrap, precision="bfloat16"):
         device = wrap(builder("numpy", small_golden)(precision=precision))
         out = tmp_path_factory.mktemp("heat") / "run"
-        run = Dump(run_device(RunRequest(device, small_golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out)))
+        run = Dump(
+            run_device(RunRequest(device, small_golden, "local", ("target.layers.*.attn_out", "target.*.experts"), out))
+        )
         return {family: (layers, edges) for family, layers, edges in heat(small_golden, run, columns=10_000)}
 
     return of
@@ -51,7 +53,9 @@ def test_a_defect_shows_in_its_layer_and_at_its_position(maps):
     layers, positions = maps(Bent)["target.layers.{l}.attn_out"]
     clean, _ = maps(lambda device: device)["target.layers.{l}.attn_out"]
     assert list(positions[:3]) == [0, 1, 2] and set(layers) == set(range(8))
-    moved = {(layer, int(column)) for layer in layers for column in np.flatnonzero(~_alike(layers[layer], clean[layer]))}
+    moved = {
+        (layer, int(column)) for layer in layers for column in np.flatnonzero(~_alike(layers[layer], clean[layer]))
+    }
     assert moved == {(LAYER, POSITION)}
     assert layers[LAYER][POSITION] > 3
 

@@ -13,7 +13,12 @@ from tests.meta.dumps import Pair, clean, write
 from tests.meta.plants import DRAFTS, EXPERTS, LOGITS, TOKENS, each
 from tests.meta.worlds import OFFSET, STAGES, Size
 
-SCORES = {"target.tokens": LOGITS, TOKENS: "verify.logits", DRAFTS: "drafter.logits", EXPERTS: "target.layers.0.router_logits"}
+SCORES = {
+    "target.tokens": LOGITS,
+    TOKENS: "verify.logits",
+    DRAFTS: "drafter.logits",
+    EXPERTS: "target.layers.0.router_logits",
+}
 CHOSEN = {EXPERTS: 2}
 """How many of a row's scores are chosen."""
 ROWS = 3
@@ -64,7 +69,9 @@ def judged(tmp_path):
         golden, run = write(pair, tmp_path / "pair")
         for place in [place for place in run.rows if place[3] == LOGITS]:
             run.stored(*place)  # as it is merged from the ranks
-            run.parts[place] = [run.parts[place][0].model_copy(update={"rank": n, "sharding": "sum"}) for n in range(ranks)]
+            run.parts[place] = [
+                run.parts[place][0].model_copy(update={"rank": n, "sharding": "sum"}) for n in range(ranks)
+            ]
         case = run.manifest.case
         case = case.model_copy(update={"forced": (*case.forced, *forced), "mode": mode})
         run.manifest = run.manifest.model_copy(update={"case": case})

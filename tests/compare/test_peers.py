@@ -8,8 +8,8 @@ import pytest
 from parity.compare.peers import NXDI_ATOL, STATISTICS, Evidence
 from parity.compare.rows import StageRows
 from parity.metrics import measure
-from parity.policy import STATISTICS as NAMES
 from parity.policy import OWN, Row, Tolerance
+from parity.policy import STATISTICS as NAMES
 from parity.stages import declared
 
 RNG = np.random.default_rng(2)
@@ -17,7 +17,9 @@ GOLDEN = RNG.normal(size=(12, 2000)).astype(np.float32)
 ROW = Row(stages="*", judge="none", reason="only measured")
 
 
-def value(statistic: str, device: np.ndarray, golden: np.ndarray = GOLDEN, floor: np.ndarray | None = None, row=ROW) -> float:
+def value(
+    statistic: str, device: np.ndarray, golden: np.ndarray = GOLDEN, floor: np.ndarray | None = None, row=ROW
+) -> float:
     """A statistic of a device tensor; the floor is 0.01 off everywhere unless given."""
     floor = golden + np.float32(0.01) if floor is None else floor
     label = np.arange(len(golden))

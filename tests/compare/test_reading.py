@@ -8,7 +8,7 @@ import pytest
 
 from parity.stages import declared, inputs
 
-FAULT = "device.faults:attn_window_missing_once"
+FAULT = "parity.device.faults:attn_window_missing_once"
 
 
 def test_every_input_of_the_table_is_a_stage_of_the_table():
@@ -39,18 +39,18 @@ def test_only_the_guilty_stage_has_an_error_of_its_own_before_the_next_layer(mar
 
 
 def test_a_choice_made_from_wrong_scores_is_theirs(marks):
-    found = marks("device.faults:load_tied_head")
+    found = marks("parity.device.faults:load_tied_head")
     assert found["target.tokens"] == found["verify.tokens"] == ("inherited",)
     assert found["target.logits"][0] == "own"
 
 
 def test_a_choice_that_is_wrong_by_itself_is_its_own(marks):
-    found = marks("device.faults:ffn_topk_lowest")
+    found = marks("parity.device.faults:ffn_topk_lowest")
     assert found["target.layers.0.experts"][0] == "own" and found["target.layers.0.router_logits"] == ()
 
 
 def test_an_error_that_passes_unseen_and_shows_again_accuses_nobody(marks):
-    found = marks("device.faults:attn_o_bias_dropped")
+    found = marks("parity.device.faults:attn_o_bias_dropped")
     assert [name for name, mark in found.items() if "own" in mark] == ["target.layers.3.attn_out"]
 
 

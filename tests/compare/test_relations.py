@@ -47,7 +47,11 @@ DRAFTER = facts("drafter")
         (SEEN.prompt == 1, "prompt 1 only", SEEN),
         (SEEN.round >= 4, "from round 4 on", SEEN),
         (SEEN.position >= 41, "from position 41 on", SEEN),
-        ((SEEN.position >= 64) & (SEEN.round == 0), "from 64 = original_max_position_embeddings on, in prefill rows", SEEN),
+        (
+            (SEEN.position >= 64) & (SEEN.round == 0),
+            "from 64 = original_max_position_embeddings on, in prefill rows",
+            SEEN,
+        ),
         ((DRAFTER.index >= 2) & (DRAFTER.round > 0), "masked rows only", DRAFTER),
         ((DRAFTER.index == 1) & (DRAFTER.round > 0), "the NTP row only", DRAFTER),
     ],
@@ -83,7 +87,12 @@ def test_rows_that_are_not_judged_are_neither_bad_nor_clean():
 
 def test_the_lengths_of_a_config_are_read_as_plain_json(tmp_path):
     file = tmp_path / "config.json"
-    nested = {"sliding_window": 32, "head_dim": 32, "use_window": True, "rope": {"original_max_position_embeddings": 64}}
+    nested = {
+        "sliding_window": 32,
+        "head_dim": 32,
+        "use_window": True,
+        "rope": {"original_max_position_embeddings": 64},
+    }
     file.write_text(json.dumps(nested))
     assert dict(_numbers(_config(file.parent))) == {"sliding_window": 32, "original_max_position_embeddings": 64}
     for broken in ("{", "[" * 100_000, "3", " " * (limits.CONFIG_BYTES + 1)):

@@ -50,7 +50,11 @@ def without(dump: Dump, family: str, declared: bool = False, variant: str | None
 def kinds(golden: Dump, run: Dump, family: str) -> set[str]:
     """Kinds of findings about this family."""
     found = check_structure(golden, run, golden.manifest.stages)
-    return {one.kind for one in found if one.stage not in golden.declared or golden.declared[one.stage].stage.template == family}
+    return {
+        one.kind
+        for one in found
+        if one.stage not in golden.declared or golden.declared[one.stage].stage.template == family
+    }
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -128,7 +132,9 @@ def test_a_dtype_that_no_stage_has_is_a_finding_and_its_numbers_are_left_alone(t
     for tensors in pair.run:
         tensors[0, "target.embed"] = tensors[0, "target.embed"].astype(np.float16)
     report = compare(*write(pair, tmp_path), read_policy(None, "bfloat16"))
-    assert report.verdict == "fail" and {(one.kind, one.stage) for one in report.findings} == {("dtype", "target.embed")}
+    assert report.verdict == "fail" and {(one.kind, one.stage) for one in report.findings} == {
+        ("dtype", "target.embed")
+    }
 
 
 def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(small_golden):
@@ -136,7 +142,9 @@ def test_a_free_run_whose_counts_contradict_each_other_fails_in_any_precision(sm
     told = prompts[0].generation
     drafts = (told.accepted_drafts[0] + 1, *told.accepted_drafts[1:])
     prompts[0] = prompts[0].model_copy(update={"generation": told.model_copy(update={"accepted_drafts": drafts})})
-    run = SimpleNamespace(manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)), sides=(None,))
+    run = SimpleNamespace(
+        manifest=SimpleNamespace(case=SimpleNamespace(precision="bfloat16", prompts=prompts)), sides=(None,)
+    )
     (found,) = check_generation(small_golden, run).findings
     assert (found.kind, found.prompt, found.round) == ("generation", 0, 1) and "drafts accepted" in found.message
     prompts[0] = small_golden.manifest.case.prompts[0]

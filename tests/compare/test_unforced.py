@@ -114,7 +114,9 @@ def test_no_edit_of_what_was_forced_lets_a_wrong_run_pass(mode, dumps):
         run.manifest = run.manifest.model_copy(update={"case": run.manifest.case.model_copy(update={"forced": forced})})
         for rerun in (None, same):
             found = compare(golden, run, POLICY, (FFN,), rerun=rerun)
-            assert found.exit_code == (3 if rerun is None and TEMPLATE not in forced and mode == "chained" else 1), forced
+            assert found.exit_code == (3 if rerun is None and TEMPLATE not in forced and mode == "chained" else 1), (
+                forced
+            )
 
 
 def test_an_unforced_run_that_shows_no_experts_is_judged_strictly(dumps):

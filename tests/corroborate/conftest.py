@@ -12,8 +12,17 @@ from parity.golden.manifest import PromptCase
 from parity.golden.store import Dump, DumpWriter
 
 STAGES = (
-    "target.embed", "target.layers.0.out", "target.tokens", "verify.tokens", "drafter.taps", "drafter.input_ids",
-    "drafter.fc_out", "drafter.logits", "drafter.draft_tokens", "accept.length", "accept.emitted",
+    "target.embed",
+    "target.layers.0.out",
+    "target.tokens",
+    "verify.tokens",
+    "drafter.taps",
+    "drafter.input_ids",
+    "drafter.fc_out",
+    "drafter.logits",
+    "drafter.draft_tokens",
+    "accept.length",
+    "accept.emitted",
 )
 """Enough for every side, and for every choice that the rounds hang on."""
 
@@ -53,7 +62,10 @@ def witness(small_golden, tmp_path):
                         tensors |= {} if array is None else {(round_, stage): array}
                 writer.add(number, "float32", small_golden.declared.values(), tensors)
                 if second_rank:
-                    again = {(round_, stage): second_rank(prompt, round_, stage, array) for (round_, stage), array in tensors.items()}
+                    again = {
+                        (round_, stage): second_rank(prompt, round_, stage, array)
+                        for (round_, stage), array in tensors.items()
+                    }
                     writer.add(number, "float32", small_golden.declared.values(), again, rank=1)
             writer.finish(
                 kind="golden",
@@ -69,7 +81,9 @@ def witness(small_golden, tmp_path):
                     }
                 ),
                 model=true.model,
-                case=true.case.model_copy(update={"prompts": tuple(ended(true.case.prompts[prompt], rounds, first) for prompt in prompts)}),
+                case=true.case.model_copy(
+                    update={"prompts": tuple(ended(true.case.prompts[prompt], rounds, first) for prompt in prompts)}
+                ),
             )
         return Dump(tmp_path / name).folder
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import references.dump
+from parity import references
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
-from references.mutations import taps
+from parity.references.mutations import taps
 from tests.golden.edits import rewrite
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_a_clean_device_does_not_fail_for_a_disputed_golden(parity, mutated, cop
 def test_a_device_still_fails_where_the_references_agree(parity, mutated, copied):
     ours = copied(mutated, "ours")
     parity("corroborate", ours, VLLM)
-    found = parity("diff", "--golden", ours, "--device", "device.faults:attn_sinks_missing")
+    found = parity("diff", "--golden", ours, "--device", "parity.device.faults:attn_sinks_missing")
     assert found.code == 1 and "first divergent: target." in found.last, found.out
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import references.dump
+from parity import references
 from parity.corroborate import triangulate
 from parity.golden.manifest import Part
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy
-from references.mutations import taps
+from parity.references.mutations import taps
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "eagle"
 LOOPS = {"drafter.taps", "kv.drafter.length", "accept.length", "accept.emitted"}
@@ -39,7 +39,7 @@ def test_the_official_drafter_confirms_ours(dumped):
     assert confirmed == set(Dump(RECORDED).manifest.stages) - LOOPS
     assert {"drafter.draft_tokens", "drafter.logits", "drafter.positions", "kv.drafter.0.k"} <= confirmed
     (pair,) = found.pairs
-    assert set(pair.shared) == LOOPS and "references." in pair.shared["drafter.taps"]
+    assert set(pair.shared) == LOOPS and "parity.references." in pair.shared["drafter.taps"]
 
 
 def test_taps_off_by_one_are_a_dispute(dumped, monkeypatch):
@@ -60,5 +60,7 @@ def test_a_part_is_made_of_its_producers_modules():
     producer = Dump(RECORDED).manifest.producer
     with pytest.raises(ValueError, match="some of the producer's"):
         type(producer)(**producer.model_dump() | {"parts": [Part(stages=("drafter.logits",), modules=("elsewhere",))]})
-    assert "references.loop" in producer.of("accept.length").modules
-    assert not any(name.startswith("references.") for name in producer.of("drafter.logits").modules if "eagle" not in name)
+    assert "parity.references.loop" in producer.of("accept.length").modules
+    assert not any(
+        name.startswith("parity.references.") for name in producer.of("drafter.logits").modules if "eagle" not in name
+    )

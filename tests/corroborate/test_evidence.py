@@ -21,7 +21,11 @@ def held(parity, tmp_path):
         options = ["--policy", policy] if policy else []
         found = parity("corroborate", *goldens, "--json", tmp_path / "found.json", *options)
         said = json.loads((tmp_path / "found.json").read_text()) if found.code != 2 else {"stages": {}}
-        return found, {name: one["verdict"] for name, one in said["stages"].items()}, Manifest.read(goldens[0]).corroborations
+        return (
+            found,
+            {name: one["verdict"] for name, one in said["stages"].items()},
+            Manifest.read(goldens[0]).corroborations,
+        )
 
     return run
 
@@ -53,16 +57,18 @@ def test_two_that_name_no_source_outvote_nobody(held, witness):
     assert verdicts[TAPS] == "disputed"
 
 
-@pytest.mark.parametrize("module", ["references.hf_target", "transformers.models.gpt_oss.modeling_gpt_oss"])
+@pytest.mark.parametrize("module", ["parity.references.hf_target", "transformers.models.gpt_oss.modeling_gpt_oss"])
 def test_a_target_from_the_same_place_is_one_opinion(module, held, witness):
-    made = ("references", module)
+    made = ("parity.references", module)
     found, verdicts, (mark,) = held(witness("one", modules=("one", *made)), witness("other", modules=("other", *made)))
     assert found.code == 3 and "one opinion" in found.out and mark.stages == ()
 
 
 def test_two_of_one_source_outvote_nobody(held, witness):
     found, verdicts, _ = held(
-        witness("one"), witness("other", wrong(TAPS), modules=("same",)), witness("third", wrong(TAPS), modules=("same", "more"))
+        witness("one"),
+        witness("other", wrong(TAPS), modules=("same",)),
+        witness("third", wrong(TAPS), modules=("same", "more")),
     )
     assert found.code == 1 and verdicts[TAPS] == "disputed"
 
@@ -246,8 +252,13 @@ def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_g
             update={
                 "corroborations": (
                     Corroboration(
-                        witness="other", versions={}, source_digest="", prompts=2, policy="float32",
-                        stages=(LOGITS,), disputed=(TAPS,),
+                        witness="other",
+                        versions={},
+                        source_digest="",
+                        prompts=2,
+                        policy="float32",
+                        stages=(LOGITS,),
+                        disputed=(TAPS,),
                     ),
                 )
             }
@@ -257,8 +268,6 @@ def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_g
     unseen = replace(failed, stage="drafter.fc_out", family="drafter.fc_out")
     verdicts = {one.stage: one.verdict for one in attest([failed, unseen], Marked)}
     assert verdicts == {LOGITS: FAIL, "drafter.fc_out": "disputed"}
-
-
 
 
 CACHE = "kv.drafter.0.k"
@@ -272,5 +281,7 @@ def test_what_came_before_a_bug_is_not_blamed_on_it(since, verdict, held, witnes
     def late(prompt, round_, name, array):
         return array * np.float32(1.1) if name == TAPS and round_ >= since else array
 
-    found, verdicts, _ = held(witness("one", wrong(CACHE), stages=both), witness("other"), witness("third", late, stages=both))
+    found, verdicts, _ = held(
+        witness("one", wrong(CACHE), stages=both), witness("other"), witness("third", late, stages=both)
+    )
     assert verdicts[TAPS] == "outvoted" and verdicts[CACHE] == verdict, found.out

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import device
+from parity import device
 from parity.drive import drive
 from parity.stages import declared
 from parity.trace import Trace
@@ -175,7 +175,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def load(pair: tuple[Path, Path]) -> Callable[..., object]:
-    """`device.load` on the pair, in float32 unless told otherwise."""
+    """`parity.device.load` on the pair, in float32 unless told otherwise."""
 
     def loaded(k: int = 4, precision: str = "float32", **options: object) -> object:
         return device.load(*pair, k, precision=precision, **options)
@@ -185,7 +185,7 @@ def load(pair: tuple[Path, Path]) -> Callable[..., object]:
 
 @pytest.fixture(scope="session")
 def few_kv(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
-    """`device.load` on a pair with two kv heads, fewer than four ranks, in float32."""
+    """`parity.device.load` on a pair with two kv heads, fewer than four ranks, in float32."""
     root, target, drafter = tmp_path_factory.mktemp("few"), TARGET | FEW_KV, DRAFTER | FEW_KV_DRAFTER
     folders = (
         save(root / "target", target, target_tensors(target)),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import device
+from parity import device
 from parity.errors import UsageError
 
 
@@ -214,7 +214,9 @@ def test_float32_runs_on_the_stored_weights_and_bfloat16_rounds_wider_ones_once(
     assert (exact != rounded).any()
 
 
-@pytest.mark.parametrize("where", ["../outside.safetensors", "{folder}/model-1.safetensors", "inner/model-1.safetensors", "..", ""])
+@pytest.mark.parametrize(
+    "where", ["../outside.safetensors", "{folder}/model-1.safetensors", "inner/model-1.safetensors", "..", ""]
+)
 def test_a_shard_elsewhere_is_refused_before_it_is_opened(where, checkpoints):
     pair = checkpoints(shards=2)
     index, shard = pair[0] / "model.safetensors.index.json", pair[0] / "model-1.safetensors"

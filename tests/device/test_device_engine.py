@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from device.engines import numpy_engine as engine
+from parity.device.engines import numpy_engine as engine
 
 BF16 = ml_dtypes.bfloat16
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device.config import TargetConfig
-from device.engines import numpy_engine as engine
-from device.kernels import accept, cache, moe, norm, rows
-from device.kernels.attention import attend, visible
-from device.kernels.tap import untapped
+from parity.device.config import TargetConfig
+from parity.device.engines import numpy_engine as engine
+from parity.device.kernels import accept, cache, moe, norm, rows
+from parity.device.kernels.attention import attend, visible
+from parity.device.kernels.tap import untapped
 
 # Float32 sums of a few hundred products of order one, against float64.
 FLOAT32 = dict(rtol=1e-5, atol=1e-5)

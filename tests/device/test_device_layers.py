@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from device.kernels import rope
-from device.recorder import Recorder
-from device.rows import pad_rows
+from parity.device.kernels import rope
+from parity.device.recorder import Recorder
+from parity.device.rows import pad_rows
 
 # Float32 against float64 through six layers; values are of order one.
 FLOAT32 = dict(rtol=2e-4, atol=2e-4)
@@ -131,7 +131,7 @@ def test_the_target_is_its_equations_layer_by_layer(load, prompts, builders):
 
 @pytest.mark.parametrize("residual_normed", [False, True])
 def test_the_drafter_is_its_equations_over_committed_and_masked_rows(checkpoints, prompts, builders, residual_normed):
-    import device as package
+    from parity import device as package
 
     device = package.load(*checkpoints(drafter={"norm_before_residual": residual_normed}), 4, precision="float32")
     whole, shown = Recording(), Recording()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import device
-from device import mxfp4
+from parity import device
+from parity.device import mxfp4
 
 MAGNITUDES = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
 

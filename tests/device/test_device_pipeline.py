@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import device as package
+from parity import device as package
 from parity.errors import UsageError
 
 
@@ -189,6 +189,6 @@ def test_the_device_says_what_it_is_made_of(load):
     said = load(4, "bfloat16").describe()
     assert (said.name, said.precision, said.k) == ("numpy", "bfloat16", 4)
     assert (said.num_layers, said.num_drafter_layers, said.max_positions) == (6, 3, 96)
-    assert {"device", "device.kernels.moe", "device.engines.numpy_engine"} <= set(said.modules)
+    assert {"parity.device", "parity.device.kernels.moe", "parity.device.engines.numpy_engine"} <= set(said.modules)
     assert said.eos == ()
     assert "numpy" in said.versions

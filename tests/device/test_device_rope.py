@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device.engines import numpy_engine as engine
-from device.fields import Fields
-from device.kernels import rope
-from device.rope_config import RopeConfig, parse_rope
+from parity.device.engines import numpy_engine as engine
+from parity.device.fields import Fields
+from parity.device.kernels import rope
+from parity.device.rope_config import RopeConfig, parse_rope
 from parity.errors import UsageError
 
 YARN_20B = {

@@ -3,9 +3,9 @@
 import ml_dtypes
 import numpy as np
 
-from device.engines import numpy_engine as engine
-from device.kernels import attention, linear, moe, rope
-from device.rope_config import RopeConfig
+from parity.device.engines import numpy_engine as engine
+from parity.device.kernels import attention, linear, moe, rope
+from parity.device.rope_config import RopeConfig
 
 BF16 = ml_dtypes.bfloat16
 

@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 import pytest
 
-import device
-from device.assembly import assemble
-from device.engines.reordered import Order, engine
-from device.engines.shape_engine import ShapeEngine
-from device.inventory import Inventory, Run, take_inventory
+from parity import device
 from parity.cli.common import published_configs
+from parity.device.assembly import assemble
+from parity.device.engines.reordered import Order, engine
+from parity.device.engines.shape_engine import ShapeEngine
+from parity.device.inventory import Inventory, Run, take_inventory
 from parity.errors import UsageError
 
 CONFIGS = published_configs()
@@ -28,7 +28,9 @@ class Noting(Order):
     seen: Counter = field(default_factory=Counter, compare=False)
 
     def contract(self, left, right):
-        self.seen[(prod(np.broadcast_shapes(left.shape[:-2], right.shape[:-2])), *left.shape[-2:], right.shape[-1])] += 1
+        self.seen[
+            (prod(np.broadcast_shapes(left.shape[:-2], right.shape[:-2])), *left.shape[-2:], right.shape[-1])
+        ] += 1
         return super().contract(left, right)
 
 
@@ -62,7 +64,9 @@ def large():
     }
 
 
-@pytest.mark.parametrize(("precision", "moe"), [("bfloat16", "masked"), ("float32", "masked"), ("bfloat16", "gathered")])
+@pytest.mark.parametrize(
+    ("precision", "moe"), [("bfloat16", "masked"), ("float32", "masked"), ("bfloat16", "gathered")]
+)
 def test_it_multiplies_what_the_numpy_engine_multiplies(pair, precision, moe):
     run = replace(SHORT, precision=precision, moe=moe)
     found = take_inventory(*pair, run)
@@ -125,7 +129,10 @@ def test_a_watched_pass_multiplies_the_same_in_smaller_programs(pair):
     plain, watched = (take_inventory(*pair, replace(SHORT, watched=watched)) for watched in (False, True))
     assert plain.tally.gemms == watched.tally.gemms
     kernels = [{program.kernel for program in found.tally.programs} for found in (plain, watched)]
-    assert "device.kernels.target_layer.target_layer" in kernels[0] - kernels[1] and "device.kernels.attention.attend" in kernels[1] - kernels[0]
+    assert (
+        "parity.device.kernels.target_layer.target_layer" in kernels[0] - kernels[1]
+        and "parity.device.kernels.attention.attend" in kernels[1] - kernels[0]
+    )
 
 
 def test_a_program_is_listed_with_all_it_is_compiled_for(pair):

@@ -7,18 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import device
-from device.checkpoint import Described
-from device.config import target_config
-from device.drafter_config import drafter_config
-from device.engines import numpy_engine, ranks
-from device.kernels.collectives import all_gather, all_reduce
-from device.kernels.head import greedy
-from device.sharding import Sharding, shard
+from parity import device
+from parity.device.checkpoint import Described
+from parity.device.config import target_config
+from parity.device.drafter_config import drafter_config
+from parity.device.engines import numpy_engine, ranks
+from parity.device.kernels.collectives import all_gather, all_reduce
+from parity.device.kernels.head import greedy
+from parity.device.sharding import Sharding, shard
 from parity.errors import UsageError
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "configs"
-CUT = {name: -1 for name in ("q", "q_bias", "sinks", "k", "k_bias", "v", "v_bias", "gate", "gate_bias", "up", "up_bias", "head")}
+CUT = dict.fromkeys(
+    ("q", "q_bias", "sinks", "k", "k_bias", "v", "v_bias", "gate", "gate_bias", "up", "up_bias", "head"), -1
+)
 CUT |= {"o": -2, "down": -2}
 
 
@@ -26,9 +28,15 @@ CUT |= {"o": -2, "down": -2}
 def test_the_ranks_parts_of_every_weight_are_the_whole(few_kv, tp):
     whole, parted = few_kv(), few_kv(tp=tp)
     for one, many in ((whole.target, parted.target), (whole.drafter, parted.drafter)):
-        for weights, shared in ((one.outer, many.outer), (one.layers[0], many.layers[0]), (one.layers[-1], many.layers[-1])):
+        for weights, shared in (
+            (one.outer, many.outer),
+            (one.layers[0], many.layers[0]),
+            (one.layers[-1], many.layers[-1]),
+        ):
             for name, value in weights.items():
-                np.testing.assert_array_equal(joined(name, many.engine.hosts(shared[name])), one.engine.host(value), name)
+                np.testing.assert_array_equal(
+                    joined(name, many.engine.hosts(shared[name])), one.engine.host(value), name
+                )
 
 
 def joined(name, parts):
@@ -47,9 +55,13 @@ def test_any_number_of_ranks_computes_the_same_stages(few_kv, traced, tp):
     traces = [traced(few_kv(tp=ranks)) for ranks in (1, tp)]
     assert traces[0].tensors.keys() == traces[1].tensors.keys()
     for (round_, stage), value in traces[0].tensors.items():
-        np.testing.assert_allclose(traces[1].tensors[round_, stage], value, rtol=1e-3, atol=1e-4, err_msg=f"{stage} {round_}")
+        np.testing.assert_allclose(
+            traces[1].tensors[round_, stage], value, rtol=1e-3, atol=1e-4, err_msg=f"{stage} {round_}"
+        )
     shown = {stage: how for (_, stage), (how, _) in traces[1].shards.items()}
-    assert shown["target.layers.0.q"] == "N" and shown["drafter.logits"] == "VD" and shown["target.embed"] == "replicated"
+    assert (
+        shown["target.layers.0.q"] == "N" and shown["drafter.logits"] == "VD" and shown["target.embed"] == "replicated"
+    )
     kv = "G" if tp == 2 else "G/2"
     assert {how for stage, how in shown.items() if stage.endswith((".k", ".v"))} == {kv}
     assert traces[1].shards[0, "target.layers.0.k"][1][0].shape == (24, 1, 20)
@@ -103,23 +115,33 @@ def test_what_ranks_share_is_not_written_differently_by_each():
         np.asarray(shared)
 
 
-@pytest.mark.parametrize(("tp", "says"), [
-    (0, "tp: 0 is no number of ranks"),
-    (True, "tp: True is no number of ranks"),
-    (5, "5 ranks cannot share out the target's 8 attention heads"),
-    (8, "8 ranks cannot share out the drafter's 4 attention heads"),
-])
+@pytest.mark.parametrize(
+    ("tp", "says"),
+    [
+        (0, "tp: 0 is no number of ranks"),
+        (True, "tp: True is no number of ranks"),
+        (5, "5 ranks cannot share out the target's 8 attention heads"),
+        (8, "8 ranks cannot share out the drafter's 4 attention heads"),
+    ],
+)
 def test_a_number_of_ranks_that_leaves_a_remainder_is_refused(few_kv, tp, says):
     with pytest.raises(UsageError, match=says):
         few_kv(tp=tp)
 
 
-@pytest.mark.parametrize(("change", "drafter", "says"), [
-    ({"num_attention_heads": 12, "num_key_value_heads": 3}, {}, "4 ranks neither share out nor repeat the target's 3 kv heads"),
-    ({"intermediate_size": 30}, {}, "the target's 30 intermediate columns"),
-    ({"vocab_size": 82}, {"vocab_size": 82}, "the target's 82 vocabulary entries"),
-    ({}, {"draft_vocab_size": 50}, "the drafter's 50 draft vocabulary entries"),
-])
+@pytest.mark.parametrize(
+    ("change", "drafter", "says"),
+    [
+        (
+            {"num_attention_heads": 12, "num_key_value_heads": 3},
+            {},
+            "4 ranks neither share out nor repeat the target's 3 kv heads",
+        ),
+        ({"intermediate_size": 30}, {}, "the target's 30 intermediate columns"),
+        ({"vocab_size": 82}, {"vocab_size": 82}, "the target's 82 vocabulary entries"),
+        ({}, {"draft_vocab_size": 50}, "the drafter's 50 draft vocabulary entries"),
+    ],
+)
 def test_the_refusal_names_the_axis_and_the_model(checkpoints, builders, change, drafter, says):
     folders = checkpoints(builders.FEW_KV | change, builders.FEW_KV_DRAFTER | drafter)
     with pytest.raises(UsageError, match=says):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import device as package
+from parity import device as package
 from parity.errors import UsageError
 from parity.stages import PREFILL, ROUND, TABLE
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from device.engines.traced.arguments import join, split
-from device.kernels.step import Step
+from parity.device.engines.traced.arguments import join, split
+from parity.device.kernels.step import Step
 
 
 @dataclass(frozen=True)

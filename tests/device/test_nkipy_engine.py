@@ -6,14 +6,14 @@ import pytest
 pytest.importorskip("nkipy", reason="NKIPy is not installed: docs/neuron.md has the command")
 pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-harness[nkipy]'")
 
-from device.engines.traced import lowering
-from device.faults import CATALOGUE
-from device.kernels.tap import untapped
-from device.kernels.target_layer import target_layer
-from device.rows import pad_rows
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import builder
+from parity.device.engines.traced import lowering
+from parity.device.faults import CATALOGUE
+from parity.device.kernels.tap import untapped
+from parity.device.kernels.target_layer import target_layer
+from parity.device.rows import pad_rows
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 from parity.guard import bare
@@ -84,7 +84,9 @@ def test_company_in_the_batch_runs_on_the_same_engine(load, prompts):
     batched = load(precision="bfloat16", engine="nkipy", batch=2)
     assert batched.generate(prompts[1], 6).tokens == load(precision="bfloat16").generate(prompts[1], 6).tokens
     caches = [one for pair in batched.target.caches for one in pair]
-    assert {(type(one).__mro__[1].__module__, one.shape[0]) for one in caches} == {("device.engines.traced.arrays", 2)}
+    assert {(type(one).__mro__[1].__module__, one.shape[0]) for one in caches} == {
+        ("parity.device.engines.traced.arrays", 2)
+    }
     assert "off hardware" in batched.describe().notes
 
 

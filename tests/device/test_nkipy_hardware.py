@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import device
-from device.engines import neuron_engine
-from device.engines.traced import tracer
-from device.kernels import cache
+from parity import device
+from parity.device.engines import neuron_engine
+from parity.device.engines.traced import tracer
+from parity.device.kernels import cache
 from parity.errors import UsageError
 
 
@@ -45,7 +45,7 @@ class Kernel:
     calls = 0
 
     def __init__(self, code):
-        from device.engines.traced.lowering import compiled
+        from parity.device.engines.traced.lowering import compiled
 
         self.code, self.execute = code, compiled(code)
 
@@ -70,7 +70,7 @@ class Kernel:
 
 
 def _buffer(array):
-    from device.engines.traced.lowering import buffer
+    from parity.device.engines.traced.lowering import buffer
 
     return buffer(array.copy())
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("nkipy", reason="NKIPy is not installed: docs/neuron.md has the command")
 pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-harness[nkipy]'")
 
-from device.engines import nkipy_engine, numpy_engine
-from device.kernels import accept, attention, cache, drafter_layer, embed, head, linear, moe, norm, rope, rows
+from parity.device.engines import nkipy_engine, numpy_engine
+from parity.device.kernels import accept, attention, cache, drafter_layer, embed, head, linear, moe, norm, rope, rows
 
 RANDOM = np.random.default_rng(0)
 TRACED = nkipy_engine.engine()

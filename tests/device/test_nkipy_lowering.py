@@ -7,7 +7,7 @@ pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-har
 
 from jax.extend.backend import get_backend, get_compile_options
 
-from device.engines.traced.lowering import buffer, replace_topk
+from parity.device.engines.traced.lowering import buffer, replace_topk
 from parity.errors import UsageError
 
 # As NKIPy's topk over the last axis arrives here.

@@ -16,7 +16,10 @@ from parity.faults import Request, compare_planted
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
-    runs = [make_run(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla") for name in ("xla", "numpy")]
+    runs = [
+        make_run(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
+        for name in ("xla", "numpy")
+    ]
     report = compare_dumps(small_golden, runs[0])
     assert report.verdict == "pass", report.first
     assert report.stages and not [stage.stage for stage in report.stages if stage.verdict != "pass"]

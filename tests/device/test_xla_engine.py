@@ -13,12 +13,12 @@ pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity
 
 import jax
 
-import device as package
-from device.engines import numpy_engine, xla_engine
-from device.kernels import cache, moe, norm, rows
-from device.kernels.program import program
-from device.recorder import Recorder
-from device.rows import pad_rows
+from parity import device as package
+from parity.device.engines import numpy_engine, xla_engine
+from parity.device.kernels import cache, moe, norm, rows
+from parity.device.kernels.program import program
+from parity.device.recorder import Recorder
+from parity.device.rows import pad_rows
 from parity.errors import UsageError
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -178,6 +178,6 @@ def test_copies_in_a_batch_run_as_one_sequence_does(pair, prompts, loaded):
 
 def test_without_jax_one_sentence_says_what_to_install(pair, monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
-    monkeypatch.delitem(sys.modules, "device.engines.xla_engine")
+    monkeypatch.delitem(sys.modules, "parity.device.engines.xla_engine")
     with pytest.raises(UsageError, match=r"the engine xla needs jax.*: pip install 'parity-harness\[xla\]'"):
         package.load(*pair, 3, engine="xla")

@@ -9,11 +9,11 @@ pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity
 
 import jax
 
-from device.engines import mesh
-from device.kernels import linear
-from device.kernels.collectives import all_gather, all_reduce
-from device.kernels.program import program
-from device.sharding import Sharding
+from parity.device.engines import mesh
+from parity.device.kernels import linear
+from parity.device.kernels.collectives import all_gather, all_reduce
+from parity.device.kernels.program import program
+from parity.device.sharding import Sharding
 from parity.errors import UsageError
 
 PROMPT = np.arange(1, 25)
@@ -29,7 +29,9 @@ def test_every_stage_is_that_of_one_rank_on_numpy(four, few_kv, traced):
     seen, true = traced(four), traced(few_kv())
     assert seen.tensors.keys() == true.tensors.keys()
     for (round_, stage), value in true.tensors.items():
-        np.testing.assert_allclose(seen.tensors[round_, stage], value, rtol=1e-3, atol=1e-4, err_msg=f"{stage} {round_}")
+        np.testing.assert_allclose(
+            seen.tensors[round_, stage], value, rtol=1e-3, atol=1e-4, err_msg=f"{stage} {round_}"
+        )
     assert seen.shards[0, "target.layers.0.k"][0] == "G/2" and len(seen.shards[2, "verify.logits"][1]) == 4
 
 

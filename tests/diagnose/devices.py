@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-import device
-from device.faults import CATALOGUE
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.faults import CATALOGUE
+from parity.device.pipeline import Pipeline
 
 HEAD = 3
 
@@ -37,7 +37,9 @@ class LoudHead:
     def _loud(tap):
         def loud(stage, value):
             if stage == "target.layers.2.q":
-                noise = np.random.default_rng(len(value)).normal(0, 0.5, value[:, HEAD].shape) * np.abs(value[:, HEAD].astype(np.float32))
+                noise = np.random.default_rng(len(value)).normal(0, 0.5, value[:, HEAD].shape) * np.abs(
+                    value[:, HEAD].astype(np.float32)
+                )
                 value = value.copy()
                 value[:, HEAD] = (value[:, HEAD].astype(np.float32) + noise).astype(value.dtype)
             return tap(stage, value)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-import device
-from device.faults import CATALOGUE
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.faults import CATALOGUE
+from parity.device.pipeline import Pipeline
 
 TOGETHER = ("tap-off-by-one", "input-context-blind", "rollback-wrong-axis")
 

@@ -33,7 +33,7 @@ def diagnose(parity, small_golden, tmp_path):
 
 @pytest.mark.parametrize("fault", CASES)
 def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
-    ended, found = diagnose("--device", f"device.faults:{fault}")
+    ended, found = diagnose("--device", f"parity.device.faults:{fault}")
     assert ended.code == 1, ended
     first = found["causes"][0]
     assert first["hypothesis"] == CASES[fault], ended.out
@@ -42,7 +42,7 @@ def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, 
 
 
 def test_a_run_folder_is_enough(diagnose, small_golden, tmp_path):
-    made = make_run(small_golden, "device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
+    made = make_run(small_golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
     ended, found = diagnose(made.folder)
     assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
     assert found["mode"] == "chained"
@@ -50,7 +50,9 @@ def test_a_run_folder_is_enough(diagnose, small_golden, tmp_path):
 
 def test_two_faults_at_one_stage_are_a_pair(diagnose):
     ended, found = diagnose("--device", "tests.diagnose.devices:two_at_one_stage")
-    assert {cause["hypothesis"] for cause in found["causes"]} == {"attn-sinks-missing", "attn-window-missing"}, ended.out
+    assert {cause["hypothesis"] for cause in found["causes"]} == {"attn-sinks-missing", "attn-window-missing"}, (
+        ended.out
+    )
 
 
 def test_an_error_that_no_hypothesis_explains_is_described(diagnose):
@@ -66,15 +68,19 @@ def test_a_clean_run_has_nothing_to_diagnose(diagnose, small_golden, tmp_path):
 
 
 def test_a_fault_that_only_a_gate_sees_is_read_from_its_evidence(diagnose):
-    ended, found = diagnose("--device", "device.faults:oracle_shared_bug")
+    ended, found = diagnose("--device", "parity.device.faults:oracle_shared_bug")
     assert ended.code == 1 and found[0]["id"] == "oracle-shared-bug", ended
 
 
-@pytest.mark.skipif(not WHOLE, reason="four faults, each tried with every hypothesis: `make catalogue` takes the minutes")
+@pytest.mark.skipif(
+    not WHOLE, reason="four faults, each tried with every hypothesis: `make catalogue` takes the minutes"
+)
 def test_the_case_this_began_with_is_peeled_off_in_the_order_in_which_it_shows(diagnose):
     """Raw prompt, taps one layer late, a drafter blind to its context and a rollback on the head axis, together."""
     ended, found = diagnose("--device", "tests.diagnose.seed:four")
     named = [cause["hypothesis"] for cause in found["causes"]]
-    assert named == ["input-raw-prompt", "tap-off-by-one", "input-context-blind", "rollback-head-axis-drafter"], ended.out
+    assert named == ["input-raw-prompt", "tap-off-by-one", "input-context-blind", "rollback-head-axis-drafter"], (
+        ended.out
+    )
     assert found["unexplained"] is None and found["causes"][-1]["remaining"] == 0
     assert "in_of[l] is out_of[l - 1]" in ended.out

@@ -28,7 +28,11 @@ def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_gol
     gates(rollback=INCONCLUSIVE, verify=INCONCLUSIVE)
     found = parity("diagnose", "--device", "numpy", "--golden", small_golden.folder)
     assert found.code == 3 and "nothing to diagnose" not in found.out, found
-    assert f"gate rollback, second: {LACKS}" in found.out and "gate verify, second" in found.out and "first" not in found.out, found
+    assert (
+        f"gate rollback, second: {LACKS}" in found.out
+        and "gate verify, second" in found.out
+        and "first" not in found.out
+    ), found
     assert found.last.startswith("diagnosis: inconclusive")
 
 

@@ -28,7 +28,9 @@ def drifting(stage: str, step: float, from_round: int = 1):
 
     def plant(pair: Pair) -> None:
         for tensors, place in p.each(pair.run, stage):
-            tensors[place] = (tensors[place].astype(np.float32) * (1 + step * max(place[0] - from_round + 1, 0))).astype(np.float32)
+            tensors[place] = (
+                tensors[place].astype(np.float32) * (1 + step * max(place[0] - from_round + 1, 0))
+            ).astype(np.float32)
 
     return plant
 
@@ -64,7 +66,9 @@ def test_what_explains_nearly_all_and_breaks_clean_rows_is_no_name(tmp_path):
 
     found = explained(red(plant, tmp_path), [scaled("factor", Q, 40.0, rounds=3), scaled("broad", Q, 40.0, rounds=2)])
     assert [cause.hypothesis for cause in found.causes] == ["factor"] and not found.causes[0].others, found
-    found = explained(red(plant, tmp_path / "again"), [scaled("broad", Q, 39.9, rounds=3), scaled("broader", Q, 40.0, rounds=2)])
+    found = explained(
+        red(plant, tmp_path / "again"), [scaled("broad", Q, 39.9, rounds=3), scaled("broader", Q, 40.0, rounds=2)]
+    )
     assert "broader" not in [cause.hypothesis for cause in found.causes], found
 
 
@@ -127,9 +131,16 @@ def test_what_only_the_free_run_shows_is_said(tmp_path):
     pair = clean(SHORT)
     golden, run = write(pair, tmp_path)
     case = golden.manifest.case
-    prompts = tuple(one.model_copy(update={"generation": one.generation.model_copy(update={"finish": "eos"})}) for one in case.prompts)
+    prompts = tuple(
+        one.model_copy(update={"generation": one.generation.model_copy(update={"finish": "eos"})})
+        for one in case.prompts
+    )
     run.manifest = run.manifest.model_copy(update={"case": run.manifest.case.model_copy(update={"prompts": prompts})})
-    report = replace(compare(golden, run, POLICY), verdict=FAIL, findings=(Finding("generation", "accept.emitted", 0, 2, "other tokens"),))
+    report = replace(
+        compare(golden, run, POLICY),
+        verdict=FAIL,
+        findings=(Finding("generation", "accept.emitted", 0, 2, "other tokens"),),
+    )
     told = explained(Red(golden, run, 0, report))
     assert Red(golden, run, 0, report).free and told.causes == ()
     assert told.unexplained.stage == "accept.emitted" and "runs freely" in " ".join(told.signature)

@@ -29,7 +29,9 @@ def run_of(whole, tmp_path):
         with DumpWriter(tmp_path / "two") as writer:
             for rank in range(2):
                 for prompt in range(len(whole.manifest.case.prompts)):
-                    tensors = {place[2:]: np.array(whole.contents(*place)) for place in whole.rows if place[1] == prompt}
+                    tensors = {
+                        place[2:]: np.array(whole.contents(*place)) for place in whole.rows if place[1] == prompt
+                    }
                     if rank and not prompt:
                         tensors[1, STAGE] = change(tensors[1, STAGE])
                     writer.add(prompt, "float32", whole.declared.values(), tensors, rank)
@@ -74,7 +76,15 @@ def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, small_golden, parity
 
 
 def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(small_golden, parity, tmp_path):
-    ended = parity("diagnose", "--device", "device.faults:tp_attn_not_reduced", "--golden", small_golden.folder, "--json", tmp_path / "found.json")
+    ended = parity(
+        "diagnose",
+        "--device",
+        "parity.device.faults:tp_attn_not_reduced",
+        "--golden",
+        small_golden.folder,
+        "--json",
+        tmp_path / "found.json",
+    )
     found = json.loads((tmp_path / "found.json").read_text())
     assert ended.code == 1 and [cause["hypothesis"] for cause in found["causes"]] == ["tp-attn-not-reduced"], ended.out
     assert found["causes"][0]["value"] == [0, 2] and found["unexplained"] is None

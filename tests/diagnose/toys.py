@@ -62,7 +62,12 @@ class Replay:
         prompts = [one.ids for one in self.golden.manifest.case.prompts]
         number = prompts.index(tuple(ids))
         for variant, prompt, round_, stage in sorted(self.golden.rows, key=lambda place: place[2]):
-            if variant != "float32" or prompt != number or stage not in self.golden.declared or round_ > (round_ if rounds is None else rounds):
+            if (
+                variant != "float32"
+                or prompt != number
+                or stage not in self.golden.declared
+                or round_ > (round_ if rounds is None else rounds)
+            ):
                 continue
             value = self.golden.contents(variant, prompt, round_, stage)
             for one, what in assumed:
@@ -88,4 +93,3 @@ def explained(red: Red, hypotheses=()) -> Diagnosis:
 def scaled(name: str, stage: str, *values: float, rounds: int = 0) -> Toy:
     """The stage is V times what it should be, from a round on."""
     return Toy(name, stage, lambda value, round_, x: (x * np.float32(value)) if round_ >= rounds else x, values)
-

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import device
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.pipeline import Pipeline
 
 
 def float32_in_disguise(**options) -> Pipeline:

@@ -15,11 +15,12 @@ from types import FrameType
 
 import click
 
-import device
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.pipeline import Pipeline
 from parity.endings import Terminated
 from tests.faults import ways
 from tests.faults.ways import raises
+
 
 class Quiet(BaseException):
     """What `except Exception` does not see."""
@@ -29,7 +30,9 @@ def _in_the_comparison(end: Callable[[], object]) -> None:
     """Have a timer do it once the device is done and parity compares."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if any(f"{os.sep}parity{os.sep}compare{os.sep}" in one.f_code.co_filename for one, _ in traceback.walk_stack(frame)):
+        if any(
+            f"{os.sep}parity{os.sep}compare{os.sep}" in one.f_code.co_filename for one, _ in traceback.walk_stack(frame)
+        ):
             signal.setitimer(signal.ITIMER_REAL, 0)
             end()
 

@@ -9,16 +9,27 @@ from pathlib import Path
 
 import pytest
 
-import device
-from device import faults
-from device.faults import CATALOGUE, LEFT_OUT
+from parity import device
 from parity.cli.faults import PROMPTS
+from parity.device import faults
+from parity.device.faults import CATALOGUE, LEFT_OUT
 from parity.drive import generate
+from parity.reports.faults import page
 from parity.stages import declared
-from reports.faults import page
 from tests.sample import sample
 
-KNOWN_GATES = ("provenance", "stages", "taps", "decisions", "lossless", "verify", "acceptance", "rollback", "boundary", "positions")
+KNOWN_GATES = (
+    "provenance",
+    "stages",
+    "taps",
+    "decisions",
+    "lossless",
+    "verify",
+    "acceptance",
+    "rollback",
+    "boundary",
+    "positions",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
@@ -60,7 +71,7 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
         fault.plant(pipeline)
         try:
             generate(pipeline, ids, 3)
-        except Exception:  # noqa: BLE001  a faulty device may break down; it must put everything back all the same
+        except Exception:
             pass
     assert {place: getattr(*place) for place in _kernels()} == sources
     assert generate(clean, ids, 4) == generate(device.load(**options), ids, 4) == before
@@ -71,7 +82,7 @@ def _kernels():
     import pkgutil
     from importlib import import_module
 
-    for one in pkgutil.walk_packages(device.__path__, "device."):
+    for one in pkgutil.walk_packages(device.__path__, "parity.device."):
         module = import_module(one.name)
         yield from ((module, name) for name, value in vars(module).items() if callable(value))
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from device.faults import CATALOGUE
 from parity.cli.faults import PROMPTS, TOKENS
 from parity.cli.wiring import builder
+from parity.device.faults import CATALOGUE
 from parity.faults import Request, compare_planted, judge, run_faults
 from parity.gates import GATES
 from tests.sample import WHOLE, sample
@@ -101,11 +101,14 @@ def test_a_device_that_breaks_down_is_not_killed(one_prompt):
     assert not outcome.killed and "broke down" in outcome.note and outcome.text_changed is None
 
 
-@pytest.mark.parametrize(("change", "accused"), [
-    (dict(stage="drafter.fc_out", sites=("drafter.*",)), ()),
-    (dict(round=3), ()),
-    (dict(stage="target.layers.0.attn_in", sites=("target.layers.0.attn_in",)), ("drafter.taps",)),
-])
+@pytest.mark.parametrize(
+    ("change", "accused"),
+    [
+        (dict(stage="drafter.fc_out", sites=("drafter.*",)), ()),
+        (dict(round=3), ()),
+        (dict(stage="target.layers.0.attn_in", sites=("target.layers.0.attn_in",)), ("drafter.taps",)),
+    ],
+)
 def test_a_fault_that_shows_elsewhere_is_misplaced(change, accused, one_prompt):
     seen = compare_planted(replace(one_prompt, rounds=1), replace(CATALOGUE["tap-early"], **change), "local")
     assert seen.verdict == "fail" and not seen.placed and seen.own == accused

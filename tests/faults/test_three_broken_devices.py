@@ -21,7 +21,7 @@ def diff(parity, small_golden):
 @pytest.mark.parametrize("mode", ["local", "chained"])
 @pytest.mark.parametrize("fault", CASES)
 def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
-    found = diff(mode, f"device.faults:{fault}")
+    found = diff(mode, f"parity.device.faults:{fault}")
     assert found.code == 1, found
     assert f"first divergent: {CASES[fault]}" in found.last
     failed = [line for line in found.out.splitlines() if line.startswith("fail")]

@@ -41,7 +41,14 @@ def main() -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds()[name]):
         (corpus / str(number)).write_bytes(seed)
-    limits = [f"-max_total_time={seconds}", "-timeout=20", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={found}/", "-max_len=65536"]
+    limits = [
+        f"-max_total_time={seconds}",
+        "-timeout=20",
+        f"-rss_limit_mb={MEMORY}",
+        f"-artifact_prefix={found}/",
+        "-max_len=65536",
+    ]
+
     def once(data: bytes) -> None:
         """Bytes as they are; of a JSON format every second time as an edit of one value of the seed."""
         edit = name in EDITED and len(data) > 2 and data[0] % 2

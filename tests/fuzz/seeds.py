@@ -44,7 +44,14 @@ def seeds() -> dict[str, tuple[bytes, ...]]:
     policies = [path.read_bytes() for path in sorted((ROOT / "parity/policies").glob("*.toml"))]
     maps = [path.read_bytes() for path in sorted(ROOT.glob("fixtures/imports/*.toml"))]
     tensors = {"a": np.eye(3, dtype=np.float32), "b": np.ones(4, ml_dtypes.bfloat16), "c": np.empty((0, 2), np.int64)}
-    lines = (b"inspect\0x", b"diff\0--golden\0x\0--stage\0logits", b"taps\0--layers\024", b"policy\0bfloat16", b"--help", b"scan-log\0file")
+    lines = (
+        b"inspect\0x",
+        b"diff\0--golden\0x\0--stage\0logits",
+        b"taps\0--layers\024",
+        b"policy\0bfloat16",
+        b"--help",
+        b"scan-log\0file",
+    )
     return {
         "manifest": (_manifest(),),
         "safetensors": (save(tensors),),

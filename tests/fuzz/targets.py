@@ -28,7 +28,21 @@ from parity.nightly.matrix import read_matrix
 from parity.policy import read_policy
 
 FOLDER = TemporaryDirectory(prefix="parity-fuzz-")
-QUIET = ("inspect", "taps", "policy", "scan-log", "diff", "gate", "run", "export", "import", "seal", "history", "report", "shapes")
+QUIET = (
+    "inspect",
+    "taps",
+    "policy",
+    "scan-log",
+    "diff",
+    "gate",
+    "run",
+    "export",
+    "import",
+    "seal",
+    "history",
+    "report",
+    "shapes",
+)
 """Commands that make nothing without a golden."""
 
 
@@ -89,11 +103,19 @@ def log(data: bytes) -> None:
 
 def arguments(data: bytes) -> None:
     """A command line, in an empty folder."""
-    words = [word for word in data.decode(errors="replace").split("\0") if "/" not in word and ".." not in word and word != "-"]
+    words = [
+        word
+        for word in data.decode(errors="replace").split("\0")
+        if "/" not in word and ".." not in word and word != "-"
+    ]
     if len(words) > 32 or not set(words) & {*QUIET, "--help", "--version"} or set(words) & {*cli.commands} - {*QUIET}:
         return
     here = Path.cwd()
-    with patch.dict(os.environ, PARITY_HOME=FOLDER.name), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with (
+        patch.dict(os.environ, PARITY_HOME=FOLDER.name),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
         try:
             os.chdir(FOLDER.name)
             cli.main(words, standalone_mode=False)

@@ -34,7 +34,11 @@ def damaged(draw, whole: bytes) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
         end = min(len(data), at + draw(st.integers(0, 40)))
-        data[at:end] = draw(st.sampled_from([b"", bytes(data[at:end]) * 2])) if draw(st.booleans()) else draw(st.binary(max_size=8))
+        data[at:end] = (
+            draw(st.sampled_from([b"", bytes(data[at:end]) * 2]))
+            if draw(st.booleans())
+            else draw(st.binary(max_size=8))
+        )
     return bytes(data)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-import device
-from device.kernels import attention, step
-from device.pipeline import Pipeline
+from parity import device
+from parity.device.kernels import attention, step
+from parity.device.pipeline import Pipeline
 
 
 def rollback_wrong_axis(**options) -> Pipeline:
@@ -195,7 +195,6 @@ def swallows_errors(**options) -> Pipeline:
 
     broken.commit = quiet
     return broken
-
 
 
 def reads_dead_values(**options) -> Pipeline:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-import device
-from device.pipeline import Pipeline
-from device.recorder import Recorder
+from parity import device
+from parity.device.pipeline import Pipeline
+from parity.device.recorder import Recorder
 
 BRANCH = "ffn_out"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import device
+from parity import device
 
 
 class Disguised:
@@ -26,7 +26,7 @@ def wrapped(**options) -> Disguised:
 
     class Wrapping(Disguised):
         def oracle(self):
-            from references.peagle import PEagle
+            from parity.references.peagle import PEagle
 
             return PEagle
 

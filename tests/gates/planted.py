@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from device.pipeline import Pipeline
 from parity.cli.wiring import builder
+from parity.device.pipeline import Pipeline
 from parity.gates.bench import Bench
 from parity.guard import bare
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from device.engines.reordered import Order
-from device.pipeline import Pipeline
-from device.variants import Variant
+from parity.device.engines.reordered import Order
+from parity.device.pipeline import Pipeline
+from parity.device.variants import Variant
 from tests.gates import cache_faults
 
 
 def restless(after: int = 0, **options) -> Pipeline:
     """Every sum is taken in a random order, behind so many prefills."""
     random, prefills = np.random.default_rng(0), [0]
-    device = Variant(Order(lambda count: random.permutation(count) if prefills[0] > after else np.arange(count)), name="restless")(**options)
+    device = Variant(
+        Order(lambda count: random.permutation(count) if prefills[0] > after else np.arange(count)), name="restless"
+    )(**options)
     prefill = device.prefill
 
     def counted(*arguments):
@@ -46,7 +48,11 @@ def wild(**options) -> Pipeline:
 
     def halved(ids, budget, tap):
         factor = 0.5 if next(count) % 2 else 1.0
-        return prefill(ids, budget, lambda stage, x: tap(stage, (x * factor).astype(x.dtype) if stage == "target.layers.2.q" else x))
+        return prefill(
+            ids,
+            budget,
+            lambda stage, x: tap(stage, (x * factor).astype(x.dtype) if stage == "target.layers.2.q" else x),
+        )
 
     device.prefill = halved
     return device

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from device.recorder import Recorder
+from parity.device.recorder import Recorder
 from parity.gates import acceptance, run_gate
 from parity.gates.acceptance.counts import Tally, contradictions
 from parity.gates.acceptance.forced import forced, recounted
@@ -46,7 +46,9 @@ def free(device, reference, bound: float = 0.05):
 
 
 def test_the_identity_holds_and_cut_rounds_are_not_tried():
-    one = Generation(emitted=tuple(range(10)), acceptance_length=(5, 1, 2, 1), accepted_drafts=(4, 0, 1, 1), finish="length")
+    one = Generation(
+        emitted=tuple(range(10)), acceptance_length=(5, 1, 2, 1), accepted_drafts=(4, 0, 1, 1), finish="length"
+    )
     found = Tally.of([one], K)
     assert list(contradictions(one, K, 10)) == []
     assert found.adds_up
@@ -76,7 +78,10 @@ def test_a_good_generation_contradicts_nothing():
         (dict(accepted_drafts=(2, 0, 1)), "no cut explains it"),
         (dict(accepted_drafts=(2, 0)), "3 acceptance lengths, 2 counts"),
         (dict(acceptance_length=(6, 1), accepted_drafts=(5, 0)), "length 6 with 5 accepted drafts at K = 4"),
-        (dict(emitted=tuple(range(7)), acceptance_length=(3, 1, 2), accepted_drafts=(2, 0, 2)), "7 tokens of a budget of 8"),
+        (
+            dict(emitted=tuple(range(7)), acceptance_length=(3, 1, 2), accepted_drafts=(2, 0, 2)),
+            "7 tokens of a budget of 8",
+        ),
         (dict(emitted=(0, 1, 99, 3, 4, 5, 6, 7)), "behind an end token"),
         (dict(finish="eos"), "says EOS"),
     ],
@@ -245,7 +250,9 @@ def test_the_command_ends_with_3_on_a_small_golden(parity, small_golden):
     ended = parity("gate", "--only", "acceptance", "--golden", small_golden.folder)
     assert ended.code == 3, ended
     assert "95 % limits [" in ended.out
-    assert ended.last.startswith("gates verdict: inconclusive; acceptance: acceptance length, free; reproduce: parity gate --only acceptance")
+    assert ended.last.startswith(
+        "gates verdict: inconclusive; acceptance: acceptance length, free; reproduce: parity gate --only acceptance"
+    )
 
 
 def test_the_limits_of_a_rate_are_wilsons():

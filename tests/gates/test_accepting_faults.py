@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device.faults import accepting
+from parity.device.faults import accepting
 from parity.gates import acceptance, lossless, verify
 from parity.gates.noise import Noise
 from tests.gates.planted import bench_of

@@ -28,7 +28,7 @@ def gate(small_golden, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("device", ["numpy", "references.seam:load"])
+@pytest.mark.parametrize("device", ["numpy", "parity.references.seam:load"])
 def test_clean_devices_pass(device, gate):
     result = gate(device)
     assert [check.verdict for check in result.checks] == ["pass", "pass", "not judged"], result
@@ -94,7 +94,7 @@ def test_a_fault_at_the_end_does_not_show_far_from_it(small_golden, tmp_path):
 
 
 def test_a_factory_without_max_positions_is_filled_to_its_own(small_golden, tmp_path):
-    name = "device.variants:unpadded"
+    name = "parity.device.variants:unpadded"
     bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path)
     verdicts = [(check.name, check.verdict) for check in run_gate(bench, "boundary").checks]
     assert verdicts[0] == ("admission", "not judged")

@@ -45,7 +45,9 @@ def test_the_clean_device_passes_and_every_row_is_counted(precision, gate, small
     checks, _ = gate(precision=precision)
     assert verdicts(checks) == ["pass"] * 5
     for check, stage in zip(checks, GROUPS.values(), strict=False):
-        due = sum(row.shape[0] for place, row in small_golden.rows.items() if place[0] == "float32" and place[3] == stage)
+        due = sum(
+            row.shape[0] for place, row in small_golden.rows.items() if place[0] == "float32" and place[3] == stage
+        )
         assert check.figures["rows"] == due == check.figures["same"] + check.figures["tie"] + check.figures["noise"]
         assert 0 <= check.figures["kl_mean"] <= check.figures["kl_max"] < 0.05, check.evidence
 

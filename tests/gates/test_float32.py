@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-import device
-from device.faults import CATALOGUE
+from parity import device
 from parity.compare.constants import check_constants
+from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered, UsageError
 from parity.gates import stages
 from parity.gates.bench import Bench
 from parity.gates.evidence import Check, GateResult, Gates
 from parity.golden.provenance import with_constants
-from reports.gates import print_gates
+from parity.reports.gates import print_gates
 
 ROUNDING = "hides in its rounding"
 
@@ -96,7 +96,9 @@ def test_what_parity_itself_refuses_is_not_said_to_be_the_devices(bench, monkeyp
     made = bench()
     monkeypatch.setattr(made, "compared_exactly", refuses)
     local, _ = stages.exact(made)
-    assert local.verdict == "inconclusive" and "the device" not in local.evidence and "the disk is full" in local.evidence
+    assert (
+        local.verdict == "inconclusive" and "the device" not in local.evidence and "the disk is full" in local.evidence
+    )
     assert Gates("numpy", "bfloat16", "", (GateResult("stages", (local,)),)).unseen
 
 
@@ -108,7 +110,9 @@ def test_gates_that_did_not_run_the_stages_have_not_seen_them():
 @pytest.fixture(scope="module")
 def golden(small_golden):
     """The golden, as far as its constants go."""
-    return said(small_golden.manifest.model, {side: getattr(small_golden.manifest.model, side).constants for side in SIDES})
+    return said(
+        small_golden.manifest.model, {side: getattr(small_golden.manifest.model, side).constants for side in SIDES}
+    )
 
 
 SIDES = ("target", "drafter")
@@ -116,7 +120,9 @@ SIDES = ("target", "drafter")
 
 def said(model, constants):
     """A dump that says these constants."""
-    manifest = SimpleNamespace(model=with_constants(model, constants), producer=SimpleNamespace(name="device"), corroborations=())
+    manifest = SimpleNamespace(
+        model=with_constants(model, constants), producer=SimpleNamespace(name="device"), corroborations=()
+    )
     dump = SimpleNamespace(manifest=manifest)
     dump.sides = (dump,)
     return dump
@@ -157,10 +163,13 @@ def test_every_constant_that_is_off_or_unread_is_a_finding(golden):
     assert not passed
 
 
-@pytest.mark.parametrize(("constants", "words"), [
-    ({}, "device does not say what it read"),
-    ({"target": {}}, "device does not say what it read"),
-])
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ({}, "device does not say what it read"),
+        ({"target": {}}, "device does not say what it read"),
+    ],
+)
 def test_a_device_that_does_not_describe_itself_is_not_judged(constants, words, golden):
     found = check_constants(golden, said(golden.manifest.model, constants))
     assert not found.compared and not found.findings and words in found.unjudged[0]
@@ -177,7 +186,9 @@ def test_what_a_device_reads_beyond_the_reference_is_said(golden):
 def test_a_device_says_what_it_computes_with_not_what_is_in_the_file(name, golden, tiny):
     wrong = planted(name)(tiny / "target", tiny / "drafter", 4).describe()
     (found,) = check_constants(golden, said(golden.manifest.model, wrong.constants)).findings
-    assert CATALOGUE[name].id.split("-")[-1][:4] in found.message.replace("_", "-").replace("attention-factor", "concentration")
+    assert CATALOGUE[name].id.split("-")[-1][:4] in found.message.replace("_", "-").replace(
+        "attention-factor", "concentration"
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), {"a": 1}, [[1]], None])
@@ -195,6 +206,8 @@ def test_two_devices_are_compared_with_each_other_alike_in_either_order(golden):
     mine, theirs = said(golden.manifest.model, held(golden)), said(golden.manifest.model, constants)
     for sides in ((mine, theirs), (theirs, mine)):
         found = check_constants(golden, SimpleNamespace(sides=sides))
-        assert len(found.findings) == 1 and "rms_norm_eps" in found.findings[0].message and "head_dim" in found.unjudged[0]
+        assert (
+            len(found.findings) == 1 and "rms_norm_eps" in found.findings[0].message and "head_dim" in found.unjudged[0]
+        )
     both = check_constants(golden, SimpleNamespace(sides=(theirs, theirs)))
     assert not both.findings and not both.unjudged

@@ -98,7 +98,9 @@ def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_
     silent = planted.bench_of(small_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None))
     found = golden_text(silent, "float32")
     assert found.verdict == "inconclusive" and "no verify.logits of 22 tokens" in found.evidence, found
-    louder = planted.bench_of(small_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2)))
+    louder = planted.bench_of(
+        small_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2))
+    )
     found = golden_text(louder, "float32")
     assert found.verdict == "fail" and found.figures["same"] == 24 and found.place.stage == "target.logits", found
 

@@ -12,9 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import device
-import device.kernels.rope
-import references.rotary
+from parity import device, references
 from parity.errors import NotOffered
 from parity.gates import run_gate
 from parity.gates.bench import Bench
@@ -229,7 +227,10 @@ def test_a_rotation_that_cannot_be_judged_fails(rotate, why, bench, long):
     [
         (misreading(falls_back_to_default), "target, rope_parameters: type 'nonsense'"),
         (misreading(ignores_rope_scaling), "target, rope_scaling: type 'nonsense'"),
-        (lambda folder, side, x, at: device.rotate(folder, side, x, at.clip(max=SHORT - 1)), f"target: position {SHORT}"),
+        (
+            lambda folder, side, x, at: device.rotate(folder, side, x, at.clip(max=SHORT - 1)),
+            f"target: position {SHORT}",
+        ),
         (lambda folder, side, x, at: device.rotate(folder, side, x, at % SHORT), f"target: position {SHORT}"),
         (lambda folder, side, x, at: device.rotate(folder, side, x, np.abs(at)), "target: position -1"),
         (lambda folder, side, x, at: [][1], "target, rope_parameters: a good config"),

@@ -52,7 +52,10 @@ def bench(golden: Dump, device: str = "numpy", folder: Path = Path("runs")) -> B
 def test_an_untouched_golden_and_the_shipped_device_pass(small_golden):
     checks = run_gate(bench(small_golden), "provenance").checks
     assert [check.verdict for check in checks] == ["pass", "pass"]
-    assert "references.peagle" in checks[1].figures["golden"] and "device.kernels.head" in checks[1].figures["device"]
+    assert (
+        "parity.references.peagle" in checks[1].figures["golden"]
+        and "parity.device.kernels.head" in checks[1].figures["device"]
+    )
     assert "transformers.models.gpt_oss.modeling_gpt_oss" in small_golden.manifest.producer.sources
 
 
@@ -89,11 +92,11 @@ def test_a_stored_run_is_not_judged_by_a_stale_golden(golden, parity, tmp_path):
 
 def test_a_reference_that_was_edited_since_makes_the_golden_stale(golden):
     sources = golden.manifest.producer.sources
-    older = edit(golden, sources=sources | {"references.rope": "0" * 64})
-    with pytest.raises(UsageError, match="the source of references.rope changed.*dump-golden"):
+    older = edit(golden, sources=sources | {"parity.references.rope": "0" * 64})
+    with pytest.raises(UsageError, match="the source of parity.references.rope changed.*dump-golden"):
         refuse_stale(older)
-    removed = edit(golden, sources=sources | {"references.removed": "0" * 64})
-    assert changes(removed).sources == ("the source of references.removed",)
+    removed = edit(golden, sources=sources | {"parity.references.removed": "0" * 64})
+    assert changes(removed).sources == ("the source of parity.references.removed",)
 
 
 def test_references_that_are_not_installed_are_said_to_be_and_never_pass(golden, parity):
@@ -123,9 +126,9 @@ def test_a_checkpoint_that_is_gone_is_said_to_be(golden):
 def test_a_device_that_imports_the_references_is_red_although_it_declares_nothing(small_golden, parity):
     check = independent(bench(small_golden, ORACLE))
     assert check.verdict == "fail" and "references" in check.evidence
-    assert "references.peagle" in check.figures["shared"] and "references.rope" in check.figures["shared"]
+    assert "parity.references.peagle" in check.figures["shared"] and "parity.references.rope" in check.figures["shared"]
     found = parity("diff", "--golden", small_golden.folder, "--device", ORACLE, "--stage", "tokens")
-    assert found.code == 2 and "share source (references)" in found.err
+    assert found.code == 2 and "share source (parity.references)" in found.err
     for gate in ("stages", "decisions"):
         found = parity("gate", "--golden", small_golden.folder, "--device", ORACLE, "--only", gate)
         assert found.code == 2 and "share source" in found.err
@@ -134,9 +137,9 @@ def test_a_device_that_imports_the_references_is_red_although_it_declares_nothin
 def test_a_source_file_under_another_name_is_red(small_golden, tmp_path, monkeypatch):
     shutil.copy(Path(__file__).parents[2] / "references" / "rope.py", tmp_path / "borrowed_angles.py")
     (tmp_path / "borrowing_device.py").write_text(
-        "import device\n\n\ndef load(**options):\n    return device.load(**options)\n\n\n"
+        "import parity.device\n\n\ndef load(**options):\n    return parity.device.load(**options)\n\n\n"
         "def angles():\n    import borrowed_angles\n\n    return borrowed_angles\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     check = independent(bench(small_golden, "borrowing_device:load"))
-    assert check.verdict == "fail" and "borrowed_angles is references.rope under another name" in check.evidence
+    assert check.verdict == "fail" and "borrowed_angles is parity.references.rope under another name" in check.evidence

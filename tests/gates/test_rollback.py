@@ -33,7 +33,7 @@ def gate(small_golden, tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("device", "precision"), [("numpy", "bfloat16"), ("references.seam:load", "float32")])
+@pytest.mark.parametrize(("device", "precision"), [("numpy", "bfloat16"), ("parity.references.seam:load", "float32")])
 def test_clean_devices_pass(device, precision, gate):
     result = gate(device, precision, histories=CASES + 4)
     assert [check.verdict for check in result.checks] == ["pass"] * (7 if precision == "bfloat16" else 5), result
@@ -83,8 +83,13 @@ def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate):
     result = gate("tests.gates.restless:restless", "bfloat16")
     assert [check.verdict for check in result.checks] == ["pass"] * 7, result
     for check in (REPEATS, REPEATS_TOO):
-        assert re.search(r"it does not: \d+ of \d+ tensors .* first at target.layers.0.(attn_in|q);", result.checks[check].evidence)
-    assert "ULP (bound 256)" in result.checks[REPEATS].evidence and "x noise (bound 3)" in result.checks[REPEATS_TOO].evidence
+        assert re.search(
+            r"it does not: \d+ of \d+ tensors .* first at target.layers.0.(attn_in|q);", result.checks[check].evidence
+        )
+    assert (
+        "ULP (bound 256)" in result.checks[REPEATS].evidence
+        and "x noise (bound 3)" in result.checks[REPEATS_TOO].evidence
+    )
     assert "within noise" in result.checks[ERRORS].evidence and "within noise" in result.checks[EXACT].evidence
 
 
@@ -92,7 +97,9 @@ def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate):
     ("fault", "check"), [("error_loses_state", ERRORS), ("reads_dead_values", POISON), ("wild", REPEATS)]
 )
 def test_a_fault_of_such_a_device_still_fails(fault, check, gate, monkeypatch):
-    shown = {POISON: lambda one: one.poison is not None, ERRORS: lambda one: one.error, REPEATS: lambda one: False}[check]
+    shown = {POISON: lambda one: one.poison is not None, ERRORS: lambda one: one.error, REPEATS: lambda one: False}[
+        check
+    ]
     disturbed = lambda *of: [PLAIN, *(case for case in cases(*of) if any(shown(one) for one in case[0].rounds))]  # noqa: E731
     cases = EXPLORE._cases
     monkeypatch.setattr(EXPLORE, "_cases", disturbed)
@@ -110,7 +117,10 @@ def test_a_device_whose_first_repetitions_are_alike_is_asked_again_before_its_re
 def test_a_device_that_fails_in_a_round_fails_with_its_history(verb, gate):
     result = gate(f"tests.gates.cache_faults:fails_in_{verb}")
     assert result.verdict == "fail" and result.first is result.checks[ROWS], result
-    assert re.search(rf"{verb} raised IndexError.*cache_faults\.py:\d+", result.first.evidence) and result.first.figures["history"]
+    assert (
+        re.search(rf"{verb} raised IndexError.*cache_faults\.py:\d+", result.first.evidence)
+        and result.first.figures["history"]
+    )
     assert result.checks[REPEATS].verdict == "inconclusive" and "could not be asked" in result.checks[REPEATS].evidence
 
 

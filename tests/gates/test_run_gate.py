@@ -14,7 +14,9 @@ from parity.gates.evidence import Check
 BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
 
 
-@pytest.mark.parametrize("error", [Inconclusive("no rows"), DeviceEnded("numpy", "verify", "ended"), IndexError("row 3")])
+@pytest.mark.parametrize(
+    "error", [Inconclusive("no rows"), DeviceEnded("numpy", "verify", "ended"), IndexError("row 3")]
+)
 @pytest.mark.parametrize("first", [FAIL, PASS])
 def test_a_check_that_breaks_down_takes_none_with_it_that_was_made_before(first, error, monkeypatch):
     def checks(bench):
@@ -27,8 +29,12 @@ def test_a_check_that_breaks_down_takes_none_with_it_that_was_made_before(first,
     assert found.verdict == (FAIL if first == FAIL else "inconclusive") and found.checks[1].evidence
 
 
-@pytest.mark.parametrize(("names", "code"), [(["help"], 0), (["stages", "help"], 2), (["help", "help"], 2), (["stagse"], 2)])
+@pytest.mark.parametrize(
+    ("names", "code"), [(["help"], 0), (["stages", "help"], 2), (["help", "help"], 2), (["stagse"], 2)]
+)
 def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, small_golden, monkeypatch):
     monkeypatch.setattr("parity.gates.run_gates", lambda *_, **__: pytest.fail("a gate ran"))
     found = parity("gate", "--golden", small_golden.folder, *(word for name in names for word in ("--only", name)))
-    assert found.code == code and (("provenance" in found.out) if code == 0 else f"--only {names[-1]}: no such gate" in found.err), found
+    assert found.code == code and (
+        ("provenance" in found.out) if code == 0 else f"--only {names[-1]}: no such gate" in found.err
+    ), found

@@ -39,7 +39,7 @@ def test_the_tapped_streams_are_found_in_the_golden_alone(small_golden):
 @pytest.mark.parametrize(
     ("device", "what"),
     [
-        ("device.faults:tap_off_by_one", "it is target.layers.2.out"),
+        ("parity.device.faults:tap_off_by_one", "it is target.layers.2.out"),
         ("tests.gates.choice_faults:taps_from_the_branch", "it is target.layers.1.ffn_out"),
         ("tests.gates.choice_faults:taps_in_another_order", "it is target.layers.4.out"),
         ("tests.gates.choice_faults:one_row_late", "it is target.layers.1.out of the position after"),

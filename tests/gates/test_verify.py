@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import device
+from parity import device
 from parity.errors import NotOffered, UsageError
 from parity.gates import verify
 from parity.gates.noise import Noise

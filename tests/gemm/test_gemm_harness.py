@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import device
+from parity import device
 from parity.gemm.errors import COLUMNS, sequential
 from parity.gemm.harness import SUMS, Findings, try_one, ulp
 from parity.gemm.operands import cut, pieces
@@ -42,7 +42,11 @@ def blocked(left, right, dtype):
 
 
 def in_float64(left, right, dtype):
-    return np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(np.float32).astype(to(dtype, left[:0]).dtype)
+    return (
+        np.matmul(left.astype(np.float64), right.astype(np.float64))
+        .astype(np.float32)
+        .astype(to(dtype, left[:0]).dtype)
+    )
 
 
 @pytest.mark.parametrize("multiply", [honest, backwards, blocked, in_float64, device.multiply])
@@ -167,7 +171,10 @@ def test_a_wrong_row_or_member_between_the_judged_ones_is_red_by_its_sums(gemm):
     [
         (lambda left, right, dtype: wide(left, right), "returned float32"),
         (lambda left, right, dtype: honest(left, right, dtype)[..., :-1], "returned bfloat16"),
-        (lambda left, right, dtype: (_ for _ in ()).throw(RuntimeError("No feasible kernel found")), "No feasible kernel"),
+        (
+            lambda left, right, dtype: (_ for _ in ()).throw(RuntimeError("No feasible kernel found")),
+            "No feasible kernel",
+        ),
     ],
 )
 def test_what_returns_no_such_result_is_red(multiply, word):
@@ -182,7 +189,10 @@ def test_no_shape_at_all_is_inconclusive():
 def test_the_floor_of_a_bfloat16_result_is_its_rounding():
     left, right = next((one.left, one.right) for one in pieces(Gemm(4, 2880, 60), 0, LIMIT))
     exact = left.astype(np.float64) @ right.astype(np.float64)
-    relative = [np.abs(one - exact) / np.abs(exact) for one in (sequential(left, right).astype(BFLOAT16), exact.astype(BFLOAT16))]
+    relative = [
+        np.abs(one - exact) / np.abs(exact)
+        for one in (sequential(left, right).astype(BFLOAT16), exact.astype(BFLOAT16))
+    ]
     assert np.sqrt(np.mean(relative[0] ** 2)) == pytest.approx(np.sqrt(np.mean(relative[1] ** 2)), rel=0.01)
 
 
@@ -217,4 +227,6 @@ def test_rows_reach_beyond_float16():
 def test_ulp_of_bfloat16():
     for value in (1.0, 1.99, 2.0, 0.3, 1e5):
         lower = np.float32(value).astype(BFLOAT16)
-        assert ulp(np.array(value)) == float(np.nextafter(lower, BFLOAT16.type(np.inf)).astype(np.float64)) - float(lower)
+        assert ulp(np.array(value)) == float(np.nextafter(lower, BFLOAT16.type(np.inf)).astype(np.float64)) - float(
+            lower
+        )

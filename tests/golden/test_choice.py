@@ -48,11 +48,14 @@ def test_a_golden_whose_manifest_was_written_again_is_no_newer(shelf):
     assert choose(Wanted(), newer.parent)[0].folder == newer
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    ({"derived": "cut from G by parity reduce"}, "which is cut from G by parity reduce"),
-    ({"stages": ("target.logits", "verify.logits")}, "which lacks 124 of 126 stages"),
-    ({"producer": "nobody"}, "which is imported"),
-])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"derived": "cut from G by parity reduce"}, "which is cut from G by parity reduce"),
+        ({"stages": ("target.logits", "verify.logits")}, "which lacks 124 of 126 stages"),
+        ({"producer": "nobody"}, "which is imported"),
+    ],
+)
 def test_a_special_golden_is_never_the_default_and_is_judged_by_when_named(change, why, shelf, small_golden):
     if change.get("producer"):
         change = {"producer": small_golden.manifest.producer.model_copy(update={"modules": (), "parts": ()})}
@@ -74,7 +77,10 @@ def test_what_a_killed_dump_left_is_none(shelf):
 def test_every_command_says_which_golden_it_took(parity, shelf, small_golden):
     newest = shelf("whole")
     assert parity("diff", "no-such-run").golden == f"golden: {newest} (the newest of 1 in {newest.parent})"
-    assert parity("diff", "no-such-run", "--golden", small_golden.folder).golden == f"golden: {small_golden.folder} (named)"
+    assert (
+        parity("diff", "no-such-run", "--golden", small_golden.folder).golden
+        == f"golden: {small_golden.folder} (named)"
+    )
 
 
 def test_a_checkpoint_is_recorded_where_it_is_whatever_the_working_directory(tiny, monkeypatch):
@@ -90,7 +96,10 @@ def test_a_moved_checkpoint_is_named_again(parity, shelf, small_golden, tiny, tm
     assert found.code == 2 and "/lost/target is no checkpoint" in found.err and "--target" in found.err
     target = Path(shutil.copytree(tiny / "target", tmp_path / "target"))
     opened, _ = choose(Wanted(golden, target, tiny / "drafter"), golden.parent)
-    assert {opened.manifest.model.target.path, opened.manifest.model.drafter.path} == {str(target), str(tiny / "drafter")}
+    assert {opened.manifest.model.target.path, opened.manifest.model.drafter.path} == {
+        str(target),
+        str(tiny / "drafter"),
+    }
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-6}))
     for command in ("run", "gate", "diagnose", "reduce", "calibrate", "engines", "diff"):

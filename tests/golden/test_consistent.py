@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -190,7 +188,9 @@ def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
     shard = folder / "p000.float32.safetensors"
     shard.unlink()
     links = {"/dev/zero": name, "circle": shard.name}
-    shard.symlink_to(links[name]) if name in links else {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir}[name]()
+    shard.symlink_to(links[name]) if name in links else {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir}[
+        name
+    ]()
     with pytest.raises(UsageError, match="no regular file|leads out|Too many levels of symbolic links"):
         Dump(folder)
 

@@ -139,7 +139,11 @@ def kv_row(rank, digest, sharding="G/2"):
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, one_prompt, tmp_path):
     run = make_run(one_prompt, "numpy,tp=2", mode, out=tmp_path / "run")
-    parts = {stage: run.parts["bfloat16", 0, 2, stage] for stage in one_prompt.declared if ("bfloat16", 0, 2, stage) in run.parts}
+    parts = {
+        stage: run.parts["bfloat16", 0, 2, stage]
+        for stage in one_prompt.declared
+        if ("bfloat16", 0, 2, stage) in run.parts
+    }
     assert {row.sharding for row in parts[HEADS]} == {"N"} and [row.rank for row in parts[HEADS]] == [0, 1]
     assert {row.sharding for row in parts["kv.target.3.v"]} == {"G"} and len(parts["verify.logits"]) == 2
     assert {row.sharding for row in parts[PARTIAL]} == {"replicated"} and len(parts["accept.length"]) == 1
@@ -147,7 +151,7 @@ def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, o
 
 
 def test_a_rank_that_is_not_reduced_is_found_by_its_replica(one_prompt, tmp_path):
-    run = make_run(one_prompt, "device.faults:tp_attn_not_reduced", "local", out=tmp_path / "run")
+    run = make_run(one_prompt, "parity.device.faults:tp_attn_not_reduced", "local", out=tmp_path / "run")
     report = compare_dumps(one_prompt, run)
     assert report.exit_code == 1 and report.first.stage == "target.layers.0.attn_out"
     assert {found.kind for found in report.findings} == {"replicas"}
@@ -155,7 +159,7 @@ def test_a_rank_that_is_not_reduced_is_found_by_its_replica(one_prompt, tmp_path
 
 def test_one_ranks_cache_that_changed_earlier_is_stored_whole(one_prompt, tmp_path):
     """The ranks' rows differ in where they change; what is stored starts where the first of them does."""
-    run = make_run(one_prompt, "device.faults:tp_rollback_one_rank", "chained", out=tmp_path / "run")
+    run = make_run(one_prompt, "parity.device.faults:tp_rollback_one_rank", "chained", out=tmp_path / "run")
     report = compare_dumps(one_prompt, run)
     assert report.exit_code == 1 and report.first.stage == "kv.drafter.0.k"
 

@@ -45,9 +45,9 @@ def test_what_an_installed_package_imports_is_left_alone(houses):
 
 
 def test_the_references_reach_each_other_and_no_device():
-    found = reached(["references.dump"])
-    assert {"references.rope", "references.roundings", "references.loop"} <= found
-    assert not [name for name in found if name.split(".")[0] == "device"]
+    found = reached(["parity.references.dump"])
+    assert {"parity.references.rope", "parity.references.roundings", "parity.references.loop"} <= found
+    assert not [name for name in found if name.startswith("parity.device")]
 
 
 def test_a_changed_file_changes_its_digest_and_one_that_says_nothing_has_none(houses):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from parity.errors import UsageError
+from parity.references.capture import torch_tap
 from parity.seam import RowTap
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
-from references.capture import torch_tap
 
 NAMES = declared(2, 1)
 STAGE = "drafter.fc_out"

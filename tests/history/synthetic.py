@@ -87,10 +87,14 @@ def world(seed: int, nights: int = 30, count: int = 12, held: float = 0.0) -> Wo
     Noise goes from far below the least width of a band to three times that. `held`: the share of normal noise that a night holds.
     """
     random = np.random.default_rng(seed)
-    mine = [(stage, mode, metric, UNITS[metric]) for mode in ("local", "chained") for stage in STAGES for metric in UNITS]
+    mine = [
+        (stage, mode, metric, UNITS[metric]) for mode in ("local", "chained") for stage in STAGES for metric in UNITS
+    ]
     mine += [one[:4] for one in SINGLE]
     keys = [(cell, *one) for cell in cells(count) for one in mine]
-    centre = np.array([LEVELS.get(key[3], SINGLE[key[3] == "over_baseline"][4]) for key in keys]) * random.uniform(0.8, 1.2, len(keys))
+    centre = np.array([LEVELS.get(key[3], SINGLE[key[3] == "over_baseline"][4]) for key in keys]) * random.uniform(
+        0.8, 1.2, len(keys)
+    )
     width = np.array([_width(key, level) for key, level in zip(keys, centre, strict=True)])
     kinds = [str(kind) for kind in random.choice(list(KINDS), len(keys), p=list(KINDS.values()))]
     repeating = set(cells(count)[::3])
@@ -101,7 +105,11 @@ def world(seed: int, nights: int = 30, count: int = 12, held: float = 0.0) -> Wo
     again = np.random.default_rng([seed, 1])
     repeats = np.stack([_again(kind, drawn[:, place], held, again) for place, kind in enumerate(kinds)], axis=2)
     if held:
-        drawn = np.where(np.array(kinds) == "normal", np.sqrt(held) * drawn + np.sqrt(1 - held) * again.standard_normal(drawn.shape), drawn)
+        drawn = np.where(
+            np.array(kinds) == "normal",
+            np.sqrt(held) * drawn + np.sqrt(1 - held) * again.standard_normal(drawn.shape),
+            drawn,
+        )
     return World(nights, keys, centre + noise * drawn, noise, kinds, np.tile(centre, (nights, 1)), repeats)
 
 
@@ -152,12 +160,22 @@ def frame(made: World, last: int | None = None, cells: list[str] | None = None) 
     values = made.values[:nights, places].ravel()
     verdict = [made.verdicts.get((night, key[0]), "pass") for night in range(nights) for key in keys]
     relative = np.tile([key[3] == "relative" for key in keys], nights)
-    found = {name: keyed([key[place] for key in keys]) for place, name in enumerate(("cell", "stage", "mode", "metric", "unit"))}
+    found = {
+        name: keyed([key[place] for key in keys])
+        for place, name in enumerate(("cell", "stage", "mode", "metric", "unit"))
+    }
     found |= {"night": nightly([made.name(night) for night in range(nights)])}
     found["started"] = np.repeat([pd.Timestamp(START + timedelta(days=night)) for night in range(nights)], count)
     found["date"] = nightly([made.date(night) for night in range(nights)])
     found["commit"] = nightly([made.commit(night) for night in range(nights)])
-    found |= {"dirty": False, "device_spec": "numpy", "machine": "x86_64, 2 cores", "value": values, "verdict": "pass", "cell_verdict": pd.Categorical(verdict)}
+    found |= {
+        "dirty": False,
+        "device_spec": "numpy",
+        "machine": "x86_64, 2 cores",
+        "value": values,
+        "verdict": "pass",
+        "cell_verdict": pd.Categorical(verdict),
+    }
     found["better"] = keyed(["higher" if key[3] in ("relative", "over_baseline") else "lower" for key in keys])
     found["bound"] = np.tile([BOUNDS.get(key[3], np.nan) for key in keys], nights)
     found["repeat"] = np.zeros(nights * count, np.int16)
@@ -186,7 +204,17 @@ def results(made: World, number: int) -> list[CellResult]:
     for (cell, stage, mode, name, unit), value in zip(made.keys, made.values[number], strict=True):
         better = "higher" if name in ("relative", "over_baseline") else "lower"
         limits = dict(low=value - 0.02, high=value + 0.02) if name == "relative" else {}
-        one = Metric(stage=stage, mode=mode, name=name, value=value, unit=unit, better=better, verdict="pass", bound=BOUNDS.get(name), **limits)
+        one = Metric(
+            stage=stage,
+            mode=mode,
+            name=name,
+            value=value,
+            unit=unit,
+            better=better,
+            verdict="pass",
+            bound=BOUNDS.get(name),
+            **limits,
+        )
         found.setdefault(cell, []).append(one)
     return [_result(made, number, cell, metrics) for cell, metrics in found.items()]
 
@@ -197,4 +225,6 @@ def _result(made: World, number: int, name: str, metrics: list[Metric]) -> CellR
     cell = Cell(axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=8, device="numpy", gates=())
     verdict = made.verdicts.get((number, name), "pass")
     head = metrics_of_cell(verdict, 1.0)
-    return CellResult(night=made.name(number), cell=cell, verdict=verdict, started="", seconds=1.0, metrics=(*head, *metrics))
+    return CellResult(
+        night=made.name(number), cell=cell, verdict=verdict, started="", seconds=1.0, metrics=(*head, *metrics)
+    )

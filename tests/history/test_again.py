@@ -55,12 +55,14 @@ def stepped(kind: str, size: float, after: int, repeats: bool, seed: int = 3) ->
     made = world(seed, 30, 3)
     place = noisiest(made, kind)
     made.plant(place, made.noise[place] * size * (np.arange(30) >= 30 - after))
-    pairs = {number: 1 for number in range(2, 16)}
-    table = repeated(made, pairs | {number: MOST for number in range(30 - after, 30)} if repeats else pairs)
+    pairs = dict.fromkeys(range(2, 16), 1)
+    table = repeated(made, pairs | dict.fromkeys(range(30 - after, 30), MOST) if repeats else pairs)
     return [one for one in verdicts(table, made.name(29)) if one.kind == "regression"], made, place
 
 
-@pytest.mark.parametrize(("kind", "size", "after"), [("normal", 5, 1), ("student", 5, 1), ("flips", 5, 1), ("normal", 3.5, 3)])
+@pytest.mark.parametrize(
+    ("kind", "size", "after"), [("normal", 5, 1), ("student", 5, 1), ("flips", 5, 1), ("normal", 3.5, 3)]
+)
 def test_repeats_show_a_step_that_nights_alone_do_not(kind, size, after):
     assert stepped(kind, size, after, repeats=False)[0] == []
     (found,), made, place = stepped(kind, size, after, repeats=True)
@@ -77,7 +79,7 @@ def test_a_step_that_repeats_showed_is_told_on_later_nights():
     made = world(4, 32, 3)
     place = noisiest(made, "normal")
     made.plant(place, 6.0 * made.noise[place] * (np.arange(32) >= 29))
-    table = repeated(made, {number: 1 for number in range(2, 16)} | {29: MOST})
+    table = repeated(made, dict.fromkeys(range(2, 16), 1) | {29: MOST})
     for last in (29, 31):
         (found,) = [one for one in verdicts(table, made.name(last)) if one.kind == "regression"]
         assert found.since_date == made.date(29)
@@ -88,7 +90,7 @@ def test_a_harmless_change_that_repeats_is_none():
     place = max((one for one, kind in enumerate(made.kinds) if kind == "normal"), key=lambda one: -made.noise[one])
     cell, stage, mode, metric, unit = made.keys[place]
     made.plant(place, 0.9 * HALF_WIDTHS[metric][mode, unit].absolute * (np.arange(30) >= 29))
-    table = repeated(made, {number: 1 for number in range(2, 16)} | {29: MOST})
+    table = repeated(made, dict.fromkeys(range(2, 16), 1) | {29: MOST})
     assert [one for one in verdicts(table, made.name(29)) if one.kind == "regression"] == []
 
 
@@ -109,7 +111,7 @@ def asked(made: World, past: dict[int, int], number: int, cell: int = 1) -> int:
 
 def test_a_cell_is_measured_again_to_learn_then_only_when_it_looks_changed():
     made = world(3, 30, 3)
-    pairs = {number: 1 for number in range(2, 16)}
+    pairs = dict.fromkeys(range(2, 16), 1)
     assert asked(made, {}, 1) == 0, "who runs a night or two is not made to wait"
     assert asked(made, {}, 5) == 1
     assert asked(made, {2: 1, 3: 1, 4: 1}, 5, cell=0) == 0, "a cell that repeats bit for bit has told"

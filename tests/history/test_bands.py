@@ -56,7 +56,12 @@ def test_a_split_is_where_the_level_changes():
 def test_levels_follow_each_other():
     values = np.repeat([1.0, 2.0, 1.0, 3.0], [15, 4, 11, 2])
     found = steps.levels(values, steps.Rule(lambda centre: 0.1, np.float64(0), bands.limits(100)))
-    assert [(one.first, one.end, one.centre) for one in found] == [(0, 15, 1.0), (15, 19, 2.0), (19, 30, 1.0), (30, 32, 3.0)]
+    assert [(one.first, one.end, one.centre) for one in found] == [
+        (0, 15, 1.0),
+        (15, 19, 2.0),
+        (19, 30, 1.0),
+        (30, 32, 3.0),
+    ]
 
 
 def test_the_least_widths_leave_the_bounds_room():

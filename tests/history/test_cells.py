@@ -27,7 +27,13 @@ def failing(made: World, since: int):
 def test_a_cell_that_fails_on_the_second_night_is_told_with_its_first_stage():
     made = flat(2, 2)
     (found,) = changes(made, failing(made, 1))
-    assert (found.kind, found.cell, found.stage, found.mode, found.metric) == ("regression", CELL, "drafter.fc_out", "local", "l2")
+    assert (found.kind, found.cell, found.stage, found.mode, found.metric) == (
+        "regression",
+        CELL,
+        "drafter.fc_out",
+        "local",
+        "l2",
+    )
     assert (found.since_date, found.commits, found.after) == (made.date(1), (made.commit(0), made.commit(1)), 9.0)
     assert "drafter.fc_out" in found.sentence and made.commit(1) in found.sentence
 
@@ -36,9 +42,9 @@ def test_another_device_behind_the_label_is_told():
     made = flat(2, 2)
     table = failing(made, 1)
     planted = (table["cell"] == CELL) & (table["night"] == made.name(1))
-    table = table.assign(device_spec=planted.map({True: "device.faults:tap_off_by_one", False: "numpy"}))
+    table = table.assign(device_spec=planted.map({True: "parity.device.faults:tap_off_by_one", False: "numpy"}))
     (found,) = changes(made, table)
-    assert found.sentence.endswith("; device was numpy, is device.faults:tap_off_by_one")
+    assert found.sentence.endswith("; device was numpy, is parity.device.faults:tap_off_by_one")
 
 
 def test_it_is_told_as_long_as_it_fails_and_once():
@@ -65,7 +71,12 @@ def test_a_cell_without_a_verdict_is_broken_since_its_date():
     for night in (3, 4, 5):
         made.verdicts[night, OTHER] = "inconclusive"
     (found,) = changes(made)
-    assert (found.kind, found.cell, found.since_date, found.commits) == ("broken", OTHER, made.date(3), (made.commit(2), made.commit(3)))
+    assert (found.kind, found.cell, found.since_date, found.commits) == (
+        "broken",
+        OTHER,
+        made.date(3),
+        (made.commit(2), made.commit(3)),
+    )
 
 
 def test_a_cell_that_is_not_there_is_gone_and_one_that_was_not_is_new():
@@ -95,5 +106,7 @@ def test_the_first_night_has_nothing_to_tell():
 def test_a_table_of_broken_cells_alone_is_judged():
     made = flat(3, 1)
     table = frame(made)
-    table = table[table["stage"] == "speed"].assign(stage="cell", metric="passed", unit="share", cell_verdict="inconclusive")
+    table = table[table["stage"] == "speed"].assign(
+        stage="cell", metric="passed", unit="share", cell_verdict="inconclusive"
+    )
     assert changes(made, table) == []

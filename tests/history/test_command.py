@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.history import append
-from reports.history import sparkline
+from parity.reports.history import sparkline
 from tests.history.synthetic import cells, night, results
 from tests.history.test_verdicts import flat
 
@@ -46,7 +46,22 @@ def test_the_headlines_come_first(url, parity):
 
 
 def test_rows_are_written_as_json_and_csv(url, parity, tmp_path):
-    parity("history", url, "--cell", "case1*", "--stage", "fc_out", "--metric", "l2", "--last", "3", "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv")
+    parity(
+        "history",
+        url,
+        "--cell",
+        "case1*",
+        "--stage",
+        "fc_out",
+        "--metric",
+        "l2",
+        "--last",
+        "3",
+        "--json",
+        tmp_path / "a.json",
+        "--csv",
+        tmp_path / "a.csv",
+    )
     rows = json.loads((tmp_path / "a.json").read_text())
     with (tmp_path / "a.csv").open() as file:
         lines = list(csv.DictReader(file))

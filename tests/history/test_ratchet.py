@@ -83,7 +83,15 @@ def test_it_never_loosens(recorded):
     made.values[:] *= 1.6
     frame = load(recorded(made))
     for ok in (0.01, 0.5, 1.2, 1.3, 2.0, 9.0):
-        rows = [{"stages": "*", "judge": "noise", "reason": "because it must be", "l2": {"ok": ok, "warn": 10}, "worst_row": {"ok": ok, "warn": ok}}]
+        rows = [
+            {
+                "stages": "*",
+                "judge": "noise",
+                "reason": "because it must be",
+                "l2": {"ok": ok, "warn": 10},
+                "worst_row": {"ok": ok, "warn": ok},
+            }
+        ]
         policy = Policy.model_validate({"name": "bfloat16", "row": rows})
         assert all(one.new <= one.old for one in proposals(policy, frame))
 
@@ -116,7 +124,13 @@ def test_nothing_is_proposed_while_a_regression_stands(recorded, mine):
 
 def test_a_calibration_of_ones_own_counts(recorded, mine, tmp_path):
     file = tmp_path / "calibration.json"
-    families = [{"family": "drafter.fc_out", "mode": "local", "margins": {"l2": {"largest": 1.8}, "worst_row": {"largest": 3.9}}}]
+    families = [
+        {
+            "family": "drafter.fc_out",
+            "mode": "local",
+            "margins": {"l2": {"largest": 1.8}, "worst_row": {"largest": 3.9}},
+        }
+    ]
     file.write_text(json.dumps({"families": families}))
     found = by_name(proposals(read_policy(mine, ""), load(recorded(quiet(14))), calibration=file))
     assert found["drafter.*", "l2"].new == pytest.approx(1.98)
@@ -129,7 +143,9 @@ def test_a_calibration_of_ones_own_counts(recorded, mine, tmp_path):
 def test_the_new_policy_keeps_its_comments(recorded, mine):
     found = proposals(read_policy(mine, ""), load(recorded(quiet(14))))
     text = tightened(MINE, found)
-    assert text.replace("ok = 1.25", "ok = 2.5").replace("{ ok = 2.01, warn = 2.01 }", "{ ok = 4.0, warn = 4.0 }") == MINE
+    assert (
+        text.replace("ok = 1.25", "ok = 2.5").replace("{ ok = 2.01, warn = 2.01 }", "{ ok = 4.0, warn = 4.0 }") == MINE
+    )
     assert tomllib.loads(text)["row"][0]["l2"] == {"ok": 1.25, "warn": 3.0}
 
 

@@ -17,10 +17,36 @@ from parity.history.files import Store
 from tests.history.synthetic import night, results, world
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = (
-    "schema_version night started date commit dirty machine engine cell case device device_spec family k tp policy precision "
-    "stage mode metric value unit better verdict bound low high cell_verdict"
-).split()
+COLUMNS = [
+    "schema_version",
+    "night",
+    "started",
+    "date",
+    "commit",
+    "dirty",
+    "machine",
+    "engine",
+    "cell",
+    "case",
+    "device",
+    "device_spec",
+    "family",
+    "k",
+    "tp",
+    "policy",
+    "precision",
+    "stage",
+    "mode",
+    "metric",
+    "value",
+    "unit",
+    "better",
+    "verdict",
+    "bound",
+    "low",
+    "high",
+    "cell_verdict",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +71,9 @@ def test_a_night_is_one_file_in_the_partition_of_its_date(made, tmp_path):
 
 @pytest.mark.parametrize("place", ["folder", "file://", "memory://"])
 def test_what_is_recorded_is_read_back(made, tmp_path, place):
-    url = {"folder": str(tmp_path / "h"), "file://": f"file://{tmp_path}/h", "memory://": f"memory://{tmp_path.name}"}[place]
+    url = {"folder": str(tmp_path / "h"), "file://": f"file://{tmp_path}/h", "memory://": f"memory://{tmp_path.name}"}[
+        place
+    ]
     record(url, made)
     table = load(url)
     assert set(COLUMNS) <= set(table.columns)
@@ -76,9 +104,13 @@ def test_a_night_recorded_twice_counts_once_with_the_latest_of_each_cell(made, t
     half = made.values.shape[1] // 2
     mine = {key: values for key, values in figures.groupby("cell", observed=True)["value"]}
     names = [key[0] for key in made.keys]
-    assert sorted(mine["case0.numpy.peagle.k4.tp1.bfloat16"]) == sorted(made.values[1][[name.startswith("case0") for name in names]])
+    assert sorted(mine["case0.numpy.peagle.k4.tp1.bfloat16"]) == sorted(
+        made.values[1][[name.startswith("case0") for name in names]]
+    )
     assert len(mine["case1.numpy.peagle.k4.tp1.bfloat16"]) == half
-    assert sorted(mine["case1.numpy.peagle.k4.tp1.bfloat16"]) == sorted(made.values[0][[name.startswith("case1") for name in names]])
+    assert sorted(mine["case1.numpy.peagle.k4.tp1.bfloat16"]) == sorted(
+        made.values[0][[name.startswith("case1") for name in names]]
+    )
 
 
 def test_files_are_never_rewritten(made, tmp_path):
@@ -113,7 +145,10 @@ def test_a_half_written_file_is_not_read(made, tmp_path):
     assert len(load(str(tmp_path / "h"))["night"].unique()) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:-100], lambda whole: b"", lambda whole: whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda whole: whole[:-100], lambda whole: b"", lambda whole: whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]],
+)
 def test_a_damaged_file_is_named_and_nothing_is_lost(made, tmp_path, damage, parity):
     _, file, _ = record(tmp_path / "h", made)
     Path(file).write_bytes(damage(Path(file).read_bytes()))
@@ -136,7 +171,12 @@ def test_a_newer_file_is_refused(made, tmp_path, parity):
 
 def test_an_older_file_is_migrated_on_reading_and_left_alone(made, tmp_path, monkeypatch):
     first, _ = record(tmp_path / "h", made, [0, 1])
-    rewrite(first, lambda table: versioned(0)(table.drop_columns(["low", "high", "repeat"]).rename_columns({"unit": "measured_in"})))
+    rewrite(
+        first,
+        lambda table: versioned(0)(
+            table.drop_columns(["low", "high", "repeat"]).rename_columns({"unit": "measured_in"})
+        ),
+    )
     before = Path(first).read_bytes()
     with pytest.raises(UsageError, match="version 0, from which no migration"):
         load(str(tmp_path / "h"))

@@ -47,7 +47,9 @@ def test_one_step_and_one_slow_drift_are_found_with_date_and_commits():
     assert (first.since_date, first.since_night) == (made.date(19), made.name(19))
     assert first.commits == (made.commit(18), made.commit(19)) and first.nights == 11
     assert first.after - first.before == pytest.approx(8 * made.noise[step], rel=0.25)
-    assert all(part in first.sentence for part in (first.cell, first.stage, made.date(19), made.commit(18), made.commit(19)))
+    assert all(
+        part in first.sentence for part in (first.cell, first.stage, made.date(19), made.commit(18), made.commit(19))
+    )
     assert (second.cell, second.stage, second.mode, second.metric) == made.keys[drift][:4]
     assert second.commits[1] == made.commit(29) and second.after > second.before
 
@@ -105,10 +107,15 @@ def test_what_got_better_may_not_get_worse_again():
 def test_a_fault_that_moves_a_whole_cell_is_one_change_at_its_first_stage():
     made = flat(20, 2)
     for place, (cell, stage, mode, *_) in enumerate(made.keys):
-        if cell == CELL and (mode == "chained" and stage >= "target.layers.2" or stage == "target.layers.2.attn_out"):
+        if cell == CELL and ((mode == "chained" and stage >= "target.layers.2") or stage == "target.layers.2.attn_out"):
             made.values[15:, place] += 5
     (found,) = judged(made)
-    assert (found.cell, found.stage, found.mode, found.since_date) == (CELL, "target.layers.2.attn_out", "local", made.date(15))
+    assert (found.cell, found.stage, found.mode, found.since_date) == (
+        CELL,
+        "target.layers.2.attn_out",
+        "local",
+        made.date(15),
+    )
     assert found.others > 20 and f"{found.others} more figures" in found.sentence
 
 
@@ -139,7 +146,9 @@ def test_slow_neighbours_are_no_drift():
     place = noisy(made, "neighbours")
     random = np.random.default_rng(0)
     for night in range(1, 40):
-        made.values[night, place] = 0.7 * made.values[night - 1, place] + 0.3 * made.values[0, place] + made.noise[place] * random.normal()
+        made.values[night, place] = (
+            0.7 * made.values[night - 1, place] + 0.3 * made.values[0, place] + made.noise[place] * random.normal()
+        )
     assert judged(made) == []
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.recipe.imports import STAGES, aws
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import torch_load
+from parity.fixtures.recipe.imports import STAGES, aws
 from parity.golden.store import Dump
 from parity.imports.names import read_map
 from parity.imports.run import ImportRequest, import_run
@@ -68,7 +68,9 @@ def refused(parity, short_golden, tmp_path):
             (tmp_path / "map.toml").write_text(names)
             names = tmp_path / "map.toml"
         options = ["--map", names] if names else []
-        found = parity("import", "--from", source, *paths, "--golden", short_golden.folder, "--out", tmp_path / "run", *options)
+        found = parity(
+            "import", "--from", source, *paths, "--golden", short_golden.folder, "--out", tmp_path / "run", *options
+        )
         assert found.code == 2 and found.err.count("\n") == 1 and "internal error" not in found.err, found
         assert all(word in found.err for word in words), found.err
         assert not [path for path in tmp_path.iterdir() if path.name.startswith((".run", "run"))]

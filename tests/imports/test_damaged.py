@@ -169,7 +169,9 @@ def test_an_index_names_a_file_that_nobody_maps(dumped, refused):
 
 
 @pytest.mark.parametrize("tool", ["msprobe", "nxdi", "polygraphy"])
-@pytest.mark.parametrize("text", ["{" * 5, '{"a": ' * 100_000, "[]", "", '{"lst": {}, "lst": {}, "data": {}, "data": {}}'])
+@pytest.mark.parametrize(
+    "text", ["{" * 5, '{"a": ' * 100_000, "[]", "", '{"lst": {}, "lst": {}, "data": {}, "data": {}}']
+)
 def test_an_index_that_is_damaged(text, tool, dumped, refused):
     folder = dumped(tool)
     names = {"msprobe": "dump.json", "nxdi": "capture_metadata.json", "polygraphy": "results.json"}
@@ -220,7 +222,9 @@ def test_a_tag_that_comes_twice(dumped, refused):
     refused("sglang", folder, words=("name=other", "twice"), names=RECORDED / "sglang.toml")
 
 
-@pytest.mark.parametrize(("tool", "name"), [("sglang", "extra.npy"), ("aws", "draft/extra/rank0.pt"), ("aws", "decode/rank0.pt")])
+@pytest.mark.parametrize(
+    ("tool", "name"), [("sglang", "extra.npy"), ("aws", "draft/extra/rank0.pt"), ("aws", "decode/rank0.pt")]
+)
 def test_a_file_that_the_tool_did_not_write(tool, name, dumped, refused):
     folder = dumped(tool)
     path = folder / name

@@ -23,4 +23,8 @@ def test_of_two_writers_of_one_file_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "_key", meanwhile)
     with pytest.raises(UsageError, match="exists already"):
         export.export_npz(run, out)
-    assert out.read_text() == "another's" and {path.name for path in Path(tmp_path).iterdir()} == {"golden", "run", "dump.npz"}
+    assert out.read_text() == "another's" and {path.name for path in Path(tmp_path).iterdir()} == {
+        "golden",
+        "run",
+        "dump.npz",
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.recipe.imports import TOOLS
+from parity.fixtures.recipe.imports import TOOLS
 from tests.imports.conftest import RECORDED
 
 MODULES = {"polygraphy": "polygraphy", "msprobe": "msprobe"}

@@ -71,9 +71,15 @@ def test_one_pass_of_the_tool_may_be_two_rounds_of_ours(brought, true):
 
 
 def test_layers_counted_by_what_enters_them(brought, true):
-    rows = "".join(row(f"h{layer}", f"in_of[{layer}]") for layer in range(3)) + row("last", "in_of[{L}]") + row("o", "out_of[5]")
+    rows = (
+        "".join(row(f"h{layer}", f"in_of[{layer}]") for layer in range(3))
+        + row("last", "in_of[{L}]")
+        + row("o", "out_of[5]")
+    )
     stream = {f"h{layer}": true(f"target.layers.{layer - 1}.out") for layer in (1, 2)}
-    run = brought(rows, h0=true("target.embed"), **stream, last=true("target.layers.7.out"), o=true("target.layers.5.out"))
+    run = brought(
+        rows, h0=true("target.embed"), **stream, last=true("target.layers.7.out"), o=true("target.layers.5.out")
+    )
     assert run.manifest.stages == ("target.embed", *(f"target.layers.{layer}.out" for layer in (0, 1, 5, 7)))
     assert np.array_equal(run.contents("float32", 0, 0, "target.layers.1.out"), true("target.layers.1.out"))
 
@@ -100,7 +106,9 @@ def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
     for entry, rows in zip(batch, both, strict=True):
         entry[: len(rows)] = rows
     np.savez(tmp_path / "a.npz", a=batch)
-    (tmp_path / "m.toml").write_text(row("a", "target.embed", 'axes = ["B", "S", "H"]\nprompts = [0, 1]\npadded = true'))
+    (tmp_path / "m.toml").write_text(
+        row("a", "target.embed", 'axes = ["B", "S", "H"]\nprompts = [0, 1]\npadded = true')
+    )
     names = read_map(str(tmp_path / "m.toml"))
     import_run(ImportRequest("files", [tmp_path / "a.npz"], names, small_golden, tmp_path / "run", torch_load))
     for prompt, rows in enumerate(both):
@@ -143,7 +151,7 @@ def test_the_rows_of_a_cache_that_only_one_rank_changed(short_golden, imported, 
             folder.mkdir(parents=True, exist_ok=True)
             np.save(folder / f"rank{rank}.npy", cache[:, rank * heads : (rank + 1) * heads])
     (tmp_path / "kv.toml").write_text(
-        f"[[row]]\nname = 'r(?P<round>.)/rank(?P<rank>.)'\nstage = \"{stage}\"\nsharding = \"G\"\n"
+        f'[[row]]\nname = \'r(?P<round>.)/rank(?P<rank>.)\'\nstage = "{stage}"\nsharding = "G"\n'
     )
     run = imported("files", tmp_path / "kv", names=tmp_path / "kv.toml")
     for round_, cache in enumerate(caches):

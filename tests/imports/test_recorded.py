@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fixtures.recipe.imports import STAGES, TOOLS
 from parity.cli.imports import FORMATS
+from parity.fixtures.recipe.imports import STAGES, TOOLS
 from parity.imports import READERS
 from tests.imports.conftest import RECORDED, verdicts
 
@@ -16,7 +16,7 @@ TOOLS = (*TOOLS, "aws")
 
 
 def test_the_command_offers_every_reader():
-    assert FORMATS == tuple(READERS)
+    assert tuple(READERS) == FORMATS
 
 
 @pytest.mark.parametrize("tool", TOOLS)

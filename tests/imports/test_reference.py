@@ -73,7 +73,7 @@ def changed(truth, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("precision", ["", "[run]\nprecision = \"float32\"\n"])
+@pytest.mark.parametrize("precision", ["", '[run]\nprecision = "float32"\n'])
 def test_a_truth_in_half_precision_is_none(precision, truth, changed, imported):
     path = changed(lambda key, array: array.astype(np.float16) if key.endswith("drafter.logits") else array)
     truth[1].write_text(precision + truth[1].read_text())

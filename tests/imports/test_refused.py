@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fixtures.recipe.imports import STAGES
+from parity.fixtures.recipe.imports import STAGES
 from tests.imports.conftest import RECORDED, verdicts
 
 ROW = "[[row]]\nname = '%s'\nstage = \"%s\"\n"
@@ -71,7 +71,12 @@ def test_a_torch_file_with_more_than_tensors_is_refused(tool, dumped, refused, t
     folder.mkdir(exist_ok=True)
     path = folder / "target.embed.pt" if tool == "files" else sorted(folder.rglob("*.pt"))[0]
     torch.save({"value": Bomb(tmp_path / "trace"), "meta": {}}, path)
-    refused(tool, folder, words=(path.name, "more than tensors"), names=None if tool == "files" else RECORDED / f"{tool}.toml")
+    refused(
+        tool,
+        folder,
+        words=(path.name, "more than tensors"),
+        names=None if tool == "files" else RECORDED / f"{tool}.toml",
+    )
     assert not (tmp_path / "trace").exists()
 
 
@@ -231,5 +236,5 @@ def test_an_import_is_no_golden(dumped, imported, parity, short_run):
 @pytest.mark.parametrize("stage", ["target.layers.0.k", "kv.target.0.k"])
 def test_ranks_of_different_shapes(stage, arrays, refused):
     folder = arrays(a0=np.zeros((5, 1, 32), np.float32), a1=np.zeros((4, 1, 32), np.float32))
-    names = f"[[row]]\nname = 'a(?P<rank>.)'\nstage = \"{stage}\"\nround = \"0\"\nsharding = \"G\"\n"
+    names = f'[[row]]\nname = \'a(?P<rank>.)\'\nstage = "{stage}"\nround = "0"\nsharding = "G"\n'
     refused("files", folder, words=(stage, "ranks disagree"), names=names)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fixtures.recipe.imports import STAGES, Replay, batched, steps
+from parity.fixtures.recipe.imports import STAGES, Replay, batched, steps
 from parity.golden.manifest import key
 from parity.stages import TABLE
 from tests.imports.conftest import RECORDED, verdicts
@@ -61,16 +61,23 @@ def written(request, short_run, tmp_path, parity):
 
 def test_plain_files_come_back_with_the_same_verdict(written, stage_names, short_golden, short_run, tmp_path, parity):
     out = tmp_path / "run"
-    made = parity("import", "--from", "files", written, "--golden", short_golden.folder, "--map", stage_names, "--out", out)
+    made = parity(
+        "import", "--from", "files", written, "--golden", short_golden.folder, "--map", stage_names, "--out", out
+    )
     assert made.code == 0, made.err
-    found, own = (parity("diff", run, "--golden", short_golden.folder, "--json", tmp_path / "j") for run in (out, short_run.folder))
+    found, own = (
+        parity("diff", run, "--golden", short_golden.folder, "--json", tmp_path / "j")
+        for run in (out, short_run.folder)
+    )
     assert (found.code, found.last) == (own.code, own.last) and own.code == 0
 
 
 def test_every_bit_comes_back(short_run, imported, stage_names, tmp_path):
     save_file(whole(short_run), tmp_path / "all.safetensors")
     run = imported("files", tmp_path / "all.safetensors", names=stage_names)
-    assert {place: row.sha256 for place, row in run.rows.items()} == {p: row.sha256 for p, row in short_run.rows.items()}
+    assert {place: row.sha256 for place, row in run.rows.items()} == {
+        p: row.sha256 for p, row in short_run.rows.items()
+    }
 
 
 def test_the_model_debugger_s_folders(short_run, short_golden, imported, tmp_path):
@@ -107,7 +114,9 @@ def test_the_model_debugger_on_the_target_itself(tiny, short_golden, imported):
         seen = run.contents(variant, prompt, round_, stage)
         assert seen.shape == true.shape, stage
         # 10 %: bfloat16 through eight layers; another layer's or another module's tensor is off by 100 %.
-        assert row.dtype == "int64" or np.linalg.norm(seen.astype(np.float32) - true) < 0.1 * np.linalg.norm(true), stage
+        assert row.dtype == "int64" or np.linalg.norm(seen.astype(np.float32) - true) < 0.1 * np.linalg.norm(true), (
+            stage
+        )
     layers = short_golden.manifest.model.num_layers
     assert {f"target.layers.{l}.out" for l in range(layers)} < set(run.manifest.stages)
     assert {"target.embed", "target.logits", "target.layers.7.v", "target.layers.7.experts"} < set(run.manifest.stages)

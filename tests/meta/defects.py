@@ -13,8 +13,8 @@ import numpy as np
 
 from tests.meta import plants as p
 from tests.meta.dumps import Pair
-from tests.meta.plants import DRAFTS, EXPERTS, FFN, GOLDEN, KEYS, LOGITS, OUT, POSITIONS, Q, RUN, TOKENS, values
-from tests.meta.worlds import LONG, N, SHORT, WIDE, Size
+from tests.meta.plants import DRAFTS, EXPERTS, FFN, GOLDEN, KEYS, LOGITS, OUT, POSITIONS, RUN, TOKENS, Q, values
+from tests.meta.worlds import LONG, SHORT, WIDE, N, Size
 
 NOBODY = ("-", "-", "-")
 NEXT_Q, LENGTH = "target.layers.1.q", "accept.length"

@@ -10,7 +10,7 @@ from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer
 from parity.golden.store import Dump, DumpWriter
 from parity.stages import Named
 from parity.trace import Tensors
-from tests.meta.worlds import ACCEPTED, K, NAMES, Size, made
+from tests.meta.worlds import ACCEPTED, NAMES, K, Size, made
 
 
 @dataclass

@@ -16,6 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 ALSO = {"stage renamed in the run", "stage renamed in the golden", "stage of another layer's name in the run"}
 """Defects in which two names are wrong: the old one and the new one."""
 
+
 @pytest.mark.parametrize("size", [worlds.SHORT, worlds.LONG, worlds.WIDE], ids=["short", "long", "wide"])
 def test_the_pair_passes_without_a_defect(size, tmp_path):
     report = compare_dumps(*write(clean(size), tmp_path), strict=True)

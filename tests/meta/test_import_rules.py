@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("parity", "references", "device", "fixtures", "reports", "tests")
+ROOMS = ("parity", "tests")
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -21,26 +21,26 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path) -> Path:
-    for room in ROOMS:
+    for room in ROOMS:  # links below parity/ become folders: the linter follows none
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("*.safetensors", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-def test_the_house_keeps_its_import_rules():
-    found = lint(ROOT)
+def test_the_house_keeps_its_import_rules(copy):
+    found = lint(copy)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("device/rows.py", "import references.rope"),
-        ("references/rope.py", "import device.kernels.rope"),
+        ("parity/device/rows.py", "import parity.references.rope"),
+        ("parity/references/rope.py", "import parity.device.kernels.rope"),
         ("parity/trace.py", "import torch"),
-        ("parity/drive.py", "import device"),
-        ("device/rows.py", "from parity.golden import store"),
-        ("reports/terminal.py", "import tests.meta.test_import_rules"),
+        ("parity/drive.py", "import parity.device"),
+        ("parity/device/rows.py", "from parity.golden import store"),
+        ("parity/reports/terminal.py", "import tests.meta.test_import_rules"),
     ],
 )
 def test_a_forbidden_import_is_found(file, line, copy):

@@ -34,19 +34,23 @@ def project(tmp_path, monkeypatch):
         named = [word for plugin in plugins for word in ("-p", plugin)]
         command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *named, *arguments]
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | alone)
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | alone
+        )
 
     return run
 
 
 def told(found: subprocess.CompletedProcess[str]) -> str:
     assert found.returncode == 0, found.stdout + found.stderr
-    return next(line[line.index("TOLD"):] for line in found.stdout.splitlines() if "TOLD" in line)
+    return next(line[line.index("TOLD") :] for line in found.stdout.splitlines() if "TOLD" in line)
 
 
 def test_without_another_claim_both_spellings_are_ours(project):
     short = project("--device", "numpy", "--golden=golden", "--precision", "float32")
-    assert told(short) == told(project("--parity-device=numpy", "--parity-golden", "golden", "--parity-precision", "float32"))
+    assert told(short) == told(
+        project("--parity-device=numpy", "--parity-golden", "golden", "--parity-precision", "float32")
+    )
     assert told(short) == "TOLD None numpy golden float32"
 
 
@@ -56,7 +60,10 @@ def test_a_project_with_options_of_its_own_keeps_them(where, project, tmp_path):
     (tmp_path / file).write_text(CLAIM)
     plugins = {"first": ("claim", "parity.pytest_plugin"), "last": ("parity.pytest_plugin", "claim")}
     arguments = ("--device", "gpu", "--golden", "--parity-device", "numpy", "--precision", "float32", "tests")
-    assert told(project(*arguments, plugins=plugins.get(order, ("parity.pytest_plugin",)))) == "TOLD gpu numpy None float32"
+    assert (
+        told(project(*arguments, plugins=plugins.get(order, ("parity.pytest_plugin",))))
+        == "TOLD gpu numpy None float32"
+    )
 
 
 def test_a_conftest_that_is_met_late_still_claims_its_name(project, tmp_path):

@@ -16,7 +16,18 @@ pytestmark = pytest.mark.skipif(missing_neuron() is None, reason="a Neuron devic
 
 
 def neuron_gates(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-m", "neuron", "tests/gates/test_neuron.py", "-q", "-p", "no:cacheprovider", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "neuron",
+        "tests/gates/test_neuron.py",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -31,5 +42,7 @@ def test_a_skip_can_be_made_a_failure():
 
 
 def test_with_a_device_the_gates_run(small_golden):
-    found = neuron_gates("--device", "numpy", "--golden", str(small_golden.folder), "-k", "local")  # the other mode would show no more
+    found = neuron_gates(
+        "--device", "numpy", "--golden", str(small_golden.folder), "-k", "local"
+    )  # the other mode would show no more
     assert found.returncode == 0 and "passed" in found.stdout and "skipped" not in found.stdout, found.stdout

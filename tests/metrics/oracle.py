@@ -74,6 +74,4 @@ def _position(values: np.ndarray, unit: np.dtype) -> np.ndarray:
     magnitude = np.where(infinite, float(info.max), magnitude)
     exponent = np.maximum(np.frexp(magnitude)[1].astype(np.int64) - 1, lowest)
     mantissa = np.ldexp(magnitude, digits - exponent).astype(np.int64)
-    return np.sign(values.astype(np.float64)).astype(np.int64) * (
-        (exponent - lowest) * 2**digits + mantissa + infinite
-    )
+    return np.sign(values.astype(np.float64)).astype(np.int64) * ((exponent - lowest) * 2**digits + mantissa + infinite)

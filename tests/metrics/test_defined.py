@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from parity.metrics import measure, plain
 from parity.metrics import engine as engines
+from parity.metrics import measure, plain
 from tests.metrics.oracle import BFLOAT16
 
 ENGINES = pytest.mark.parametrize("engine", ("numpy", "fused"))

@@ -16,7 +16,15 @@ from tests.mutants.selection import STARTUP, Reach
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("parity", "references", "device", "fixtures", "reports", "tests", "benchmarks", "docs")
-FILES = ("conftest.py", "pyproject.toml", "constraints.txt", "requirements.lock", "README.md", "CONTRIBUTING.md", "Makefile")
+FILES = (
+    "conftest.py",
+    "pyproject.toml",
+    "constraints.txt",
+    "requirements.lock",
+    "README.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+)
 OPTIONS = "-q -x -p no:cacheprovider -p tests.mutants.recorder"
 
 
@@ -33,13 +41,17 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Mutation testing of a sample of the core.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Mutation testing of a sample of the core."
+    )
     parser.add_argument("--sample", type=int, default=30, help="mutants to judge, those judged before included")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only mutants of files whose path holds this")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests against a mutant at the most")
     parser.add_argument("--least", type=float, default=0.85, help="share that has to be killed")
-    parser.add_argument("--record", action="store_true", help="copy the sources and record contexts anew; judged mutants are forgotten")
+    parser.add_argument(
+        "--record", action="store_true", help="copy the sources and record contexts anew; judged mutants are forgotten"
+    )
     parser.add_argument("--tests", nargs="*", default=["tests"], help="with --record: tests that may be chosen")
     parser.add_argument("--work", type=Path, default=Path("build/mutants"))
     return parser.parse_args()
@@ -58,9 +70,21 @@ def _record(tree: Path, record: Path, tests: list[str]) -> None:
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     for file in FILES:
         shutil.copy(ROOT / file, tree / file)
-    environment = os.environ | {"PYTHONPATH": str(tree), "MUTANTS_RECORD": str(record), "MUTANTS_GOLDENS": str(record.parent / "goldens")}
+    environment = os.environ | {
+        "PYTHONPATH": str(tree),
+        "MUTANTS_RECORD": str(record),
+        "MUTANTS_GOLDENS": str(record.parent / "goldens"),
+    }
     shutil.rmtree(record.parent / "goldens", ignore_errors=True)
-    command = [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", "--source=parity", f"--data-file={record / '.coverage'}"]
+    command = [
+        sys.executable,
+        "-m",
+        "coverage",
+        "run",
+        "--rcfile=/dev/null",
+        "--source=parity",
+        f"--data-file={record / '.coverage'}",
+    ]
     command += ["-m", "pytest", *shlex.split(OPTIONS.replace("-x ", "")), *tests]
     begun = time.monotonic()
     log = record / "pytest.log"
@@ -85,7 +109,11 @@ def _judge(options, work: Path, reach: Reach, tree: Path) -> int:
             init(modules(tree), work_db, {})
         partial.rename(path)
     with use_db(str(path), WorkDB.Mode.open) as work_db:
-        chosen = [one for one in sampled(work_db.work_items, options.seed, tree) if options.only in str(one.mutations[0].module_path)]
+        chosen = [
+            one
+            for one in sampled(work_db.work_items, options.seed, tree)
+            if options.only in str(one.mutations[0].module_path)
+        ]
         done = {item.job_id: result for item, result in work_db.completed_work_items}
         judged = []
         for item in chosen:
@@ -108,11 +136,16 @@ def _one(item, reach: Reach, budget: float):
     tests, cost = reach.tests(place.module_path, place.start_pos[0], place.end_pos[0], budget)
     begun = time.monotonic()
     if tests:
-        result = mutate_and_test(item.mutations, f"{sys.executable} -m pytest {OPTIONS} {shlex.join(tests)}", STARTUP + 30 + 5 * cost)
+        result = mutate_and_test(
+            item.mutations, f"{sys.executable} -m pytest {OPTIONS} {shlex.join(tests)}", STARTUP + 30 + 5 * cost
+        )
     else:
         result = WorkResult(WorkerOutcome.NORMAL, "no test reaches it", TestOutcome.SURVIVED, "")
     said = f"{place.module_path}:{place.start_pos[0]} {place.operator_name.removeprefix('core/')}"
-    print(f"{(result.test_outcome or result.worker_outcome).value}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)", flush=True)
+    print(
+        f"{(result.test_outcome or result.worker_outcome).value}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)",
+        flush=True,
+    )
     return result
 
 
@@ -126,8 +159,12 @@ def _summary(results, work: Path, least: float) -> int:
     with (work / "survivors.diff").open("w") as file:
         for item, result in survivors:
             place = item.mutations[0]
-            file.write(f"# {place.module_path}:{place.start_pos[0]} {place.operator_name}\n{result.diff or result.output}\n\n")
-    print(f"{killed} of {len(results)} mutants killed: {killed / len(results):.1%} (95 %: {share.low:.1%} to {share.high:.1%})")
+            file.write(
+                f"# {place.module_path}:{place.start_pos[0]} {place.operator_name}\n{result.diff or result.output}\n\n"
+            )
+    print(
+        f"{killed} of {len(results)} mutants killed: {killed / len(results):.1%} (95 %: {share.low:.1%} to {share.high:.1%})"
+    )
     print(f"{len(survivors)} survivors in {work / 'survivors.diff'}")
     return int(killed / len(results) < least)
 

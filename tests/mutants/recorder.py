@@ -1,7 +1,7 @@
 """A pytest plugin for both halves: which test reaches which line and what it costs, and goldens that are made once.
 
-    -p tests.mutants.recorder    with $MUTANTS_RECORD: write costs.json there; coverage, if it runs, gets a context a test
-                                 with $MUTANTS_GOLDENS: goldens of the session's fixtures are kept in that folder
+-p tests.mutants.recorder    with $MUTANTS_RECORD: write costs.json there; coverage, if it runs, gets a context a test
+                             with $MUTANTS_GOLDENS: goldens of the session's fixtures are kept in that folder
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def _clock() -> float:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep goldens: a mutant of the comparison needs no other one, and a new one takes ten seconds."""
-    home = next((module for module in list(sys.modules.values()) if hasattr(module, "make_golden") and hasattr(module, "TINY")), None)
+    home = next(
+        (module for module in list(sys.modules.values()) if hasattr(module, "make_golden") and hasattr(module, "TINY")),
+        None,
+    )
     if GOLDENS and home:
         make = home.make_golden
         home.make_golden = lambda out, **asked: _kept(make, out, **asked)
@@ -79,7 +82,9 @@ def pytest_fixture_setup(fixturedef, request):
         return (yield)
     finally:
         if RECORD and fixturedef.scope in ("session", "module"):
-            fixtures[fixturedef.argname] = fixtures.get(fixturedef.argname, 0) + _clock() - begun - (sum(fixtures.values()) - before)
+            fixtures[fixturedef.argname] = (
+                fixtures.get(fixturedef.argname, 0) + _clock() - begun - (sum(fixtures.values()) - before)
+            )
 
 
 def pytest_sessionfinish(session) -> None:

@@ -13,7 +13,11 @@ TARGETS = ("parity/compare", "parity/gates", "parity/metrics", "parity/golden", 
 
 def modules(tree: Path) -> list[Path]:
     """The files of the core, below the tree."""
-    found = [path for target in TARGETS for path in ((tree / target).rglob("*.py") if (tree / target).is_dir() else [tree / target])]
+    found = [
+        path
+        for target in TARGETS
+        for path in ((tree / target).rglob("*.py") if (tree / target).is_dir() else [tree / target])
+    ]
     return sorted(path.relative_to(tree) for path in found)
 
 

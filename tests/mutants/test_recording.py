@@ -46,6 +46,10 @@ def test_a_green_recording_is_kept(record, tmp_path):
 
 def test_the_copy_holds_every_file_that_tests_read_from_the_root():
     root = mutants.ROOT
-    read = {name for path in root.glob("tests/**/*.py") for name in re.findall(r'(?:ROOT|parents\[2\]) / "([\w.-]+)"', path.read_text())}
+    read = {
+        name
+        for path in root.glob("tests/**/*.py")
+        for name in re.findall(r'(?:ROOT|parents\[2\]) / "([\w.-]+)"', path.read_text())
+    }
     assert {"requirements.lock", "pyproject.toml"} <= read
     assert {name for name in read if (root / name).is_file()} - {*mutants.FILES} == set()

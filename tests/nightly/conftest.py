@@ -68,4 +68,6 @@ def nightly(*arguments: object, home: Path, **options) -> subprocess.Popen[str]:
     """`parity nightly ARGUMENTS` in a process of its own."""
     environment = os.environ | QUIET | {"PARITY_HOME": str(home)} | options.pop("env", {})
     command = [sys.executable, "-m", "parity", "nightly", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-import device
+from parity import device
 
 
 def segfault(**options):

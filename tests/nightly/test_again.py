@@ -42,7 +42,17 @@ class Engine:
         if not verdict:
             return Answer(error="it died")
         first = "" if verdict == "pass" else "target.embed, prompt 0, round 0"
-        return Answer(result=CellResult(night=job.night, cell=job.cell, verdict=verdict, started="", seconds=1.0, first=first, metrics=tuple(of_cell(verdict, 1.0))))
+        return Answer(
+            result=CellResult(
+                night=job.night,
+                cell=job.cell,
+                verdict=verdict,
+                started="",
+                seconds=1.0,
+                first=first,
+                metrics=tuple(of_cell(verdict, 1.0)),
+            )
+        )
 
     def place(self, answer: Answer) -> str:
         return answer.golden
@@ -52,7 +62,9 @@ class Engine:
 def cell() -> Cell:
     """A cell that nothing runs."""
     axes = Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
-    return Cell(axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=4, device="numpy", gates=("provenance",))
+    return Cell(
+        axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=4, device="numpy", gates=("provenance",)
+    )
 
 
 @pytest.fixture
@@ -82,23 +94,37 @@ def test_a_cell_is_run_again_as_often_as_it_is_asked_for(plan, cell, tmp_path):
     assert verdict_of(folder) == "pass"
 
 
-@pytest.mark.parametrize(("second", "verdict"), [("fail", "fail"), ("inconclusive", "inconclusive"), ("", "inconclusive")])
+@pytest.mark.parametrize(
+    ("second", "verdict"), [("fail", "fail"), ("inconclusive", "inconclusive"), ("", "inconclusive")]
+)
 def test_a_repeat_that_does_not_pass_is_the_night_s_verdict_too(second, verdict, plan, cell, tmp_path):
     folder = run(NightFolder.start(tmp_path / "night", plan), Engine("pass", second), lambda found: len(found) == 1)
     assert [one.verdict for one in folder.results()] == ["pass"]
     assert verdict_of(folder) == verdict
     write_outputs(folder)
-    cases = {case.get("name"): [child.tag for child in case] for suite in ElementTree.parse(folder.path / "junit.xml").getroot() for case in suite}
+    cases = {
+        case.get("name"): [child.tag for child in case]
+        for suite in ElementTree.parse(folder.path / "junit.xml").getroot()
+        for case in suite
+    }
     assert cases["again 1"] == ["failure" if second == "fail" else "error"]
 
 
-@pytest.mark.parametrize(("second", "code", "mark", "word"), [("fail", 1, "::error", "fail"), ("inconclusive", 3, "::warning", "inconclusive"), ("", 3, "::warning", "broken")])
+@pytest.mark.parametrize(
+    ("second", "code", "mark", "word"),
+    [("fail", 1, "::error", "fail"), ("inconclusive", 3, "::warning", "inconclusive"), ("", 3, "::warning", "broken")],
+)
 def test_every_output_says_what_a_repeat_made_red(second, code, mark, word, plan, cell, tmp_path, capsys):
     folder = run(NightFolder.start(tmp_path / "night", plan), Engine("pass", second, "pass"), twice)
     assert end(folder, "", True, tmp_path / "night.json") == code
     lines = capsys.readouterr().out.splitlines()
     why = "it died" if second == "" else "target.embed"
-    assert lines[-1].startswith(f"nightly verdict: {second or 'inconclusive'} (1 {word}); {cell.name}, measured again (1): ") and why in lines[-1]
+    assert (
+        lines[-1].startswith(
+            f"nightly verdict: {second or 'inconclusive'} (1 {word}); {cell.name}, measured again (1): "
+        )
+        and why in lines[-1]
+    )
     assert [line.startswith(mark) and why in line for line in lines if line.startswith("::")] == [True]
     (told,) = json.loads((tmp_path / "night.json").read_text())["cells"]
     assert (told["verdict"], told["repeat"]) == (second or "inconclusive", 1) and why in told["first"] + told["error"]
@@ -120,13 +146,18 @@ def test_nothing_is_suspected_without_a_past_or_behind_a_failure(plan, cell, tmp
     assert not Suspicion(str(tmp_path / "h"), plan, 16)((found,))
 
 
-@pytest.mark.parametrize(("error", "number"), [(KeyboardInterrupt(), signal.SIGINT), (Terminated(signal.SIGTERM), signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("error", "number"), [(KeyboardInterrupt(), signal.SIGINT), (Terminated(signal.SIGTERM), signal.SIGTERM)]
+)
 def test_an_interrupted_night_says_how_it_goes_on(error, number, plan, tmp_path, capsys):
     folder = NightFolder.start(tmp_path / "night", plan)
     with pytest.raises(SystemExit) as ended, interruptible(folder, "parity nightly"):
         raise error
     assert ended.value.code == 128 + number
-    assert capsys.readouterr().err == "parity: interrupted with 0 of 1 cells done; `parity nightly` goes on with the others\n"
+    assert (
+        capsys.readouterr().err
+        == "parity: interrupted with 0 of 1 cells done; `parity nightly` goes on with the others\n"
+    )
 
 
 def test_outputs_that_cannot_be_written_take_nothing_from_the_history(plan, tmp_path, monkeypatch, capsys):
@@ -137,7 +168,10 @@ def test_outputs_that_cannot_be_written_take_nothing_from_the_history(plan, tmp_
     monkeypatch.setattr("parity.nightly.outputs.write_outputs", refuse)
     assert end(folder, str(tmp_path / "past"), False, None) == 3
     said = capsys.readouterr()
-    assert "results.jsonl and junit.xml are not written: no space left" in said.err and said.out.splitlines()[-1] == "nightly verdict: pass (1 pass)"
+    assert (
+        "results.jsonl and junit.xml are not written: no space left" in said.err
+        and said.out.splitlines()[-1] == "nightly verdict: pass (1 pass)"
+    )
     assert list(load(str(tmp_path / "past"))["night"].unique()) == [plan.name]
 
 

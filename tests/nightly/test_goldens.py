@@ -81,7 +81,7 @@ def test_a_golden_is_made_once_and_kept(job, make, home):
 
 def test_a_stale_or_damaged_one_is_made_anew(job, make):
     kept = Path(provide(job, make).golden)
-    edit(kept, lambda manifest: manifest["producer"]["sources"].update({"references.loop": "0" * 64}))
+    edit(kept, lambda manifest: manifest["producer"]["sources"].update({"parity.references.loop": "0" * 64}))
     assert Path(provide(job, make).golden).is_dir() and make.made == 2
     spoil(Path(provide(job, make).golden))
     provide(job, make)
@@ -180,7 +180,9 @@ def test_made_goldens_are_shared_between_machines(job, make, tmp_path, monkeypat
     assert provide(shared, make) == made
     monkeypatch.setenv("PARITY_HOME", str(tmp_path / "another machine"))
     fetched = provide(shared, make)
-    assert make.made == 1 and fetched.url == made.url and Path(fetched.golden).is_relative_to(tmp_path / "another machine")
+    assert (
+        make.made == 1 and fetched.url == made.url and Path(fetched.golden).is_relative_to(tmp_path / "another machine")
+    )
 
 
 def test_a_cell_fetches_its_golden(cell, tiny_golden, tmp_path):

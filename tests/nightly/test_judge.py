@@ -35,7 +35,7 @@ def clean(small_golden, tmp_path_factory) -> CellResult:
 
 @pytest.fixture(scope="module")
 def planted(small_golden, tmp_path_factory) -> CellResult:
-    cell = cell_of(small_golden, "device.faults:tap_off_by_one", diagnose=True, speed_tokens=0)
+    cell = cell_of(small_golden, "parity.device.faults:tap_off_by_one", diagnose=True, speed_tokens=0)
     return judge_cell("night", cell, small_golden, tmp_path_factory.mktemp("cell"))
 
 
@@ -52,7 +52,7 @@ def test_two_prompts_are_too_few_for_acceptance_and_the_cell_says_so(clean):
 
 def test_a_defect_is_placed_and_named(planted):
     assert planted.verdict == "fail" and planted.first.startswith("drafter.taps, prompt 0, round 0")
-    assert planted.reproduce.startswith("parity diff --device device.faults:tap_off_by_one --mode local")
+    assert planted.reproduce.startswith("parity diff --device parity.device.faults:tap_off_by_one --mode local")
     assert planted.diagnosis.words == "taps +1 layers away (tap-off-by-one)"
     assert planted.diagnosis.causes[0][0] == "tap-off-by-one"
 
@@ -74,13 +74,19 @@ def test_acceptance_is_kept_by_prompt_and_by_draft(clean, small_golden):
     lengths = [length for one in clean.prompts for length in one.lengths]
     by_draft = [one.accepted for one in clean.positions]
     assert len(by_draft) == small_golden.manifest.case.k and by_draft == sorted(by_draft, reverse=True)
-    assert all(one.rounds == len(lengths) and one.low <= one.accepted / one.rounds <= one.high for one in clean.positions)
+    assert all(
+        one.rounds == len(lengths) and one.low <= one.accepted / one.rounds <= one.high for one in clean.positions
+    )
 
 
 def test_speed_is_a_ratio_to_the_baseline_of_the_same_process(clean):
     speed = clean.speed
     assert min(speed.baseline, speed.plain, speed.speculative, speed.over_baseline, speed.model_over_plain) > 0
-    assert {one.name for one in clean.metrics if one.stage == "speed"} == {"over_baseline", "over_plain", "model_over_plain"}
+    assert {one.name for one in clean.metrics if one.stage == "speed"} == {
+        "over_baseline",
+        "over_plain",
+        "model_over_plain",
+    }
 
 
 def test_a_map_for_every_stage_of_numbers(clean):

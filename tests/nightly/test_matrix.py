@@ -73,13 +73,22 @@ def test_only_exclude_and_include(expand):
         "chat.mine.peagle.k3.tp1.loose",
     ]
     assert found["chat.numpy.peagle.k2.tp2.loose"].gates == ("lossless",)
-    assert found["chat.mine.peagle.k3.tp1.loose"].speed_tokens == 8 and found["chat.numpy.peagle.k2.tp1.loose"].gates == ("stages", "taps")
+    assert found["chat.mine.peagle.k3.tp1.loose"].speed_tokens == 8 and found[
+        "chat.numpy.peagle.k2.tp1.loose"
+    ].gates == ("stages", "taps")
 
 
 def test_a_case_may_bring_its_drafter_its_golden_and_its_settings(expand, tmp_path):
-    text = TWO.replace('prompts = "../chat.jsonl"', 'drafter = "own"\ngolden = "s3://goldens/{family}-k{k}"\nhistories = 7')
+    text = TWO.replace(
+        'prompts = "../chat.jsonl"', 'drafter = "own"\ngolden = "s3://goldens/{family}-k{k}"\nhistories = 7'
+    )
     one = expand(text)[0]
-    assert one.drafter == str(tmp_path / "own") and one.golden == "s3://goldens/peagle-k2" and one.prompts == "" and one.histories == 7
+    assert (
+        one.drafter == str(tmp_path / "own")
+        and one.golden == "s3://goldens/peagle-k2"
+        and one.prompts == ""
+        and one.histories == 7
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,7 @@ def test_a_case_may_bring_its_drafter_its_golden_and_its_settings(expand, tmp_pa
         (("[families.peagle]\ndrafter", "[families.peagle]\n# drafter"), "families.peagle.drafter: is missing"),
         (("max_new_tokens = 8", "max_new_tokens = 8\nfamilies = ['eagle3']"), "there is no [families.eagle3]"),
         (("max_new_tokens = 8", "max_new_tokens = 8\nfamilies = ['peagle']\ndrafter = 'd'"), "a drafter and families"),
-        (("[families.peagle]\ndrafter = \"drafter\"", ""), "names no drafter"),
+        (('[families.peagle]\ndrafter = "drafter"', ""), "names no drafter"),
         (('bounds = "pcc"', 'bounds = "nobody.toml"'), "neither a file nor one of"),
         (('bounds = "pcc"', 'precision = "float16"'), "policies.loose.precision"),
         (('"taps", "stages"', '"taps", "stage"'), "stage is no gate"),
@@ -115,7 +124,10 @@ def test_a_case_may_bring_its_drafter_its_golden_and_its_settings(expand, tmp_pa
         (("[cases.chat]", "[[exclude]]\ncase = '*'\n[cases.chat]"), "no cell is left"),
         (("[cases.chat]", "[[include]]\nk = 2\n[cases.chat]"), "two cells with one name"),
         (("[cases.chat]", "[[include]]\nk = 3\n[cases.chat]"), "it names no device"),
-        (("[cases.chat]", "[[include]]\nk = 3\ntp = 1\ndevice = 'nmupy'\n[cases.chat]"), "'nmupy' is none of numpy, mine"),
+        (
+            ("[cases.chat]", "[[include]]\nk = 3\ntp = 1\ndevice = 'nmupy'\n[cases.chat]"),
+            "'nmupy' is none of numpy, mine",
+        ),
         (("k = [2, 4]", "k = [2"), "is not TOML"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -16,7 +16,7 @@ from parity.nightly.jobs import CellJob, Job
 from parity.nightly.process import environment, run_job
 from tests.nightly.conftest import DYING, ROOT, nightly
 
-TAPS = "device.faults:tap_off_by_one"
+TAPS = "parity.device.faults:tap_off_by_one"
 DEVICES = {
     "segfault": f"{DYING}:segfault",
     "quits": f"{DYING}:quits",
@@ -33,7 +33,9 @@ def night(write_matrix, tmp_path_factory):
     matrix = write_matrix(DEVICES, retries=0)
     process = nightly(matrix, "--out", folder / "night", home=folder / "home")
     out, err = process.communicate(timeout=300)
-    return SimpleNamespace(folder=NightFolder(folder / "night"), matrix=matrix, code=process.returncode, out=out, err=err)
+    return SimpleNamespace(
+        folder=NightFolder(folder / "night"), matrix=matrix, code=process.returncode, out=out, err=err
+    )
 
 
 @pytest.fixture
@@ -60,7 +62,9 @@ def test_no_cell_hides_another(night, cell_name):
 
 def test_the_last_line_is_the_verdict_the_first_red_cell_and_its_command(night, cell_name):
     last = night.out.splitlines()[-1]
-    assert last.startswith(f"nightly verdict: fail (3 broken, 1 fail, 1 pass); {cell_name('taps')}: first divergent: drafter.taps")
+    assert last.startswith(
+        f"nightly verdict: fail (3 broken, 1 fail, 1 pass); {cell_name('taps')}: first divergent: drafter.taps"
+    )
     assert f"reproduce: parity diff --device {TAPS} --mode local" in last
     lines = night.out.splitlines()[:5]
     assert sorted(line.split()[0] for line in lines) == ["broken", "broken", "broken", "fail", "pass"]
@@ -69,9 +73,13 @@ def test_the_last_line_is_the_verdict_the_first_red_cell_and_its_command(night, 
 def test_junit_has_a_case_for_every_gate_and_a_broken_one_is_an_error(night, cell_name):
     suites = {suite.get("name"): suite for suite in ElementTree.parse(night.folder.path / "junit.xml").getroot()}
     assert list(suites) == [cell_name(name) for name in DEVICES]
-    cases = {name: {case.get("name"): [child.tag for child in case] for case in suite} for name, suite in suites.items()}
+    cases = {
+        name: {case.get("name"): [child.tag for child in case] for case in suite} for name, suite in suites.items()
+    }
     assert cases[cell_name("numpy")] == {"provenance": ["system-out"], "stages": ["system-out"]}
-    assert cases[cell_name("taps")]["stages"] == ["failure"] and cases[cell_name("taps")]["provenance"] == ["system-out"]
+    assert cases[cell_name("taps")]["stages"] == ["failure"] and cases[cell_name("taps")]["provenance"] == [
+        "system-out"
+    ]
     assert cases[cell_name("segfault")] == {"provenance": ["error", "system-err"]}
 
 
@@ -103,14 +111,18 @@ def test_github_actions_is_seen_by_its_variable(again, monkeypatch):
 
 def test_history_gets_the_night_and_says_since_when(again, night, cell_name, tmp_path):
     past, results = tmp_path / "past", night.folder.results()
-    earlier = night.folder.night.model_copy(update={"name": "20260101T020000.000", "started": "2026-01-01T02:00:00Z", "commit": "a" * 40, "dirty": False})
+    earlier = night.folder.night.model_copy(
+        update={"name": "20260101T020000.000", "started": "2026-01-01T02:00:00Z", "commit": "a" * 40, "dirty": False}
+    )
     clean = next(one for one in results if one.cell.axes.device == "numpy")
     taps = next(one for one in results if one.cell.axes.device == "taps")
     append(str(past), earlier, [clean, clean.model_copy(update={"cell": taps.cell})])
     ended = again("--history", past)
     assert list(load(str(past))["night"].unique()) == ["20260101T020000.000", night.folder.night.name]
     changed = [line for line in ended.out.splitlines() if line.startswith("regression: ")]
-    assert len(changed) == 1 and changed[0].startswith(f"regression: {cell_name('taps')}: fails since {night.folder.night.started[:10]}")
+    assert len(changed) == 1 and changed[0].startswith(
+        f"regression: {cell_name('taps')}: fails since {night.folder.night.started[:10]}"
+    )
     assert "first at drafter.taps" in changed[0] and f"between commits {'a' * 10} and " in changed[0]
     page = (night.folder.path / "report.html").read_text()
     assert "aaaaaaa" in page and f"report {night.folder.path / 'report.html'}" in ended.out
@@ -131,9 +143,11 @@ def test_a_history_or_a_page_that_cannot_be_written_takes_nothing_from_a_night(a
     monkeypatch.setattr("parity.history.append", refuse)
     ended = again()
     assert ended.code == 1 and "is not in the history" in ended.err and ended.last.startswith("nightly verdict: fail")
-    monkeypatch.setattr("reports.page.render.write", refuse)
+    monkeypatch.setattr("parity.reports.page.render.write", refuse)
     ended = again()
-    assert ended.code == 1 and "report.html is not written" in ended.err and ended.last.startswith("nightly verdict: fail")
+    assert (
+        ended.code == 1 and "report.html is not written" in ended.err and ended.last.startswith("nightly verdict: fail")
+    )
     assert "report " not in ended.out
 
 
@@ -151,7 +165,9 @@ def test_an_interrupted_night_keeps_its_cells_and_goes_on(write_matrix, cell_nam
     options = dict(home=tmp_path, env={"PARITY_TEST_GO": str(tmp_path / "go")})
     process = nightly(matrix, "--out", tmp_path / "night", **options)
     folder = NightFolder(tmp_path / "night")
-    wait_for(lambda: folder.result_file(cell_name("quits")).exists() and "waiting" in folder.log_tail(cell_name("late")))
+    wait_for(
+        lambda: folder.result_file(cell_name("quits")).exists() and "waiting" in folder.log_tail(cell_name("late"))
+    )
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT and err.count("\n") == 1
@@ -177,7 +193,13 @@ def run(cell, tiny_golden, tmp_path):
     """One cell's job with this device, in a process of its own."""
 
     def start(factory: str, limit: float = 60):
-        job = Job(cell=CellJob(night="now", cell=cell.model_copy(update={"device": f"{DYING}:{factory}"}), golden=str(tiny_golden.folder)))
+        job = Job(
+            cell=CellJob(
+                night="now",
+                cell=cell.model_copy(update={"device": f"{DYING}:{factory}"}),
+                golden=str(tiny_golden.folder),
+            )
+        )
         return run_job(job.model_dump_json(), tmp_path / "log", limit, environment(), str(ROOT))
 
     return start

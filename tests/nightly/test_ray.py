@@ -18,9 +18,16 @@ import pytest
 from parity.nightly.folder import NightFolder
 from tests.nightly.conftest import DYING, ROOT, nightly
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'parity-harness[ray]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason="ray is not installed: pip install 'parity-harness[ray]'"
+)
 
-DEVICES = {"numpy": "numpy", "taps": "device.faults:tap_off_by_one", "segfault": f"{DYING}:segfault", "late": f"{DYING}:hangs_unless_told"}
+DEVICES = {
+    "numpy": "numpy",
+    "taps": "parity.device.faults:tap_off_by_one",
+    "segfault": f"{DYING}:segfault",
+    "late": f"{DYING}:hangs_unless_told",
+}
 STORE = 80_000_000
 """Bytes of Ray's object store; results are small."""
 
@@ -34,11 +41,23 @@ def free_port() -> int:
 
 def node(folder: Path, *options: str) -> subprocess.Popen:
     """`ray start` in the foreground, on the loopback, with one CPU."""
-    command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1", "--node-ip-address=127.0.0.1"]
+    command = [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        "--block",
+        "--num-cpus=1",
+        "--node-ip-address=127.0.0.1",
+    ]
     command += ["--disable-usage-stats", f"--object-store-memory={STORE}", *options]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "PARITY_TEST_GO": str(folder / "go")}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PARITY_TEST_GO": str(folder / "go"),
+    }
     with (folder / f"node{len(options)}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def workers(nodes: list[subprocess.Popen]) -> list[psutil.Process]:
@@ -58,7 +77,9 @@ def cluster(tmp_path_factory):
     nodes.append(node(folder, f"--address=127.0.0.1:{port}"))
     wait_for(lambda: all("Ray runtime started" in path.read_text() for path in folder.glob("*.log")))
     yield f"127.0.0.1:{port}", nodes, folder / "go"
-    mine = [child for one in nodes for child in (psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True))]
+    mine = [
+        child for one in nodes for child in (psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True))
+    ]
     for process in mine:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -80,14 +101,16 @@ def verdicts(folder: Path) -> dict[str, tuple[str, str, str]]:
     return {one.cell.axes.device: (one.verdict, one.first, one.error) for one in NightFolder(folder).results()}
 
 
-def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result(cluster, write_matrix, tmp_path, cell_name):
+def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result(
+    cluster, write_matrix, tmp_path, cell_name
+):
     address, nodes, go = cluster
     matrix = write_matrix(DEVICES, retries=2)
     ray = ("--engine", "ray", "--ray-address", address)
     process = nightly(matrix, "--out", tmp_path / "ray", *ray, home=tmp_path)
     folder = NightFolder(tmp_path / "ray")
     others = [cell_name(name) for name in DEVICES if name != "late"]
-    wait_for(lambda: folder.path.exists() and not set(others) & set(folder.missing()) or process.poll() is not None)
+    wait_for(lambda: (folder.path.exists() and not set(others) & set(folder.missing())) or process.poll() is not None)
     (victim,) = wait_for(lambda: workers(nodes))
     victim.kill()
     go.touch()
@@ -105,9 +128,13 @@ def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result
     assert "Segmentation fault" in folder.log_tail(cell_name("segfault"))
 
 
-def test_a_cell_that_kills_its_worker_is_broken_and_a_made_golden_goes_by_its_url(cluster, write_matrix, tiny_golden, tmp_path):
+def test_a_cell_that_kills_its_worker_is_broken_and_a_made_golden_goes_by_its_url(
+    cluster, write_matrix, tiny_golden, tmp_path
+):
     matrix = write_matrix({"killer": f"{DYING}:kills_its_worker", "numpy": "numpy"}, retries=1)
-    made = matrix.read_text().replace(f"golden = '{tiny_golden.folder}'", f"prompts = '{tiny_golden.folder.parent / 'one.jsonl'}'")
+    made = matrix.read_text().replace(
+        f"golden = '{tiny_golden.folder}'", f"prompts = '{tiny_golden.folder.parent / 'one.jsonl'}'"
+    )
     matrix.write_text(made)
     options = ("--engine", "ray", "--ray-address", cluster[0], "--goldens", f"file://{tmp_path / 'store'}")
     process = nightly(matrix, "--out", tmp_path / "night", *options, home=tmp_path)

@@ -17,7 +17,6 @@ from tests.faults import ways
 from tests.faults.ways import raises
 
 
-
 class Version(str):
     """As torch has it: a string that is more."""
 
@@ -28,7 +27,10 @@ class Size(IntEnum):
     HEAD = 32
 
 
-CONSTANTS = {"target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": Size.HEAD}, "drafter": {}}
+CONSTANTS = {
+    "target": {"rms_norm_eps": 1e-5, "truncate": False, "layer_types": ["full"], "head_dim": Size.HEAD},
+    "drafter": {},
+}
 
 
 class Sly(UsageError):
@@ -63,7 +65,9 @@ class Echo:
     def describe(self):
         constants = {"target": {"head_dim": object()}} if self.way == "opaque" else CONSTANTS
         versions = {"numpy": Version("2")}
-        return Description("echo", self.precision, 1, 1, self.k, 64, (7,), versions, ("tests.process.echo",), {"a": "b"}, constants)
+        return Description(
+            "echo", self.precision, 1, 1, self.k, 64, (7,), versions, ("tests.process.echo",), {"a": "b"}, constants
+        )
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
         if self.way == "child":

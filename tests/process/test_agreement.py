@@ -11,7 +11,9 @@ HOSTILE = "tests.faults.hostile"
 
 @pytest.mark.parametrize("command", ["run", "diff", "calibrate", "diagnose", "reduce", "engines"])
 def test_a_device_in_another_precision_than_asked_for_is_refused(command, parity, small_golden):
-    found = parity(command, "--golden", small_golden.folder, "--precision", "float32", "--device", f"{HOSTILE}:always_bfloat16")
+    found = parity(
+        command, "--golden", small_golden.folder, "--precision", "float32", "--device", f"{HOSTILE}:always_bfloat16"
+    )
     assert found.code == 2 and "asked for precision float32" in found.err and found.err.count("\n") == 1, found
 
 
@@ -21,7 +23,9 @@ def test_a_device_of_another_k_than_asked_for_is_refused(parity, small_golden):
 
 
 def test_a_gate_that_needs_the_other_precision_is_inconclusive_without_it(parity, small_golden):
-    found = parity("gate", "--golden", small_golden.folder, "--only", "verify", "--device", f"{HOSTILE}:always_bfloat16")
+    found = parity(
+        "gate", "--golden", small_golden.folder, "--only", "verify", "--device", f"{HOSTILE}:always_bfloat16"
+    )
     assert found.code == 3 and "does not offer float32" in found.out, found
 
 
@@ -37,13 +41,16 @@ def run(small_golden, tmp_path_factory):
     return Dump(folder)
 
 
-@pytest.mark.parametrize(("command", "options"), [
-    ("diff", ("--precision", "bfloat16")),
-    ("diff", ("--mode", "local")),
-    ("diff", ("--device", "xla")),
-    ("diagnose", ("--precision", "bfloat16")),
-    ("diagnose", ("--device", "xla")),
-])
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("diff", ("--precision", "bfloat16")),
+        ("diff", ("--mode", "local")),
+        ("diff", ("--device", "xla")),
+        ("diagnose", ("--precision", "bfloat16")),
+        ("diagnose", ("--device", "xla")),
+    ],
+)
 def test_an_option_that_contradicts_a_run_is_wrong_usage(command, options, parity, small_golden, run):
     found = parity(command, run.folder, "--golden", small_golden.folder, *options)
     assert found.code == 2 and options[0] in found.err and found.err.count("\n") == 1, found

@@ -19,7 +19,9 @@ def emitting(first, fresh):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("first", "fresh"), [(np.float32(3.5), [7, 8]), (3.0, [7, 8]), (5, np.array([7.9, 8.0])), (5, [7, None])])
+@pytest.mark.parametrize(
+    ("first", "fresh"), [(np.float32(3.5), [7, 8]), (3.0, [7, 8]), (5, np.array([7.9, 8.0])), (5, [7, None])]
+)
 def test_what_is_no_integer_is_no_token(first, fresh):
     with pytest.raises(TypeError, match="integer"):
         generate(emitting(first, fresh), (1, 2), 3)

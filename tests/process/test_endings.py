@@ -41,7 +41,9 @@ def test_what_a_device_raises_in_the_comparison_is_no_pass(way, parity, small_go
     if way == "interrupt_later":
         assert found.code == 130 and "interrupted" in found.err, found
         return
-    assert found.code == 3 and "code of a device ended the process (" in found.err and "tests/faults/" in found.err, found
+    assert found.code == 3 and "code of a device ended the process (" in found.err and "tests/faults/" in found.err, (
+        found
+    )
 
 
 @pytest.mark.parametrize("way", ["exit", "base"])
@@ -50,9 +52,14 @@ def test_a_factory_that_ends_the_process_is_inconclusive(way, parity, small_gold
     assert found.code == 3 and "in its factory" in found.err and found.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("way", "words"), [
-    ("os_exit", "before it had a result"), ("segfault", "SIGSEGV"), ("timer", "before it had a result"),
-])
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("os_exit", "before it had a result"),
+        ("segfault", "SIGSEGV"),
+        ("timer", "before it had a result"),
+    ],
+)
 def test_a_device_that_ends_the_process_itself_is_inconclusive(way, words, small_golden, tmp_path):
     arguments = ("diff", "--golden", small_golden.folder, "--stage", "logits", "--device", f"{HOSTILE},way={way}")
     code, out, err = said(start(*arguments, env=os.environ | {"PARITY_HOME": str(tmp_path)}))
@@ -60,14 +67,24 @@ def test_a_device_that_ends_the_process_itself_is_inconclusive(way, words, small
 
 
 def test_what_a_device_leaves_behind_changes_nothing_of_a_verdict(small_golden, tmp_path):
-    arguments = ("diff", "--golden", small_golden.folder, "--stage", "accept.*", "--device", f"{HOSTILE},way=thread+atexit+no_exit+stdout")
+    arguments = (
+        "diff",
+        "--golden",
+        small_golden.folder,
+        "--stage",
+        "accept.*",
+        "--device",
+        f"{HOSTILE},way=thread+atexit+no_exit+stdout",
+    )
     code, out, err = said(start(*arguments, env=os.environ | {"PARITY_HOME": str(tmp_path)}))
     assert code == 0 and out.rstrip().endswith("chained verdict: pass"), err
 
 
 @pytest.mark.parametrize(("where", "code"), [("inspect /nofile 2>/dev/full", 2), ("taps --layers 24 >&-", 2)])
 def test_an_exit_code_is_what_it_is_where_nothing_can_be_printed(where, code):
-    ended = subprocess.run(["/bin/sh", "-c", f'exec "$0" -m parity {where}', sys.executable], cwd=ROOT, capture_output=True, text=True)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m parity {where}', sys.executable], cwd=ROOT, capture_output=True, text=True
+    )
     assert ended.returncode == code, ended
     assert ">&-" not in where or ended.stderr.startswith("parity: standard output is closed")
 

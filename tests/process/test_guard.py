@@ -47,7 +47,10 @@ def test_what_ends_a_thread_is_one_line(monkeypatch, capsys):
     thread.start()
     thread.join()
     said = capsys.readouterr().err
-    assert said.startswith("parity: a thread of the device raised IndexError: list index out of range (") and said.count("\n") == 1
+    assert (
+        said.startswith("parity: a thread of the device raised IndexError: list index out of range (")
+        and said.count("\n") == 1
+    )
 
 
 def test_whoever_looks_after_threads_still_does(monkeypatch):

@@ -58,7 +58,9 @@ def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path)
         for name, limits in (("here", None), ("there", Limits()))
     ]
     made_by = {"modules", "sources", "source_digest"}  # this process may have imported more than a device needs
-    here, there = (run.manifest.model_dump(exclude={"created": True, "digest": True, "producer": made_by}) for run in runs)
+    here, there = (
+        run.manifest.model_dump(exclude={"created": True, "digest": True, "producer": made_by}) for run in runs
+    )
     assert here == there and set(runs[1].manifest.producer.modules) <= set(runs[0].manifest.producer.modules)
 
 
@@ -71,7 +73,9 @@ def test_what_travels_to_a_tap_and_back_is_what_it_was():
         for one, other in ((mine[2], theirs[2]), (mine[4], theirs[4]), (mine[7], theirs[7])):
             assert one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     mine, theirs = (one.verify(np.arange(3), Tap()) for one in (here, there))
-    assert [one.tolist() for one in mine[5]] == [one.tolist() for one in theirs[5]] and mine[6].tolist() == theirs[6].tolist()
+    assert [one.tolist() for one in mine[5]] == [one.tolist() for one in theirs[5]] and mine[6].tolist() == theirs[
+        6
+    ].tolist()
     assert there.prefill([1, 2], 3, nobody) == 6 and isinstance(there.prefill((1,), 1, nobody), np.int64)
 
 
@@ -84,7 +88,9 @@ def test_optional_protocols_are_there_where_the_device_has_them():
     assert turned.dtype == np.float32 and turned[:, 0, 0].tolist() == [3, 4]
 
 
-@pytest.mark.parametrize("make", [isolated, lambda way="": Factory(f"{ECHO},way={way}" if way else ECHO, Path("t"), Path("d"), 4)])
+@pytest.mark.parametrize(
+    "make", [isolated, lambda way="": Factory(f"{ECHO},way={way}" if way else ECHO, Path("t"), Path("d"), 4)]
+)
 def test_an_error_of_the_tap_comes_back_as_it_was(make):
     with pytest.raises(Injected, match="on purpose"):
         make()(precision="float32").commit(np.arange(1), np.arange(2), Tap())
@@ -92,10 +98,17 @@ def test_an_error_of_the_tap_comes_back_as_it_was(make):
 
 
 @pytest.mark.parametrize("make", [isolated, lambda way: Factory(f"{ECHO},way={way}", Path("t"), Path("d"), 4)])
-@pytest.mark.parametrize(("way", "kind", "words"), [
-    ("exit", DeviceEnded, "SystemExit"), ("index", DeviceFailed, "ways.py:"), ("sly", UsageError, "made up"),
-    ("usage", UsageError, "does not fit"), ("absent", NotOffered, "has none"), ("value", DeviceFailed, "512 positions"),
-])
+@pytest.mark.parametrize(
+    ("way", "kind", "words"),
+    [
+        ("exit", DeviceEnded, "SystemExit"),
+        ("index", DeviceFailed, "ways.py:"),
+        ("sly", UsageError, "made up"),
+        ("usage", UsageError, "does not fit"),
+        ("absent", NotOffered, "has none"),
+        ("value", DeviceFailed, "512 positions"),
+    ],
+)
 def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
     with pytest.raises(kind, match=words) as found:
         make(way)(precision="float32").prefill([1], 1, nobody)
@@ -103,11 +116,19 @@ def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
     assert getattr(found.value, "refuses", None) in (None, way == "value")
 
 
-@pytest.mark.parametrize(("way", "limits", "words"), [
-    ("os_exit", Limits(60), "exit code 0"), ("kill", Limits(60), "SIGKILL"), ("segfault", Limits(60), "SIGSEGV"), ("timer", Limits(60), "exit code 0"),
-    ("hang", Limits(1), "within 1 s"), ("memory", Limits(60, 1 << 28), "more than 0.2"), ("worker", Limits(20, 1 << 28), "more than 0.2"),
-    ("nonsense", Limits(60), "no message"),
-])
+@pytest.mark.parametrize(
+    ("way", "limits", "words"),
+    [
+        ("os_exit", Limits(60), "exit code 0"),
+        ("kill", Limits(60), "SIGKILL"),
+        ("segfault", Limits(60), "SIGSEGV"),
+        ("timer", Limits(60), "exit code 0"),
+        ("hang", Limits(1), "within 1 s"),
+        ("memory", Limits(60, 1 << 28), "more than 0.2"),
+        ("worker", Limits(20, 1 << 28), "more than 0.2"),
+        ("nonsense", Limits(60), "no message"),
+    ],
+)
 def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way, limits, words):
     make = isolated(way)
     device = make(precision="float32")
@@ -142,7 +163,9 @@ def test_what_is_no_array_is_an_error_of_the_device():
 
 def test_a_dead_device_leaves_one_gate_without_evidence(parity, small_golden):
     device = "tests.faults.hostile:ends,way=os_exit,where=verify"
-    found = parity("gate", "--golden", small_golden.folder, "--device", device, "--only", "verify", "--only", "provenance")
+    found = parity(
+        "gate", "--golden", small_golden.folder, "--device", device, "--only", "verify", "--only", "provenance"
+    )
     assert found.code == 3 and "ended its process (exit code 0) in verify" in found.out
     assert "pass         provenance" in found.out
 
@@ -193,7 +216,9 @@ def _reader(data: bytes):
     return read
 
 
-@given(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 3), max_size=4), st.binary(min_size=2000, max_size=2000))
+@given(
+    st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 3), max_size=4), st.binary(min_size=2000, max_size=2000)
+)
 @settings(max_examples=40, deadline=None)
 def test_every_array_travels_bit_for_bit(name, shape, noise):
     dtype = DTYPES[name]

@@ -46,9 +46,13 @@ def test_a_torn_dump_is_never_the_newest(tmp_path):
         newest(tmp_path)
 
 
-@pytest.mark.parametrize("code", [
-    "with partial_folder(folder / 'dump') as made: time.sleep(60)", "with partial_file(folder / 'file') as made: time.sleep(60)",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "with partial_folder(folder / 'dump') as made: time.sleep(60)",
+        "with partial_file(folder / 'file') as made: time.sleep(60)",
+    ],
+)
 def test_what_a_killed_writer_left_is_removed_by_the_next_one(code, killed, tmp_path):
     left = killed(code, tmp_path)
     assert left and all(path.exists() for path in left)
@@ -58,7 +62,11 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(code, killed, tmp_
 
 def test_writers_leave_each_other_and_what_is_not_theirs_alone(tmp_path):
     (tmp_path / ".notes.partial").write_text("a user's own")
-    with partial_folder(tmp_path / "dump") as one, partial_folder(tmp_path / "dump") as two, partial_file(tmp_path / "file") as three:
+    with (
+        partial_folder(tmp_path / "dump") as one,
+        partial_folder(tmp_path / "dump") as two,
+        partial_file(tmp_path / "file") as three,
+    ):
         three.write_text("x")
         with pytest.raises(UsageError), DumpWriter(tmp_path):
             pass

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import torch
 
-from references.chain import ChainLoop
-from references.eagle3 import Eagle3
-from references.eagle3_config import Eagle3Config
-from references.peagle import KVCache
+from parity.references.chain import ChainLoop
+from parity.references.eagle3 import Eagle3
+from parity.references.eagle3_config import Eagle3Config
+from parity.references.peagle import KVCache
 
 RAW = {
     "hidden_size": 48,
@@ -90,9 +90,13 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tens
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def layer(w: dict[str, torch.Tensor], embed, hidden, heads: int = 6, groups: int = 2, theta: float = 500.0) -> torch.Tensor:
+def layer(
+    w: dict[str, torch.Tensor], embed, hidden, heads: int = 6, groups: int = 2, theta: float = 500.0
+) -> torch.Tensor:
     """The fusion layer over all rows from position 0, no cache: [S, H] and [S, H] to [S, H]."""
-    both = torch.cat((norm(embed, w["midlayer.input_layernorm.weight"]), norm(hidden, w["midlayer.hidden_norm.weight"])), -1)
+    both = torch.cat(
+        (norm(embed, w["midlayer.input_layernorm.weight"]), norm(hidden, w["midlayer.hidden_norm.weight"])), -1
+    )
     q, k, v = (both @ w[f"midlayer.self_attn.{name}_proj.weight"].T for name in "qkv")
     S, D = len(both), q.shape[-1] // heads
     angle = torch.arange(S)[:, None] * theta ** (-torch.arange(0, D, 2) / D)

@@ -11,15 +11,15 @@ import torch
 from parity.drive import generate, untapped
 from parity.errors import UsageError
 from parity.golden.store import Dump
+from parity.references.capture import ignore
+from parity.references.chain import ChainLoop
+from parity.references.counterfactual import Counterfactuals
+from parity.references.drafting import load_loop
+from parity.references.dump import Request, dump_golden
+from parity.references.prompts import read_prompts
+from parity.references.seam import Reference
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
-from references.capture import ignore
-from references.chain import ChainLoop
-from references.counterfactual import Counterfactuals
-from references.drafting import load_loop
-from references.dump import Request, dump_golden
-from references.prompts import read_prompts
-from references.seam import Reference
 
 K, BUDGET = 3, 12
 
@@ -52,12 +52,16 @@ def test_every_declared_stage_comes_once_a_round_with_the_rows_of_the_chain(trac
     result, tensors = traced
     rounds, length = len(result.acceptance_length), len(prompt) - 1
     committed = [1, *result.acceptance_length]
-    names = {name: named for name, named in declared(8, 1).items() if named.stage.side == "drafter" or "kv.drafter" in name}
+    names = {
+        name: named for name, named in declared(8, 1).items() if named.stage.side == "drafter" or "kv.drafter" in name
+    }
     for round_ in range(1, rounds + 1):
         assert all((round_, name) in tensors for name in names)
         C = committed[round_ - 1]
         assert tensors[round_, "drafter.taps"].shape[0] == C
-        assert {tensors[round_, f"drafter.{part}"].shape[0] for part in ("input_ids", "fc_out", "layers.0.out")} == {C + K - 1}
+        assert {tensors[round_, f"drafter.{part}"].shape[0] for part in ("input_ids", "fc_out", "layers.0.out")} == {
+            C + K - 1
+        }
         assert tensors[round_, "drafter.positions"].tolist() == list(range(length, length + C + K - 1))
         assert tensors[round_, "drafter.draft_tokens"].shape == (K,)
         length += C

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from parity.errors import UsageError
-from references.capture import torch_tap
-from references.drafting import is_chain
-from references.eagle3 import Eagle3
-from references.eagle3_config import Eagle3Config
+from parity.references.capture import torch_tap
+from parity.references.drafting import is_chain
+from parity.references.eagle3 import Eagle3
+from parity.references.eagle3_config import Eagle3Config
 from tests.references.chain_cases import RAW, ROUNDING, Passes, chain, feed, recomputed, relative, small_drafter
 
 K, LENGTH = 4, 14
@@ -72,7 +72,11 @@ def test_rows_of_a_round_stand_in_the_order_in_which_they_ran(drafter, context):
     tokens, taps = context
     loop = chain(drafter, K, torch_tap(passes))
     drafts = feed(loop, tokens, taps, 2)
-    rows = {name: torch.cat([torch.from_numpy(part) for part in parts]) for name, parts in passes.stages.items() if isinstance(parts, list)}
+    rows = {
+        name: torch.cat([torch.from_numpy(part) for part in parts])
+        for name, parts in passes.stages.items()
+        if isinstance(parts, list)
+    }
     assert rows["drafter.input_ids"].tolist() == tokens[-2:].tolist() + drafts[:-1].tolist()
     assert rows["drafter.positions"].tolist() == rows["drafter.slots"].tolist() == list(range(LENGTH - 3, LENGTH + 2))
     assert torch.equal(rows["drafter.fc_out"][2:], rows["drafter.layers.0.out"][1:-1])
@@ -106,7 +110,9 @@ def checkpoint(tmp_path, drafter):
         if "t2d" not in tensors:
             del state["t2d"]
         save_file({name: value for name, value in state.items() if value is not None}, tmp_path / "model.safetensors")
-        (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **RAW, **dict(config)}))
+        (tmp_path / "config.json").write_text(
+            json.dumps({"architectures": ["LlamaForCausalLM"], **RAW, **dict(config)})
+        )
         return tmp_path
 
     return write

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from parity.golden.store import Dump
+from parity.references.capture import to_numpy, to_torch, torch_tap
+from parity.references.eagle3 import Eagle3
 from parity.trace import ForcingTrace, Tensors
-from references.capture import to_numpy, to_torch, torch_tap
-from references.eagle3 import Eagle3
 from tests.references.chain_cases import chain
 
 LOGITS = 2e-4
@@ -91,8 +91,16 @@ def wrong(golden: Dump, load, plant=lambda loop: None) -> set[str]:
 
 def test_every_stage_is_the_official_ones_in_float32(recorded, load):
     seen = {stage for stage, _, _ in pairs(recorded, "float32", load)}
-    assert {"drafter.logits", "drafter.draft_tokens", "drafter.positions", "drafter.layers.0.out", "kv.drafter.0.k"} <= seen
-    assert seen == {name for name in recorded.manifest.stages if not name.startswith("accept.") and "length" not in name}
+    assert {
+        "drafter.logits",
+        "drafter.draft_tokens",
+        "drafter.positions",
+        "drafter.layers.0.out",
+        "kv.drafter.0.k",
+    } <= seen
+    assert seen == {
+        name for name in recorded.manifest.stages if not name.startswith("accept.") and "length" not in name
+    }
     assert wrong(recorded, load) == set()
 
 
@@ -126,7 +134,7 @@ def test_the_recording_is_small_and_of_the_drafter_that_lies_here(recorded, tiny
     assert sum(path.stat().st_size for path in recorded.folder.iterdir()) < 500_000
     assert recorded.manifest.model.drafter.weights_digest == checkpoint(tiny / "eagle3").weights_digest
     assert "eagle.model.cnets" in recorded.manifest.producer.sources
-    assert not {"references.eagle3", "references.chain"} & set(recorded.manifest.producer.modules)
+    assert not {"parity.references.eagle3", "parity.references.chain"} & set(recorded.manifest.producer.modules)
 
 
 def recycled_behind_the_norm(loop):

@@ -12,9 +12,9 @@ import torch
 
 from parity.errors import UsageError
 from parity.golden.store import Dump
-from references.dump import Request, dump_golden
-from references.eagle3_config import Eagle3Config
-from references.eagle_capture import _supported, official
+from parity.references.dump import Request, dump_golden
+from parity.references.eagle3_config import Eagle3Config
+from parity.references.eagle_capture import _supported, official
 from tests.references.chain_cases import RAW
 
 CHECKOUT = os.environ.get("PARITY_EAGLE_CHECKOUT")
@@ -65,7 +65,7 @@ def test_an_official_golden_is_not_dumped_again_by_the_references(parity, tiny):
 
 @pytest.mark.skipif(not CHECKOUT, reason="$PARITY_EAGLE_CHECKOUT names no checkout of SafeAILab/EAGLE")
 def test_both_references_agree_at_every_stage_in_float32_chained_and_local(tiny, tmp_path):
-    from references import eagle_capture
+    from parity.references import eagle_capture
 
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"id": "a", "ids": [1264, 300, 400, 500, 600, 700, 301, 401]}))

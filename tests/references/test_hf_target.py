@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import GptOssForCausalLM
 
-from references.capture import ignore
-from references.hf_target import HFTarget
+from parity.references.capture import ignore
+from parity.references.hf_target import HFTarget
 
 IDS = torch.arange(100) * 7 % 1200
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from parity.references import hf_target
+from parity.references.counterfactual import Counterfactuals
+from parity.references.hypotheses import HYPOTHESES, decisions
+from parity.references.hypotheses.__main__ import page
+from parity.references.mutations import NotApplicable, replaced
+from parity.references.prompts import read_prompts
 from parity.stages import dataflow, declared, matches
 from parity.trace import ForcingTrace, Trace
-from references import hf_target
-from references.counterfactual import Counterfactuals
-from references.hypotheses import HYPOTHESES, decisions
-from references.hypotheses.__main__ import page
-from references.mutations import NotApplicable, replaced
-from references.prompts import read_prompts
 from tests.sample import sample
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,9 @@ def test_without_an_assumption_the_references_are_themselves(case):
     assert case.result.accepted_drafts == (1, 1, 4, 4)
 
 
-@pytest.mark.parametrize("name", sample((name for name in BY_ID if name not in ELSEWHERE), kind=lambda name: BY_ID[name].stages[0]))
+@pytest.mark.parametrize(
+    "name", sample((name for name in BY_ID if name not in ELSEWHERE), kind=lambda name: BY_ID[name].stages[0])
+)
 def test_it_changes_first_what_it_claims_and_undoes_itself(name, case):
     hypothesis, before = BY_ID[name], state(case.counterfactuals.loop)
     first = case.first(case.run([(hypothesis, value_of(hypothesis))], stop=True))
@@ -356,7 +358,9 @@ def test_a_tiled_head_keeps_its_own_sink(case):
         weights = torch.cat((scores, layer.sinks.view(1, N, 1, 1)), -1).softmax(-1)[..., :-1]
         expected = (weights @ v[:, each]).transpose(1, 2)
         with BY_ID["attn-gqa-tiled"].apply(loop, 0):
-            attend = lambda: hf_target.eager_attention_forward(layer, q, k, v, torch.zeros(1, 1, 1, 5), scaling=layer.scaling)  # noqa: E731
+            attend = lambda: hf_target.eager_attention_forward(
+                layer, q, k, v, torch.zeros(1, 1, 1, 5), scaling=layer.scaling
+            )  # noqa: E731
             found = layer.forward.func(attend)[0]
     torch.testing.assert_close(found, expected)
 
@@ -372,9 +376,11 @@ def test_metadata_is_complete():
 
 
 def test_metadata_is_read_without_torch():
-    code = "import sys, references.hypotheses; sys.exit('torch' in sys.modules)"
+    code = "import sys, parity.references.hypotheses; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_the_documented_table_is_current():
-    assert (ROOT / "docs/hypotheses.md").read_text() == page(), "python -m references.hypotheses > docs/hypotheses.md"
+    assert (ROOT / "docs/hypotheses.md").read_text() == page(), (
+        "python -m parity.references.hypotheses > docs/hypotheses.md"
+    )

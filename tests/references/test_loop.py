@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from parity.errors import UsageError
+from parity.references.capture import ignore
+from parity.references.dump import Request, dump_golden
+from parity.references.hf_target import HFTarget
+from parity.references.loop import SpeculativeLoop
+from parity.references.peagle import PEagle
+from parity.references.prompts import read_prompts
 from parity.stages import declared
 from parity.trace import Trace
-from references.capture import ignore
-from references.dump import Request, dump_golden
-from references.hf_target import HFTarget
-from references.loop import SpeculativeLoop
-from references.peagle import PEagle
-from references.prompts import read_prompts
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from parity.errors import UsageError
-from references.peagle import KVCache, PEagle, PEagleConfig
-from references.rope import schedule
+from parity.references.peagle import KVCache, PEagle, PEagleConfig
+from parity.references.rope import schedule
 from tests.references.chain_cases import ROUNDING, relative
 
 COMMITTED, MASKED = 9, 3
@@ -58,7 +58,10 @@ def test_placeholder_rows_are_overwritten_by_the_next_rounds_rows(drafter, rows)
 def test_d2t_is_an_offset(drafter):
     ids = torch.tensor([0, 5, drafter.config.draft_vocab_size - 1])
     assert drafter.to_target(ids).tolist() == (ids + drafter.d2t[ids]).tolist()
-    assert drafter.t2d.nonzero()[:, 0].tolist() == drafter.to_target(torch.arange(drafter.config.draft_vocab_size)).tolist()
+    assert (
+        drafter.t2d.nonzero()[:, 0].tolist()
+        == drafter.to_target(torch.arange(drafter.config.draft_vocab_size)).tolist()
+    )
 
 
 def test_an_unknown_rope_type_is_an_error():

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from references.counterfactual import Counterfactuals
-from references.hypotheses import HYPOTHESES
-from references.mutations import NotApplicable
-from references.mutations.ranks import dealt, gate_up_split
-from references.mutations.reductions import reduced, stale
+from parity.references.counterfactual import Counterfactuals
+from parity.references.hypotheses import HYPOTHESES
+from parity.references.mutations import NotApplicable
+from parity.references.mutations.ranks import dealt, gate_up_split
+from parity.references.mutations.reductions import reduced, stale
 
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
 SIDES_AND_PARTS = [(side, part) for side in ("target", "drafter") for part in ("attn", "ffn")]
@@ -72,7 +72,10 @@ def test_a_stale_sum_is_the_layer_befores(first, expected, loop):
 
 
 def test_units_are_dealt_out_as_is_said():
-    found = {how: dealt(8, 4, how, "heads").tolist() for how in ("the next rank's", "the previous rank's", "the first rank's", "in turn")}
+    found = {
+        how: dealt(8, 4, how, "heads").tolist()
+        for how in ("the next rank's", "the previous rank's", "the first rank's", "in turn")
+    }
     assert found == {
         "the next rank's": [2, 3, 4, 5, 6, 7, 0, 1],
         "the previous rank's": [6, 7, 0, 1, 2, 3, 4, 5],
@@ -107,6 +110,5 @@ def test_a_split_that_does_not_come_out_even_is_not_tried(name, loop):
     """11 divides no axis of the tiny pair that ranks share out."""
     value = BY_ID[name].values[0]
     uneven = 11 if isinstance(value, int) else (11, value[1]) if isinstance(value[1], str) else (value[0], 11)
-    with pytest.raises(NotApplicable, match="cannot share out"):
-        with BY_ID[name].apply(loop, uneven):
-            pass
+    with pytest.raises(NotApplicable, match="cannot share out"), BY_ID[name].apply(loop, uneven):
+        pass

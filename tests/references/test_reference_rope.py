@@ -7,10 +7,10 @@ import json
 import pytest
 
 from parity.errors import UsageError
-from references.hf_target import HFTarget
-from references.peagle_config import PEagleConfig
-from references.rope import read_rope
-from references.rotary import rotate
+from parity.references.hf_target import HFTarget
+from parity.references.peagle_config import PEagleConfig
+from parity.references.rope import read_rope
+from parity.references.rotary import rotate
 
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}
 

@@ -10,13 +10,12 @@ from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import Rerun
 from parity.compare.apart import EXPERTS, Flips
-from parity.compare.rows import stage_rows
 from parity.errors import Inconclusive
 from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
 from parity.trace import forced_templates
 
-DEVICE = "device.variants:float64_sums"
+DEVICE = "parity.device.variants:float64_sums"
 """Its rows behind a flip pass nothing by a golden without its experts, and no other row shows the flip."""
 
 
@@ -81,7 +80,7 @@ def test_an_honest_run_passes_and_garbage_behind_its_flips_fails(golden, run, re
 
 def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, tmp_path):
     """Of two prompts, one runs again."""
-    from references.rerun import rerun
+    from parity.references.rerun import rerun
 
     class Same(Dump):
         """A run whose experts are the golden's."""
@@ -103,7 +102,7 @@ def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, 
 
 def test_its_floor_follows_its_own_choices_where_the_run_shows_none(golden, run, tmp_path):
     """Layers whose experts the run does not show are the reference's, in the truth and in its floor alike."""
-    from references.rerun import OwnExperts
+    from parity.references.rerun import OwnExperts
 
     name = "target.layers.3.experts"
     taken = OwnExperts(golden, Without(run, name), 0, experts=6)
@@ -125,7 +124,7 @@ class Without(Dump):
 
 
 def test_ids_that_are_no_experts_are_the_goldens(golden, run):
-    from references.rerun import OwnExperts
+    from parity.references.rerun import OwnExperts
 
     class Wrong(Without):
         def contents(self, variant, prompt, round_, stage):
@@ -143,7 +142,11 @@ def test_what_cannot_be_run_again_is_refused_with_the_reason(what, golden, run, 
     other = OnePrompt(golden.whole, 1, 2)
     manifest = other.manifest
     if what == "producer":
-        changed = {"producer": manifest.producer.model_copy(update={"name": "vllm", "modules": ("references.vllm_capture.dump",)})}
+        changed = {
+            "producer": manifest.producer.model_copy(
+                update={"name": "vllm", "modules": ("parity.references.vllm_capture.dump",)}
+            )
+        }
     else:
         target = manifest.model.target.model_copy(update={"path": "/nowhere"})
         changed = {"model": manifest.model.model_copy(update={"target": target})}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from references.capture import ignore
-from references.hf_target import HFTarget
-from references.roundings import Roundings, pooled
+from parity.references.capture import ignore
+from parity.references.hf_target import HFTarget
+from parity.references.roundings import Roundings, pooled
 
 IDS = torch.arange(50) * 7 % 1200
 PLACE = (0, "target.embed")

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from parity.golden.store import Dump
+from parity.references.drafting import load_loop
+from parity.references.loop import SpeculativeLoop
+from parity.references.mutations import taps
 from parity.stages import declared
 from parity.trace import Trace
-from references.drafting import load_loop
-from references.loop import SpeculativeLoop
-from references.mutations import taps
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "fixtures" / "vllm"
@@ -53,7 +53,11 @@ def differences(recording: Dump, loop: SpeculativeLoop) -> list[str]:
         ):
             found.append("generation")
         rows = {place for place in trace.tensors if place[1] in recording.manifest.stages}
-        held = {(round_, stage) for variant, prompt, round_, stage in recording.rows if (variant, prompt) == ("float32", number)}
+        held = {
+            (round_, stage)
+            for variant, prompt, round_, stage in recording.rows
+            if (variant, prompt) == ("float32", number)
+        }
         found += [f"{stage} is on one side only" for _, stage in sorted(rows ^ held)]
         for place in (place for place in trace.tensors if place in rows & held):
             found += differs(names[place[1]], trace.tensors[place], recording.stored("float32", number, *place))
@@ -86,7 +90,9 @@ def test_one_wrong_number_is_seen(value, recording):
 def test_a_recording_holds_what_it_should(recording):
     manifest = recording.manifest
     wanted = {name for name in recording.declared if name.startswith("drafter.")}
-    assert wanted <= set(manifest.stages) and {"verify.tokens", "accept.length", "accept.emitted"} <= set(manifest.stages)
+    assert wanted <= set(manifest.stages) and {"verify.tokens", "accept.length", "accept.emitted"} <= set(
+        manifest.stages
+    )
     assert manifest.producer.versions["vllm"].startswith("0.32.") and manifest.producer.platform
     assert manifest.producer.notes == {
         "drafter changed for vLLM": "none",
@@ -123,7 +129,12 @@ def test_a_chains_rows_follow_the_committed_ones(name):
 @pytest.mark.parametrize("names", [P_EAGLE, EAGLE3])
 def test_rounds_accept_none_some_and_all(names):
     kept = [Dump(RECORDED / name).manifest.case for name in names]
-    seen = {(count == 0, count == case.k) for case in kept for one in case.prompts for count in one.generation.accepted_drafts}
+    seen = {
+        (count == 0, count == case.k)
+        for case in kept
+        for one in case.prompts
+        for count in one.generation.accepted_drafts
+    }
     assert {(True, False), (False, False), (False, True)} <= seen
 
 
@@ -163,7 +174,7 @@ def test_the_device_is_green_against_vllm(precision, parity, here):
 
 
 def test_a_broken_device_is_red_against_vllm(parity, here):
-    found = parity("diff", "--golden", RECORDED / "p-eagle-k3-b1", "--device", "device.faults:tap_off_by_one")
+    found = parity("diff", "--golden", RECORDED / "p-eagle-k3-b1", "--device", "parity.device.faults:tap_off_by_one")
     assert found.code == 1 and "first divergent: drafter.taps" in found.last, found.out
 
 

@@ -49,7 +49,9 @@ def live(here, tmp_path_factory) -> Path:
 
 def differing(recorded: Dump, now: Dump) -> list[tuple]:
     """Places where vLLM computes today what it did not when it was recorded."""
-    assert [one.generation for one in now.manifest.case.prompts] == [one.generation for one in recorded.manifest.case.prompts]
+    assert [one.generation for one in now.manifest.case.prompts] == [
+        one.generation for one in recorded.manifest.case.prompts
+    ]
     found = []
     for place in recorded.rows:
         mine, its = recorded.stored(*place), now.stored(*place)

@@ -12,9 +12,9 @@ import pandas as pd
 
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
-from reports.page.night import NightView, tell
-from reports.page.past import Past, tell_past
-from reports.page.trends import FIGURES
+from parity.reports.page.night import NightView, tell
+from parity.reports.page.past import Past, tell_past
+from parity.reports.page.trends import FIGURES
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "nights" / "small.zip"
 BEFORE, SINCE = 20, 17
@@ -64,9 +64,11 @@ def history(results: tuple[CellResult, ...]) -> pd.DataFrame:
                     stepped = result.verdict == "fail" and one.stage == "drafter.taps" and number < SINCE
                     value = 0.98 if stepped else one.value
                     row = dict(cell=result.cell.name, stage=one.stage, mode=one.mode, metric=one.name, unit=one.unit)
-                    rows.append(row | dict(night=name(number), started=name(number), value=value * (1 + 0.01 * rng.normal())))
+                    rows.append(
+                        row | dict(night=name(number), started=name(number), value=value * (1 + 0.01 * rng.normal()))
+                    )
     frame = pd.DataFrame(rows)
-    return frame.astype({column: "category" for column in ("cell", "stage", "mode", "metric", "unit", "night")})
+    return frame.astype(dict.fromkeys(("cell", "stage", "mode", "metric", "unit", "night"), "category"))
 
 
 def step(kind: str = "regression", **changes) -> Change:

@@ -12,12 +12,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from parity.nightly.records import Named
-from reports.page.markdown import markdown
-from reports.page.night import tell
-from reports.page.render import render
+from parity.reports.page.markdown import markdown
+from parity.reports.page.night import tell
+from parity.reports.page.render import render
 from tests.reports.nights import RED, past, step, told, unpack
 
-EVIL = '<script>window.met = 1</script>"\'`|\n[x](https://example.invalid) @someone'
+EVIL = "<script>window.met = 1</script>\"'`|\n[x](https://example.invalid) @someone"
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,20 @@ def evil(night):
     for one in night.results():
         prompts = tuple(prompt.model_copy(update={"prompt": EVIL}) for prompt in one.prompts)
         said = Named(causes=((EVIL, EVIL, EVIL),), unexplained=EVIL, words=EVIL)
-        stages = {mode: tuple(stage | {"note": EVIL, "family": EVIL} for stage in found) for mode, found in one.stages.items()}
+        stages = {
+            mode: tuple(stage | {"note": EVIL, "family": EVIL} for stage in found) for mode, found in one.stages.items()
+        }
         heat = tuple(found.model_copy(update={"family": EVIL}) for found in one.heat[:2])
-        update = dict(error=one.error and EVIL, first=EVIL, reproduce=EVIL, diagnosis=said, findings=(EVIL,), prompts=prompts, stages=stages, heat=heat)
+        update = dict(
+            error=one.error and EVIL,
+            first=EVIL,
+            reproduce=EVIL,
+            diagnosis=said,
+            findings=(EVIL,),
+            prompts=prompts,
+            stages=stages,
+            heat=heat,
+        )
         results.append(one.model_copy(update=update))
     plan = night.night.model_copy(update={"machine": EVIL, "commit": EVIL, "matrix": EVIL})
     changes = past(night, step(sentence=EVIL, commits=(EVIL, EVIL)))
@@ -59,7 +70,17 @@ def text(page: str) -> str:
 
 def test_the_verdict_comes_first_then_changes_red_cells_the_matrix_and_the_cells(page):
     said = text(page)
-    places = [said.index(words) for words in ("Fail", "4 cells: 1 fail, 1 broken, 2 pass", "What changed since last night", "Cells to look at", "Matrix Show", "Cells ")]
+    places = [
+        said.index(words)
+        for words in (
+            "Fail",
+            "4 cells: 1 fail, 1 broken, 2 pass",
+            "What changed since last night",
+            "Cells to look at",
+            "Matrix Show",
+            "Cells ",
+        )
+    ]
     assert places[:5] == sorted(places[:5])
     for words in ("0000000", "x86_64, 2 cores", "numpy 2."):
         assert words in said
@@ -67,14 +88,26 @@ def test_the_verdict_comes_first_then_changes_red_cells_the_matrix_and_the_cells
 
 def test_a_change_says_which_cell_since_when_which_stage_and_why(page):
     section = text(page.split('id="changed"')[1].split("</section>")[0])
-    for words in (RED, "2026-11-18", "1111111..2222222", "First stage drafter.taps", "taps +1 layers away (tap-off-by-one)", "1 quiet change"):
+    for words in (
+        RED,
+        "2026-11-18",
+        "1111111..2222222",
+        "First stage drafter.taps",
+        "taps +1 layers away (tap-off-by-one)",
+        "1 quiet change",
+    ):
         assert words in section
 
 
 def test_a_red_cell_has_its_place_its_usual_fix_and_its_command(page, night):
     red = next(one for one in night.results() if one.verdict == "fail")
     section = text(page.split('id="red"')[1].split("</section>")[0])
-    for words in (red.first, red.reproduce, "Usual fix: the layer at which the target's hidden is captured", "cannot be imported"):
+    for words in (
+        red.first,
+        red.reproduce,
+        "Usual fix: the layer at which the target's hidden is captured",
+        "cannot be imported",
+    ):
         assert words in section
 
 
@@ -103,7 +136,9 @@ def test_without_history_the_page_says_that_nothing_is_known(night):
 
 def test_cells_that_wait_for_a_band_are_told(night):
     found = past(night, waiting={RED: 4})
-    assert "1 cell of 4 has too few nights for a noise band; the last needs 4 more nights" in text(render(tell(night.night, night.results(), found)))
+    assert "1 cell of 4 has too few nights for a noise band; the last needs 4 more nights" in text(
+        render(tell(night.night, night.results(), found))
+    )
 
 
 def test_nothing_from_outside_is_markup(evil):
@@ -119,7 +154,9 @@ def test_the_policy_names_its_one_style_and_script_by_digest_and_forbids_the_res
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{kind} 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
-    assert not re.search(r"\sstyle=|\son[a-z]+=|https?://(?!www\.w3\.org)", re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S))
+    assert not re.search(
+        r"\sstyle=|\son[a-z]+=|https?://(?!www\.w3\.org)", re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S)
+    )
 
 
 def test_twelve_cells_stay_below_three_megabytes(view, page):
@@ -147,7 +184,10 @@ def test_markdown_keeps_hostile_text_text_and_in_its_column(evil):
     inside = [one for token in parsed for one in token.children or ()]
     kinds = {one.type for one in inside}
     assert "code_inline" in kinds and not kinds & {"html_inline", "link_open", "image"}, kinds
-    assert {one.content.strip() for one in parsed if one.type == "html_block"} <= {"<details><summary>All 4 cells</summary>", "</details>"}
+    assert {one.content.strip() for one in parsed if one.type == "html_block"} <= {
+        "<details><summary>All 4 cells</summary>",
+        "</details>",
+    }
     assert "@someone" not in "".join(one.content for one in inside if one.type == "text")
     rows = "".join({"tr_open": "|", "td_open": "x"}.get(one.type, "") for one in parsed).split("|")
     assert {len(row) for row in rows if row} == {5, 6}, "no text makes a column"

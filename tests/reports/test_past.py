@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.page.past import tell_past
+from parity.reports.page.past import tell_past
 from tests.reports import nights
 from tests.reports.nights import BEFORE, RED, SINCE, name, past, step, unpack
 
@@ -72,11 +72,15 @@ def test_later_nights_are_not_shown(frame, night):
 def test_the_real_history_tells_a_step(parity, night, tmp_path):
     history = pytest.importorskip("parity.history", reason="history is a part of its own")
     url, red = str(tmp_path / "history"), [one for one in night.results() if one.verdict == "fail"]
-    kept = red[0].model_copy(update={"metrics": tuple(one for one in red[0].metrics if one.stage in ("cell", "drafter.taps"))})
+    kept = red[0].model_copy(
+        update={"metrics": tuple(one for one in red[0].metrics if one.stage in ("cell", "drafter.taps"))}
+    )
     calm = tuple(one.model_copy(update={"value": 0.98} if one.name == "l2" else {}) for one in kept.metrics)
     for number in range(BEFORE + 1):
         clean = number < SINCE
-        plan = night.night.model_copy(update={"name": name(number), "started": f"2026-11-{number + 1:02d}T02:00:00+00:00", "commit": f"c{number}"})
+        plan = night.night.model_copy(
+            update={"name": name(number), "started": f"2026-11-{number + 1:02d}T02:00:00+00:00", "commit": f"c{number}"}
+        )
         update = {"verdict": "pass", "metrics": calm} if clean else {}
         history.append(url, plan, [kept.model_copy(update=update)])
     ended = parity("report", night.path, "--history", url, "--markdown")

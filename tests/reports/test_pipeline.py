@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from parity.reports.page.pipeline import node_of, pipeline
 from parity.stages import declared
-from reports.page.pipeline import node_of, pipeline
 
 
 def stage(name, verdict="pass", l2=0.9, layer=None, judge="noise", **changes):
-    found = dict(stage=name, verdict=verdict, layer=layer, judge=judge, rows=100, note="", choices={}, x={"l2": l2}, bounds={"l2": [1.5, 3.0]})
+    found = dict(
+        stage=name,
+        verdict=verdict,
+        layer=layer,
+        judge=judge,
+        rows=100,
+        note="",
+        choices={},
+        x={"l2": l2},
+        bounds={"l2": [1.5, 3.0]},
+    )
     return found | changes
 
 
@@ -30,7 +40,10 @@ def test_a_stage_that_no_node_knows_is_shown_all_the_same():
 
 
 def test_a_node_shows_its_gravest_stage_not_its_largest_error():
-    stages = [stage("target.layers.0.q", l2=1.4, layer=0), stage("target.layers.1.q", "fail", 1.1, layer=1, x={"l2": 1.1, "scale": 9.0}, bounds={"scale": [5, 5]})]
+    stages = [
+        stage("target.layers.0.q", l2=1.4, layer=0),
+        stage("target.layers.1.q", "fail", 1.1, layer=1, x={"l2": 1.1, "scale": 9.0}, bounds={"scale": [5, 5]}),
+    ]
     found = node(pipeline({"local": stages}), "Target", "Layers").readings[0]
     assert (found.verdict, found.figure, found.level) == ("fail", "1.10", "h2")
     assert found.detail == "layer 1, q; scale 9.00 (bound 5.00)"
@@ -38,13 +51,29 @@ def test_a_node_shows_its_gravest_stage_not_its_largest_error():
 
 
 def test_wrong_choices_are_counted_and_coloured():
-    chosen = stage("drafter.draft_tokens", "fail", judge="decision", x={}, bounds={}, choices={"same": 90, "tie": 1, "noise": 2, "bug": 7})
+    chosen = stage(
+        "drafter.draft_tokens",
+        "fail",
+        judge="decision",
+        x={},
+        bounds={},
+        choices={"same": 90, "tie": 1, "noise": 2, "bug": 7},
+    )
     found = node(pipeline({"chained": [chosen]}), "Drafter", "Draft tokens").readings[0]
-    assert (found.figure, found.unit, found.detail, found.level) == ("7", "of 100 choices wrong", "3 tied or within noise", "h5")
+    assert (found.figure, found.unit, found.detail, found.level) == (
+        "7",
+        "of 100 choices wrong",
+        "3 tied or within noise",
+        "h5",
+    )
 
 
 def test_a_stage_without_evidence_has_no_colour_of_a_pass():
-    found = node(pipeline({"local": [stage("drafter.taps", "inconclusive", x={}, bounds={}, note="the golden is constant")]}), "Drafter", "Taps").readings[0]
+    found = node(
+        pipeline({"local": [stage("drafter.taps", "inconclusive", x={}, bounds={}, note="the golden is constant")]}),
+        "Drafter",
+        "Taps",
+    ).readings[0]
     assert (found.level, found.figure, found.detail) == ("hn", "–", "the golden is constant")
 
 

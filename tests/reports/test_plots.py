@@ -8,14 +8,24 @@ import pytest
 
 from parity.gates.acceptance.interval import mean_limits
 from parity.nightly.records import HeatMap
-from reports.page.figures import figure, legend, level, seconds, signed
-from reports.page.heatmap import _picture
-from reports.page.plots import Scale, round_steps, trend
+from parity.reports.page.figures import figure, legend, level, seconds, signed
+from parity.reports.page.heatmap import _picture
+from parity.reports.page.plots import Scale, round_steps, trend
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.00"), (0.97, "0.97"), (44.44, "44.4"), (221.2, "221"), (1.2e-6, "1.2e-6"), (-0.08, "−0.08"), (None, "–"), (inf, "infinite"), (nan, "not a number")],
+    [
+        (0, "0.00"),
+        (0.97, "0.97"),
+        (44.44, "44.4"),
+        (221.2, "221"),
+        (1.2e-6, "1.2e-6"),
+        (-0.08, "−0.08"),
+        (None, "–"),
+        (inf, "infinite"),
+        (nan, "not a number"),
+    ],
 )
 def test_figures_have_three_digits(value, text):
     assert figure(value) == text
@@ -34,11 +44,21 @@ def test_colours_change_at_the_policys_bounds_and_a_value_without_size_has_its_o
 
 
 def test_a_heat_map_draws_runs_of_one_colour_and_leaves_gaps():
-    one = HeatMap(family="f", mode="local", unit="x noise", layers=(0, 1), positions=(0, 4, 8, 12), x=((0.9, 0.9, None, 5.0), (None,) * 4))
+    one = HeatMap(
+        family="f",
+        mode="local",
+        unit="x noise",
+        layers=(0, 1),
+        positions=(0, 4, 8, 12),
+        x=((0.9, 0.9, None, 5.0), (None,) * 4),
+    )
     picture = _picture(one, "fail")
     assert picture.paths == (("h1", "M0 0h2v1h-2z"), ("h4", "M3 0h1v1h-1z"))
     assert picture.says == "f, fail: largest 5.00 x noise in layer 0 from position 12"
-    assert [(line.middle, line.largest, line.position) for line in picture.lines] == [("0.90", "5.00", "12"), ("no row", "", "")]
+    assert [(line.middle, line.largest, line.position) for line in picture.lines] == [
+        ("0.90", "5.00", "12"),
+        ("no row", "", ""),
+    ]
 
 
 def test_a_scale_keeps_marks_inside_and_has_round_ticks():

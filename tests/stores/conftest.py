@@ -9,7 +9,14 @@ import pytest
 REASON = "needs moto[s3], flask, flask-cors and s3fs: pip install -c constraints.txt -e '.[test]'"
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-ELSEWHERE = (*PROXIES, *map(str.lower, PROXIES), "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION")
+ELSEWHERE = (
+    *PROXIES,
+    *map(str.lower, PROXIES),
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+)
 """What a machine may have set that leads to another store."""
 
 

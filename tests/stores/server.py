@@ -82,7 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response_only(status)
-        kept = {name: value for name, value in headers.items() if name.lower() not in ("connection", "transfer-encoding")}
+        kept = {
+            name: value for name, value in headers.items() if name.lower() not in ("connection", "transfer-encoding")
+        }
         for name, value in {**kept, "Connection": "close"}.items():
             self.send_header(name, value)
         if "content-length" not in {name.lower() for name in kept}:

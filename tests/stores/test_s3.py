@@ -37,7 +37,9 @@ def golden(tmp_path_factory) -> Path:
 
 def writer(code: str, *arguments: str) -> subprocess.Popen:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE
+    )
 
 
 def record(url: str, made, number: int) -> None:
@@ -88,12 +90,19 @@ def wait_for(found, seconds: float = 60.0) -> None:
 
 
 @pytest.mark.parametrize("fault", ["fails", "breaks", "waits"])
-def test_a_store_that_fails_breaks_off_or_hangs_is_one_sentence_and_loses_nothing(fault, bucket, made, way, parity, monkeypatch):
+def test_a_store_that_fails_breaks_off_or_hangs_is_one_sentence_and_loses_nothing(
+    fault, bucket, made, way, parity, monkeypatch
+):
     record(bucket, made, 0)
     monkeypatch.setattr(files, "ANSWER", 0.5 if fault == "waits" else 60.0)
     setattr(way, fault, (lambda method, path: 20.0) if fault == "waits" else parquet("GET"))
     found = parity("history", bucket)
-    assert found.code == 2 and found.err.count("\n") == 1 and f"{bucket} does not answer" in found.err and "damaged" not in found.err
+    assert (
+        found.code == 2
+        and found.err.count("\n") == 1
+        and f"{bucket} does not answer" in found.err
+        and "damaged" not in found.err
+    )
     way.clear()
     assert load(bucket)["night"].nunique() == 1
 
@@ -120,7 +129,9 @@ def test_a_bucket_that_is_not_there_is_one_sentence(way, made, parity):
 def test_a_golden_is_kept_and_fetched_whole(bucket, golden, way):
     publish(golden, bucket)
     folder = fetch(bucket)
-    assert {one.name: one.read_bytes() for one in folder.iterdir()} == {one.name: one.read_bytes() for one in golden.iterdir()}
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == {
+        one.name: one.read_bytes() for one in golden.iterdir()
+    }
     way.seen.clear()
     publish(golden, bucket)
     assert not [path for method, path in way.seen if method == "PUT"], "what is there is not put again"
@@ -128,7 +139,11 @@ def test_a_golden_is_kept_and_fetched_whole(bucket, golden, way):
 
 def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(bucket, golden, way):
     way.waits = lambda method, path: 30.0 if method == "PUT" and "manifest" in path else 0.0
-    process = writer("import sys\nfrom pathlib import Path\nfrom parity.nightly.stores import publish\npublish(Path(sys.argv[1]), sys.argv[2])", str(golden), bucket)
+    process = writer(
+        "import sys\nfrom pathlib import Path\nfrom parity.nightly.stores import publish\npublish(Path(sys.argv[1]), sys.argv[2])",
+        str(golden),
+        bucket,
+    )
     wait_for(lambda: any(method == "PUT" and "manifest" in path for method, path in way.seen))
     process.send_signal(signal.SIGKILL)
     process.communicate()

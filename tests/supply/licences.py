@@ -30,7 +30,9 @@ What `make test` installs beside this project, with the licence that each packag
 def locked() -> dict[str, str]:
     """Name to version of what the lock installs on this system."""
     found = (PINNED.match(line) for line in LOCK.read_text().splitlines() if line[:1].strip() not in ("", "#"))
-    return {one["name"]: one["version"] for one in found if one and (not one["marker"] or Marker(one["marker"]).evaluate())}
+    return {
+        one["name"]: one["version"] for one in found if one and (not one["marker"] or Marker(one["marker"]).evaluate())
+    }
 
 
 def installed() -> dict[str, PackageMetadata]:
@@ -47,8 +49,16 @@ def installed() -> dict[str, PackageMetadata]:
 def licence(of: PackageMetadata) -> str:
     """The expression; else the field where it is a name; else the classifiers."""
     field = (of.get("License") or "").strip()
-    classed = [one.split(" :: ")[-1] for one in of.get_all("Classifier") or () if one.startswith("License ::") and one != "License :: OSI Approved"]
-    said = of.get("License-Expression") or (field if 0 < len(field) < LONG and "\n" not in field else "") or " or ".join(classed)
+    classed = [
+        one.split(" :: ")[-1]
+        for one in of.get_all("Classifier") or ()
+        if one.startswith("License ::") and one != "License :: OSI Approved"
+    ]
+    said = (
+        of.get("License-Expression")
+        or (field if 0 < len(field) < LONG and "\n" not in field else "")
+        or " or ".join(classed)
+    )
     return " ".join(said.split()).replace("|", "\\|") or "not stated"
 
 

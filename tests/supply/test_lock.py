@@ -39,7 +39,9 @@ def test_every_package_has_a_hash_and_no_place_is_named():
 def test_the_lock_is_of_the_pinned_versions():
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     locked = {canonicalize_name(name): version for name, version in licences.locked().items()}
-    found = {name: (version, locked.get(canonicalize_name(name), version)) for name, version in pins.items()}  # others are of other extras
+    found = {
+        name: (version, locked.get(canonicalize_name(name), version)) for name, version in pins.items()
+    }  # others are of other extras
     assert {name: versions for name, versions in found.items() if versions[0] != versions[1]} == {}
 
 
@@ -47,15 +49,24 @@ def test_nothing_that_is_needed_is_missing_from_the_lock():
     """pip installs it without asking for what packages need."""
     locked = {canonicalize_name(name): version for name, version in licences.locked().items()}
     gpu = re.compile(r"nvidia-|cuda-|triton|torch$")
-    missing = [str(one) for one in needed() if not gpu.match(one.name) and not one.specifier.contains(locked.get(canonicalize_name(one.name), ""), prereleases=True)]
+    missing = [
+        str(one)
+        for one in needed()
+        if not gpu.match(one.name)
+        and not one.specifier.contains(locked.get(canonicalize_name(one.name), ""), prereleases=True)
+    ]
     assert missing == []
 
 
 def test_the_page_of_licences_is_current():
     there = {name: of["Version"] for name, of in licences.installed().items() if name != licences.TORCH}
     if others := {name for name, version in licences.locked().items() if there.get(name) != version}:
-        pytest.skip(f"other versions than the lock's are installed: {', '.join(sorted(others)[:5])}; `make test` installs the lock's")
+        pytest.skip(
+            f"other versions than the lock's are installed: {', '.join(sorted(others)[:5])}; `make test` installs the lock's"
+        )
     if (here := (sys.platform, platform.machine(), sys.version_info[:2])) != LOCKED_ON:
-        pytest.skip(f"the page lists what the lock installs on {LOCKED_ON}; this is {here}, where its markers choose other packages")
+        pytest.skip(
+            f"the page lists what the lock installs on {LOCKED_ON}; this is {here}, where its markers choose other packages"
+        )
     assert (ROOT / "docs/licences.md").read_text() == licences.page()
     assert "not stated" not in licences.page()

@@ -38,14 +38,20 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.torture", description="Attack parity and count what it lets pass.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.torture", description="Attack parity and count what it lets pass."
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", choices=list(CLASSES), help="only this class; may be repeated")
     parser.add_argument("--attempts", type=int, help="attempts of each class; each systematically once by default")
-    parser.add_argument("--first", type=int, default=0, help="number of the first attempt: repeats a finding with --attempts 1")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first attempt: repeats a finding with --attempts 1"
+    )
     parser.add_argument("--minutes", type=float, help="end after so many, shared out among the classes")
     parser.add_argument("--slice", action="store_true", help="the short run: some of every class, drawn by the seed")
-    parser.add_argument("--work", type=Path, default=Path("build/torture"), help="where evidence is made and findings are kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/torture"), help="where evidence is made and findings are kept"
+    )
     return parser.parse_args()
 
 
@@ -67,7 +73,10 @@ def _attack(attack: Attack, options: argparse.Namespace, work: Path, until: floa
         if bad:
             _report(attack, number, options, attempt, ended, bad, work, counts)
     codes = ", ".join(f"{code} {count}" for code, count in sorted(counts.items()) if code.startswith(("exit", "ended")))
-    print(f"{attack.name}: {counts['attempts']} attempts in {time.monotonic() - begun:.0f} s ({codes}): {_line(counts)}", flush=True)
+    print(
+        f"{attack.name}: {counts['attempts']} attempts in {time.monotonic() - begun:.0f} s ({codes}): {_line(counts)}",
+        flush=True,
+    )
     return counts
 
 
@@ -82,12 +91,17 @@ def one(attack: Attack, number: int, seed: int, now: Path) -> tuple[Attempt, End
     return attempt, ended, judged(attempt, ended)
 
 
-def _report(attack: Attack, number: int, options, attempt: Attempt, ended: Ended, bad: Bad, work: Path, counts: Counter) -> None:
+def _report(
+    attack: Attack, number: int, options, attempt: Attempt, ended: Ended, bad: Bad, work: Path, counts: Counter
+) -> None:
     """Say what was found and how to repeat it; keep the folder of the first ones of a kind."""
     said = next((line for line in reversed((ended.err + ended.out).splitlines()) if line.strip()), "")
-    print(f"{attack.name} {number}: {ascii(attempt.name)}: " + "; ".join(f"{what} ({seen})" for what, seen in bad))
+    print(f"{attack.name} {number}: {attempt.name!a}: " + "; ".join(f"{what} ({seen})" for what, seen in bad))
     print(f"    {ascii(said)[:160]}")
-    print(f"    repeat: python -m tests.torture --only {attack.name} --seed {options.seed} --first {number} --attempts 1", flush=True)
+    print(
+        f"    repeat: python -m tests.torture --only {attack.name} --seed {options.seed} --first {number} --attempts 1",
+        flush=True,
+    )
     counts["kept " + bad[0][0]] += 1
     if counts["kept " + bad[0][0]] <= KEPT_EACH:
         kept = work / "found" / f"{attack.name}-{options.seed}-{number}"

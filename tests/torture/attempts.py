@@ -80,8 +80,10 @@ class Attack:
 
 def judged(attempt: Attempt, ended: Ended) -> Bad:
     """What is wrong with an outcome; nothing where it is allowed."""
-    bad: Bad = [(EXECUTED, what) for what in ended.executed if not attempt.runs_code] + [(OUTSIDE, what) for what in ended.outside]
-    if ended.memory > MOST_MEMORY or "MemoryError" in ended.err and not attempt.runs_code:
+    bad: Bad = [(EXECUTED, what) for what in ended.executed if not attempt.runs_code] + [
+        (OUTSIDE, what) for what in ended.outside
+    ]
+    if ended.memory > MOST_MEMORY or ("MemoryError" in ended.err and not attempt.runs_code):
         bad.append((MEMORY, f"{ended.memory / 2**30:.1f} GB"))
     if ended.hang:
         bad.append((HANG, f"no end after {attempt.seconds:g} s"))

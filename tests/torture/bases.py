@@ -72,7 +72,9 @@ def _sources() -> str:
 
 
 def _parity(*arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "parity", *map(str, arguments)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "parity", *map(str, arguments)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def lay_out(base: Path, folder: Path) -> Path:

@@ -38,7 +38,14 @@ class Ended:
     outside: tuple[str, ...]
 
 
-def run(arguments: Sequence[str], folder: Path, seconds: float, process: bool, before: Callable[[], None] | None, piped: bool = False) -> Ended:
+def run(
+    arguments: Sequence[str],
+    folder: Path,
+    seconds: float,
+    process: bool,
+    before: Callable[[], None] | None,
+    piped: bool = False,
+) -> Ended:
     """`parity ARGUMENTS` with `folder`/work as working directory; `folder`/outside is what nobody may touch.
 
     Args:
@@ -70,7 +77,7 @@ def warm(base: Path) -> None:
     """Import and compile in this process what every fork would by itself."""
     from parity.cli.diff import compare_dumps
     from parity.golden.store import Dump
-    from reports import terminal, verified  # noqa: F401
+    from parity.reports import terminal, verified  # noqa: F401
 
     golden, made = Dump(base / "golden"), Dump(base / "run")
     for wiring in ("parity.cli.wiring", "parity.golden.trust", "parity.imports.run", "rich.table", "rich.progress"):
@@ -83,7 +90,7 @@ def warm(base: Path) -> None:
 def warm_references() -> None:
     """As `warm`, for evidence that is judged by the references run once more; in one thread, which a fork survives."""
     import_module("torch").set_num_threads(1)
-    import_module("references.counterfactual")
+    import_module("parity.references.counterfactual")
 
 
 def start(arguments: Sequence[str], folder: Path, name: str, before: Callable[[], None] | None = None) -> int:
@@ -108,7 +115,9 @@ def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
     handle = os.pidfd_open(child)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    hang = not poll.poll(seconds * 1000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))  # others may use the machine
+    hang = not poll.poll(
+        seconds * 1000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    )  # others may use the machine
     if hang:
         os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
@@ -141,14 +150,21 @@ def wait(child: int, seconds: float) -> tuple[int, bool]:
     return code, hang
 
 
-def _inside(arguments, folder: Path, logs, process: bool, before, pipes: Mapping[str, int] = MappingProxyType({})) -> None:
+def _inside(
+    arguments, folder: Path, logs, process: bool, before, pipes: Mapping[str, int] = MappingProxyType({})
+) -> None:
     """The child: never returns."""
     os.setsid()
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(pipes[name] if name in pipes else os.open(logs[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder / "work")
-    os.environ |= {"PARITY_HOME": str(folder / "work" / "home"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder / "tmp")}
+    os.environ |= {
+        "PARITY_HOME": str(folder / "work" / "home"),
+        "COLUMNS": "200",
+        "HF_HUB_OFFLINE": "1",
+        "TMPDIR": str(folder / "tmp"),
+    }
     os.environ |= {"TORTURE_CANARY": str(folder / "canary"), "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     if process:
         os.execv(sys.executable, [sys.executable, "-m", "parity", *arguments])
@@ -227,4 +243,3 @@ def _suspicious(event: str, arguments: tuple, work: str, outside: str) -> str:
 def _state(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file."""
     return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
-

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from tests.torture import devices, edits, fields, hostile, kills, shards, writers
 
-CLASSES = {module.__name__.rpartition(".")[2]: module.attack for module in (fields, shards, edits, hostile, devices, kills, writers)}
+CLASSES = {
+    module.__name__.rpartition(".")[2]: module.attack
+    for module in (fields, shards, edits, hostile, devices, kills, writers)
+}

@@ -33,7 +33,9 @@ def _boundless(work: Path, rng: Random):
 def _tolerance(work: Path, rng: Random):
     value = rng.choice(("inf", "1e308", "nan"))
     other = rng.choice((value, "1e-3"))
-    bounds = "beyond_tolerance = { ok = 1.0, warn = 1.0 }\n" + f"tolerances.bfloat16 = {{ rtol = {value}, atol = {other} }}"
+    bounds = (
+        "beyond_tolerance = { ok = 1.0, warn = 1.0 }\n" + f"tolerances.bfloat16 = {{ rtol = {value}, atol = {other} }}"
+    )
     return _policy(work, ROW + LAST.format(judge="relative", bounds=bounds))
 
 
@@ -61,20 +63,38 @@ def _hostile(work: Path, rng: Random):
 @case("a file in the place of a policy")
 def _no_policy(work: Path, rng: Random):
     os.mkfifo(work / "fifo")
-    return (*DIFF, "--policy", rng.choice(("fifo", "/dev/zero", "/dev/urandom", ".", "golden", "", "../outside/secret.toml", "\x1b[31m", "no")))
+    return (
+        *DIFF,
+        "--policy",
+        rng.choice(
+            ("fifo", "/dev/zero", "/dev/urandom", ".", "golden", "", "../outside/secret.toml", "\x1b[31m", "no")
+        ),
+    )
 
 
 def _map(work: Path, rng: Random, text: str):
     import numpy as np
 
-    np.savez(work / "a.npz", **{"x" * 40 + "!": np.zeros((14, 64), np.float32), "a" * 60 + "!": np.zeros(3, np.float32)})
+    np.savez(
+        work / "a.npz", **{"x" * 40 + "!": np.zeros((14, 64), np.float32), "a" * 60 + "!": np.zeros(3, np.float32)}
+    )
     (work / "map.toml").write_text(text)
     return imported("a.npz", more=("--map", "map.toml"))
 
 
 @case("a map that takes forever")
 def _regex(work: Path, rng: Random):
-    pattern = rng.choice((r"(x+x+)+y", r"(a|a)*b", r"(a|aa)+$", r"((a*)*)*b", r"(.*.*.*.*.*.*.*.*.*.*)z{40}", r"(x{0,9999}){0,9999}y", r"(?:(?:x?){60}x{60}y)"))
+    pattern = rng.choice(
+        (
+            r"(x+x+)+y",
+            r"(a|a)*b",
+            r"(a|aa)+$",
+            r"((a*)*)*b",
+            r"(.*.*.*.*.*.*.*.*.*.*)z{40}",
+            r"(x{0,9999}){0,9999}y",
+            r"(?:(?:x?){60}x{60}y)",
+        )
+    )
     return _map(work, rng, f"[[row]]\nname = '{pattern}'\nstage = 'target.embed'\n")
 
 
@@ -99,7 +119,10 @@ def _matrix(work: Path, text: str):
 def _millions(work: Path, rng: Random):
     """Few bytes, many cells."""
     many = ", ".join(str(number) for number in range(1, 4001))
-    return _matrix(work, f"k = [{many}]\ntp = [{many}]\n[cases.one]\ntarget = 't'\ndrafter = 'd'\nprompts = 'p'\nmax_new_tokens = 4\n[devices]\nnumpy = 'numpy'\n")
+    return _matrix(
+        work,
+        f"k = [{many}]\ntp = [{many}]\n[cases.one]\ntarget = 't'\ndrafter = 'd'\nprompts = 'p'\nmax_new_tokens = 4\n[devices]\nnumpy = 'numpy'\n",
+    )
 
 
 @case("a hostile matrix")
@@ -137,7 +160,19 @@ def _no_prompts(work: Path, rng: Random):
 @case("a config of huge numbers")
 def _config(work: Path, rng: Random):
     (work / "p.jsonl").write_text('{"ids": [1, 2, 3]}\n')
-    field = rng.choice(("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_local_experts", "intermediate_size", "head_dim", "num_experts_per_tok", "sliding_window"))
+    field = rng.choice(
+        (
+            "num_hidden_layers",
+            "hidden_size",
+            "vocab_size",
+            "num_attention_heads",
+            "num_local_experts",
+            "intermediate_size",
+            "head_dim",
+            "num_experts_per_tok",
+            "sliding_window",
+        )
+    )
     value = rng.choice((10**8, 2**40, -1, 0, 1.5, "8", None, [8], 1e308, True))
     if field == "sliding_window" and value in (10**8, 2**40):
         field = "hidden_size"
@@ -166,7 +201,13 @@ def _auto_map(work: Path, rng: Random):
     rewrite(folder / "tokenizer_config.json", json.dumps(config))
     (folder / "code.py").write_text(f"open({str(work.parent / 'canary')!r}, 'w')\nclass Tokens: pass\n")
     if rng.random() < 0.5:
-        rewrite(folder / "config.json", json.dumps(json.loads((folder / "config.json").read_text()) | {"auto_map": {"AutoConfig": "code.Tokens", "AutoModelForCausalLM": "code.Tokens"}}))
+        rewrite(
+            folder / "config.json",
+            json.dumps(
+                json.loads((folder / "config.json").read_text())
+                | {"auto_map": {"AutoConfig": "code.Tokens", "AutoModelForCausalLM": "code.Tokens"}}
+            ),
+        )
     return _dump("--target", str(folder))
 
 
@@ -201,7 +242,15 @@ def _history(work: Path, rng: Random):
 
 @case("a hostile log", ANY)
 def _log(work: Path, rng: Random):
-    text = rng.choice(("x" * 20_000_000, "\x1b[2J[/x]\n" * 1000, "a" * 100_000 + "\n" + "WARNING " * 100_000, "\0" * 10_000, "falling back " * 50_000))
+    text = rng.choice(
+        (
+            "x" * 20_000_000,
+            "\x1b[2J[/x]\n" * 1000,
+            "a" * 100_000 + "\n" + "WARNING " * 100_000,
+            "\0" * 10_000,
+            "falling back " * 50_000,
+        )
+    )
     (work / "a.log").write_text(text)
     return ("scan-log", "a.log")
 
@@ -227,5 +276,3 @@ def _arguments(work: Path, rng: Random):
 def _full(work: Path, rng: Random):
     (work / "full").symlink_to("/dev/full")  # never by its own name: a command that renames onto it would replace it
     return (*DIFF, "--json", "full")
-
-

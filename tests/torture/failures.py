@@ -11,7 +11,17 @@ from pathlib import Path
 
 from tests.torture.child import WRITES
 
-CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree", "shutil.move")
+CHANGES = (
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+    "shutil.rmtree",
+    "shutil.move",
+)
 GROWS = ("open", "os.mkdir", "os.link", "os.symlink")
 """What a full disk refuses."""
 

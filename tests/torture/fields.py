@@ -157,7 +157,11 @@ def spoilt(whole: dict, path: Path_, how: str) -> str:
         return json.dumps(whole)
     if "twice" in raw:
         other = json.dumps(old if raw["twice"] == "same" else _changed(old)[0])
-        raw = {f'"{HOLE}"': f"{other}, {json.dumps(last)}: {json.dumps(old)}" if isinstance(last, str) else f"{other}, {json.dumps(old)}"}
+        raw = {
+            f'"{HOLE}"': f"{other}, {json.dumps(last)}: {json.dumps(old)}"
+            if isinstance(last, str)
+            else f"{other}, {json.dumps(old)}"
+        }
     text = json.dumps(whole)
     for place, instead in raw.items():
         text = text.replace(place, instead)
@@ -180,7 +184,7 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         return SAME_OR_UNREADABLE
     if kind in ("stages", "tensors") and how == "twisted":
         return SAME_OR_UNREADABLE  # lists without an order
-    if LABELS.fullmatch(kind) or side == "run" and OWN.fullmatch(kind):
+    if LABELS.fullmatch(kind) or (side == "run" and OWN.fullmatch(kind)):
         return SAME_OR_UNREADABLE
     return NOT_ACCEPTED
 
@@ -215,11 +219,17 @@ def _no_constant(name: str) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """The same to a reader that takes 4.0 and "4" for 4, and an absent field for its default."""
     if isinstance(a, dict) and isinstance(b, dict):
-        defaults = {"rank": 0, "sharding": "replicated", "corroborations": [], "sources": {}, "notes": {}, "parts": [], "roundings": 1}
+        defaults = {
+            "rank": 0,
+            "sharding": "replicated",
+            "corroborations": [],
+            "sources": {},
+            "notes": {},
+            "parts": [],
+            "roundings": 1,
+        }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
-        return all(
-            _same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b}
-        )
+        return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, (int, float)) and isinstance(b, (int, float, str)):

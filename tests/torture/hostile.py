@@ -19,7 +19,17 @@ from tests.torture.bases import TINY, Bases, lay_out, manifest, rewrite, sealed
 from tests.torture.shards import rebuilt
 
 DIFF = ("diff", "run", "--golden", "golden")
-NASTY = ("[/x]", "run[red]1", "\x1b[2J\x1b]0;owned\x07", "a\u202eb", "%s{0}$HOME`id`", "-x", "ä\U0001f600", "a\nb", "x" * 200)
+NASTY = (
+    "[/x]",
+    "run[red]1",
+    "\x1b[2J\x1b]0;owned\x07",
+    "a\u202eb",
+    "%s{0}$HOME`id`",
+    "-x",
+    "ä\U0001f600",
+    "a\nb",
+    "x" * 200,
+)
 Case = tuple[str, frozenset[int], Callable[[Path, Random], Sequence[str]]]
 CASES: list[Case] = []
 
@@ -49,7 +59,14 @@ def attack(bases: Bases) -> Attack:
 
 def _file(work: Path, rng: Random) -> Path:
     """A manifest or shard of either side."""
-    return work / rng.choice(("golden/manifest.json", "run/manifest.json", "golden/p000.float32.safetensors", "run/p001.bfloat16.safetensors"))
+    return work / rng.choice(
+        (
+            "golden/manifest.json",
+            "run/manifest.json",
+            "golden/p000.float32.safetensors",
+            "run/p001.bfloat16.safetensors",
+        )
+    )
 
 
 @case("a FIFO")
@@ -109,7 +126,14 @@ def _linked(work, rng):
 def _outside(work, rng):
     path, outside = _copied_out(work)
     text = (work / "run" / "manifest.json").read_text()
-    named = rng.choice((f"../../outside/{path.name}", str(outside), f"./../../outside/{path.name}", f"p000.bfloat16.safetensors/../../../outside/{path.name}"))
+    named = rng.choice(
+        (
+            f"../../outside/{path.name}",
+            str(outside),
+            f"./../../outside/{path.name}",
+            f"p000.bfloat16.safetensors/../../../outside/{path.name}",
+        )
+    )
     rewrite(work / "run" / "manifest.json", sealed(text.replace(path.name, named)))
     return DIFF
 
@@ -191,8 +215,28 @@ def _named_nastily(work, rng):
 
 @case("a nasty device", UNREADABLE)
 def _device(work, rng):
-    name = rng.choice((*NASTY, "../x:y", ".x:y", "x:", ":y", "", "a.b", "os:_exit", "numpy,tp=", "numpy,,", "a:b:c", "x\0y:z", "numpy,tp=9" + "9" * 5000))
-    return ("diff", "--golden", "golden", "--device", name) if name != "-x" else ("diff", "--device=-x", "--golden", "golden")
+    name = rng.choice(
+        (
+            *NASTY,
+            "../x:y",
+            ".x:y",
+            "x:",
+            ":y",
+            "",
+            "a.b",
+            "os:_exit",
+            "numpy,tp=",
+            "numpy,,",
+            "a:b:c",
+            "x\0y:z",
+            "numpy,tp=9" + "9" * 5000,
+        )
+    )
+    return (
+        ("diff", "--golden", "golden", "--device", name)
+        if name != "-x"
+        else ("diff", "--device=-x", "--golden", "golden")
+    )
 
 
 @case("nasty words in the manifest", SAME_OR_UNREADABLE)
@@ -221,7 +265,20 @@ def _keys(work, rng):
     data = json.loads(path.read_text())
     row = rng.choice(data["tensors"])
     stage = row["key"].split("/")[2]
-    row["key"] = rng.choice(("", "/", "p0/r0", f"p-1/r0000/{stage}", f"pq/rz/{stage}", f"p000/r{'9' * 5000}/{stage}", f"p٣/r0000/{stage}", f"p000/r0000/{stage}/x", f"p1_0/r0000/{stage}", "\x1b[31m"))
+    row["key"] = rng.choice(
+        (
+            "",
+            "/",
+            "p0/r0",
+            f"p-1/r0000/{stage}",
+            f"pq/rz/{stage}",
+            f"p000/r{'9' * 5000}/{stage}",
+            f"p٣/r0000/{stage}",
+            f"p000/r0000/{stage}/x",
+            f"p1_0/r0000/{stage}",
+            "\x1b[31m",
+        )
+    )
     rewrite(path, sealed(data))
     return DIFF
 
@@ -253,7 +310,10 @@ def _pickled(work, rng):
         (work / "a.npy").write_bytes(pickle.dumps(Opens(canary)))
     else:
         (work / f"a.{kind}").write_bytes(pickle.dumps({"target.embed": Opens(canary)}))
-    return imported(next(path.name for path in work.glob("a.*")), source=rng.choice(("files", "files", "sglang", "polygraphy", "hf")))
+    return imported(
+        next(path.name for path in work.glob("a.*")),
+        source=rng.choice(("files", "files", "sglang", "polygraphy", "hf")),
+    )
 
 
 @case("a torch file of code")
@@ -270,7 +330,10 @@ def _bomb(work, rng):
     """3 MB that become 3 GB."""
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (3 * 2**28,)})
-    with zipfile.ZipFile(work / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("p000/r0000/target.embed.npy", "w", force_zip64=True) as member:
+    with (
+        zipfile.ZipFile(work / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("p000/r0000/target.embed.npy", "w", force_zip64=True) as member,
+    ):
         member.write(head.getvalue())
         for _ in range(3 * 2**6):
             member.write(bytes(2**24))
@@ -280,7 +343,9 @@ def _bomb(work, rng):
 @case("an npz of nasty members")
 def _members(work, rng):
     with zipfile.ZipFile(work / "a.npz", "w") as archive:
-        for name in rng.sample(("../../outside/x.npy", "/etc/x.npy", "a.npy", "", "x" * 60_000, "\x1b[31m.npy", "a.npy/"), 4):
+        for name in rng.sample(
+            ("../../outside/x.npy", "/etc/x.npy", "a.npy", "", "x" * 60_000, "\x1b[31m.npy", "a.npy/"), 4
+        ):
             buffer = io.BytesIO()
             np.save(buffer, np.zeros(3))
             archive.writestr(zipfile.ZipInfo(name), buffer.getvalue())
@@ -327,5 +392,3 @@ def tiny_with(work: Path, **changes) -> Path:
     config = json.loads((folder / "config.json").read_text())
     rewrite(folder / "config.json", json.dumps(config | changes))
     return folder
-
-

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.torture import child, failures
-from tests.torture.attempts import ANY, INCONCLUSIVE, LEFT, LOST, MISJUDGED, REFUSED, Attack, Attempt, Bad
+from tests.torture.attempts import ANY, INCONCLUSIVE, LEFT, LOST, MISJUDGED, Attack, Attempt, Bad
 from tests.torture.bases import Bases
 from tests.torture.child import Ended
 from tests.torture.operations import CORROBORATED, OPERATIONS, Operation
@@ -60,7 +60,11 @@ def attack(bases: Bases) -> Attack:
         moment = rng.uniform(0.05, 2)
         before = _failure(how, place, size, moment, work)
         before_files = _files(work)
-        words = f"of {changes} changes before {place}" if "later" not in how and how != "small files" else f"{size} bytes, {moment:.2f} s"
+        words = (
+            f"of {changes} changes before {place}"
+            if "later" not in how and how != "small files"
+            else f"{size} bytes, {moment:.2f} s"
+        )
 
         ends = how not in ("full disk", "small files")
 
@@ -70,7 +74,17 @@ def attack(bases: Bases) -> Attack:
 
         title = f"{operation.name} {how}: {words}"
         piped = how == "small files"  # its own output is no file that may not grow
-        return Attempt(title, ANY, operation.arguments, after, before=before, seconds=operation.seconds, runs_code=True, ends=ends, piped=piped)
+        return Attempt(
+            title,
+            ANY,
+            operation.arguments,
+            after,
+            before=before,
+            seconds=operation.seconds,
+            runs_code=True,
+            ends=ends,
+            piped=piped,
+        )
 
     return Attack("kills", len(OPERATIONS) * len(ENDS) * 4, prepare, len(OPERATIONS) * len(ENDS) // 2)
 
@@ -92,7 +106,11 @@ def _checked(operation: Operation, how: str, code: int, folder: Path, before: di
     """What was there is there, what was written is whole, nothing is left behind, and the command works again."""
     work, bad = folder / "work", []
     out = work / operation.out
-    bad += [(LOST, f"{name} changed") for name, data in before.items() if not operation.writes(name) and _read(work / name) != data]
+    bad += [
+        (LOST, f"{name} changed")
+        for name, data in before.items()
+        if not operation.writes(name) and _read(work / name) != data
+    ]
     left = leftovers(folder)
     if how in CLEANS_UP and left:
         bad.append((LEFT, f"{left[0]} and {len(left) - 1} more"))

@@ -63,7 +63,11 @@ def _memory() -> None:
 
 
 def _group() -> BaseException:
-    return ExceptionGroup("many", [ValueError("a"), SystemExit(0)]) if False else BaseExceptionGroup("many", [SystemExit(0)])
+    return (
+        ExceptionGroup("many", [ValueError("a"), SystemExit(0)])
+        if False
+        else BaseExceptionGroup("many", [SystemExit(0)])
+    )
 
 
 def _circular() -> BaseException:
@@ -80,9 +84,29 @@ BROKEN: dict[str, Callable] = {
     **{
         f"raises {error.__name__}": _raises(error)
         for error in (
-            ValueError, IndexError, KeyError, MemoryError, RecursionError, AssertionError, NotImplementedError, StopIteration,
-            StopAsyncIteration, SystemExit, KeyboardInterrupt, GeneratorExit, BaseException, BrokenPipeError, EOFError, Warning,
-            click.Abort, Endless, UnicodeError, ImportError, TimeoutError, FloatingPointError, SyntaxError,
+            ValueError,
+            IndexError,
+            KeyError,
+            MemoryError,
+            RecursionError,
+            AssertionError,
+            NotImplementedError,
+            StopIteration,
+            StopAsyncIteration,
+            SystemExit,
+            KeyboardInterrupt,
+            GeneratorExit,
+            BaseException,
+            BrokenPipeError,
+            EOFError,
+            Warning,
+            click.Abort,
+            Endless,
+            UnicodeError,
+            ImportError,
+            TimeoutError,
+            FloatingPointError,
+            SyntaxError,
         )
     },
     "raises SystemExit 0": _raises(lambda: SystemExit(0)),
@@ -168,7 +192,9 @@ HANGS: dict[str, Callable] = {
 
 
 def _garbage(stage: str, value: np.ndarray) -> np.ndarray:
-    return value if value.dtype.kind in "iu" else (np.random.default_rng(0).normal(0, 25, value.shape)).astype(value.dtype)
+    return (
+        value if value.dtype.kind in "iu" else (np.random.default_rng(0).normal(0, 25, value.shape)).astype(value.dtype)
+    )
 
 
 def _as(dtype) -> Callable:
@@ -259,9 +285,10 @@ def load(target, drafter, k, precision, kind, what, where="prefill", **options):
         device = Replay()
         device.wrap = do
         return device
+
     def meddle(device, verb, value):
         last = device.prompt == len(device.run.manifest.case.prompts) - 1
-        now = verb == where or where == "end" and verb == "commit" and last
+        now = verb == where or (where == "end" and verb == "commit" and last)
         return do(value) if now else value
 
     device = Replay(meddle)

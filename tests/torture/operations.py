@@ -150,7 +150,14 @@ def _matrix(work: Path, bases: Bases) -> None:
     data = manifest(work / "golden")
     lines = ["k = [4]", "[cases.one]", f"target = '{TINY / 'target'}'", f"drafter = '{TINY / 'drafter'}'"]
     lines += [f"max_new_tokens = {data['case']['max_new_tokens']}", f"golden = '{work / 'golden'}'", "[devices]"]
-    lines += [f"replay = '{REPLAY}'", "[run]", "gates = ['provenance']", "diagnose = false", "cell_timeout = 60", "workers = 1"]
+    lines += [
+        f"replay = '{REPLAY}'",
+        "[run]",
+        "gates = ['provenance']",
+        "diagnose = false",
+        "cell_timeout = 60",
+        "workers = 1",
+    ]
     (work / "matrix.toml").write_text("\n".join(lines) + "\n")
 
 
@@ -163,17 +170,42 @@ CORROBORATED = "golden/manifest.json"
 """The one file that may change of a golden that was there before."""
 OPERATIONS = (
     Operation("run", "real", ("run", "--device", REPLAY, *GOLDEN, "--out", "made"), "made", _dump),
-    Operation("import", "small", ("import", "--from", "files", "run.npz", *GOLDEN, "--out", "made"), "made", _dump, _packed),
     Operation(
-        "import of a golden", "small",
+        "import", "small", ("import", "--from", "files", "run.npz", *GOLDEN, "--out", "made"), "made", _dump, _packed
+    ),
+    Operation(
+        "import of a golden",
+        "small",
         ("import", "--from", "files", "run.npz", *GOLDEN, "--reference", "other==1", "--out", "home/goldens/new"),
-        "home/goldens/new", _dump, _kept, default=True,
+        "home/goldens/new",
+        _dump,
+        _kept,
+        default=True,
     ),
     Operation("export", "small", ("export", "run", "made.npz"), "made.npz", _npz),
     Operation("diff --json", "small", ("diff", "run", *GOLDEN, "--json", "made.json"), "made.json", _json),
     Operation("report", "", ("report", "night", "--out", "made.html"), "made.html", _page, _unpacked),
     Operation("report of a run", "small", ("report", "run", *GOLDEN), "run/report.html", _page),
-    Operation("night", "real", ("nightly", "matrix.toml", "--out", "night", "--history", "history"), "night", _night, _matrix, 150.0, did=_recorded),
-    Operation("corroborate", "small", ("corroborate", "golden", "other"), CORROBORATED, _sealed, _witness, did=_corroborated),
-    Operation("dump", "", ("dump-golden", "--prompts", "one.jsonl", "--max-new-tokens", "2", "--out", "made"), "made", _dump, _prompt, 150.0),
+    Operation(
+        "night",
+        "real",
+        ("nightly", "matrix.toml", "--out", "night", "--history", "history"),
+        "night",
+        _night,
+        _matrix,
+        150.0,
+        did=_recorded,
+    ),
+    Operation(
+        "corroborate", "small", ("corroborate", "golden", "other"), CORROBORATED, _sealed, _witness, did=_corroborated
+    ),
+    Operation(
+        "dump",
+        "",
+        ("dump-golden", "--prompts", "one.jsonl", "--max-new-tokens", "2", "--out", "made"),
+        "made",
+        _dump,
+        _prompt,
+        150.0,
+    ),
 )

@@ -12,7 +12,12 @@ from parity.golden.store import Dump
 from parity.seam import Description
 from parity.stages import dataflow
 
-PHASES = {"prefill": ("target.", "drafter.", "kv."), "draft": ("drafter.",), "verify": ("target.", "verify."), "commit": ("accept.", "kv.")}
+PHASES = {
+    "prefill": ("target.", "drafter.", "kv."),
+    "draft": ("drafter.",),
+    "verify": ("target.", "verify."),
+    "commit": ("accept.", "kv."),
+}
 
 
 class Replay:
@@ -36,7 +41,9 @@ class Replay:
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap) -> int:
         """Round 0."""
-        self.prompt = next(n for n, one in enumerate(self.run.manifest.case.prompts) if list(one.ids) == list(prompt_ids))
+        self.prompt = next(
+            n for n, one in enumerate(self.run.manifest.case.prompts) if list(one.ids) == list(prompt_ids)
+        )
         self.round = 0
         self._hand("prefill", tap)
         return self.meddle(self, "prefill", self._made.emitted[0])

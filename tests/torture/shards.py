@@ -68,11 +68,15 @@ def _entry(change: Callable[[dict, Random], None]) -> Spoil:
 
 def _offsets(entry: dict, rng: Random) -> None:
     place = rng.randrange(2)
-    entry["data_offsets"][place] = rng.choice((-1, 0, entry["data_offsets"][place] + rng.choice((-8, 4, 8)), 2**40, 2**63, 1.5, "0", None))
+    entry["data_offsets"][place] = rng.choice(
+        (-1, 0, entry["data_offsets"][place] + rng.choice((-8, 4, 8)), 2**40, 2**63, 1.5, "0", None)
+    )
 
 
 def _dtype(entry: dict, rng: Random) -> None:
-    entry["dtype"] = rng.choice([name for name in (*ITEM, "C64", "F8_E4M3", "", "\x1b[31m", None, 5, ["F32"]) if name != entry["dtype"]])
+    entry["dtype"] = rng.choice(
+        [name for name in (*ITEM, "C64", "F8_E4M3", "", "\x1b[31m", None, 5, ["F32"]) if name != entry["dtype"]]
+    )
 
 
 def _shape(entry: dict, rng: Random) -> None:
@@ -121,19 +125,27 @@ SPOILS: dict[str, Spoil] = {
     "cut off in the header": lambda data, rng: bytes(data[: rng.randrange(header(data)[0])]),
     "the last byte lost": lambda data, rng: bytes(data[:-1]),
     "bytes appended": lambda data, rng: bytes(data) + rng.randbytes(rng.choice((1, 8, 4096))),
-    "a byte inserted": lambda data, rng: bytes(data[: (place := rng.randrange(len(data)))]) + b"\0" + bytes(data[place:]),
-    "a page of zeros": lambda data, rng: bytes(data[: (place := rng.randrange(len(data)))]) + b"\0" * 512 + bytes(data[place + 512 :]),
+    "a byte inserted": lambda data, rng: (
+        bytes(data[: (place := rng.randrange(len(data)))]) + b"\0" + bytes(data[place:])
+    ),
+    "a page of zeros": lambda data, rng: (
+        bytes(data[: (place := rng.randrange(len(data)))]) + b"\0" * 512 + bytes(data[place + 512 :])
+    ),
     "length 2^63": lambda data, rng: (2**63).to_bytes(8, "little") + bytes(data[8:]),
     "length of the file": lambda data, rng: (len(data) - 8).to_bytes(8, "little") + bytes(data[8:]),
     "empty": lambda data, rng: b"",
-    "another file's kind": lambda data, rng: rng.choice((b"PK\3\4", b"\x93NUMPY", b"\x80\2c", b"{}", b"\x1f\x8b")) + bytes(data),
+    "another file's kind": lambda data, rng: (
+        rng.choice((b"PK\3\4", b"\x93NUMPY", b"\x80\2c", b"{}", b"\x1f\x8b")) + bytes(data)
+    ),
     "header null": _head(b"null"),
     "header a list": _head(b"[]"),
     "header empty": _head(b"{}"),
     "header nested": _head(b'{"a":' * 50_000 + b"1" + b"}" * 50_000),
     "header no UTF-8": _head(b'{"\xff":1}'),
     "entry null": lambda data, rng: rebuilt(dict.fromkeys(header(data)[1]), bytes(data[header(data)[0] :])),
-    "metadata": lambda data, rng: rebuilt({"__metadata__": {"a": "b"}, **header(data)[1]}, bytes(data[header(data)[0] :])),
+    "metadata": lambda data, rng: rebuilt(
+        {"__metadata__": {"a": "b"}, **header(data)[1]}, bytes(data[header(data)[0] :])
+    ),
 }
 
 

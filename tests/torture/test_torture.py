@@ -11,7 +11,17 @@ import pytest
 
 from tests.torture import child
 from tests.torture.attempts import (
-    ACCEPTED, ESCAPES, EXECUTED, HANG, MISJUDGED, NOT_ACCEPTED, OUTSIDE, SAME, TRACEBACK, Attempt, judged,
+    ACCEPTED,
+    ESCAPES,
+    EXECUTED,
+    HANG,
+    MISJUDGED,
+    NOT_ACCEPTED,
+    OUTSIDE,
+    SAME,
+    TRACEBACK,
+    Attempt,
+    judged,
 )  # fmt: skip
 from tests.torture.bases import Bases, lay_out
 from tests.torture.classes import CLASSES

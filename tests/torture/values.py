@@ -99,7 +99,15 @@ def _scaled(golden: Evidence, run: Evidence, rng: Random) -> str:
 def _infinite(golden: Evidence, run: Evidence, rng: Random) -> str:
     """Inf, or a mix of Inf and NaN, in the run, the golden, its floor, or all of them; one stage or every one."""
     value = rng.choice((np.inf, -np.inf, np.nan))
-    sides = rng.choice((("run",), ("float32",), ("bfloat16",), ("float32", "bfloat16"), ("run", "float32", "bfloat16", "bfloat16.local")))
+    sides = rng.choice(
+        (
+            ("run",),
+            ("float32",),
+            ("bfloat16",),
+            ("float32", "bfloat16"),
+            ("run", "float32", "bfloat16", "bfloat16.local"),
+        )
+    )
     stages = run.stages("f") if rng.random() < 0.5 else [rng.choice(run.stages("f"))]
     whole = rng.random() < 0.5
     for stage in stages:
@@ -164,7 +172,9 @@ def _count(golden: Evidence, run: Evidence, rng: Random) -> str:
 @edit()
 def _count_on_both_sides(golden: Evidence, run: Evidence, rng: Random) -> str:
     """Acceptance lengths and emitted ids that contradict the manifests, in golden and run alike."""
-    places = [place for stage in ("accept.length", "accept.emitted") for place in run.places(stage) if run.arrays[place].size]
+    places = [
+        place for stage in ("accept.length", "accept.emitted") for place in run.places(stage) if run.arrays[place].size
+    ]
     place = rng.choice(places)
     index = rng.randrange(run.arrays[place].size)
     for side, variant in ((run, place[0]), (golden, "float32")):

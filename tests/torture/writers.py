@@ -18,7 +18,12 @@ from tests.torture.operations import OPERATIONS, Operation
 SHARED = {operation.name: operation for operation in OPERATIONS if operation.name not in ("night", "dump")}
 ONE_WINS = ("run", "import", "import of a golden", "export")
 """Who refuses what is there: of several at once one writes it, the others say that it exists."""
-ONCE_MORE = replace(SHARED["run"], name="run into home", arguments=("run", "--device", "tests.torture.replay:load", "--golden", "golden"), out="home/runs")
+ONCE_MORE = replace(
+    SHARED["run"],
+    name="run into home",
+    arguments=("run", "--device", "tests.torture.replay:load", "--golden", "golden"),
+    out="home/runs",
+)
 
 
 def attack(bases: Bases) -> Attack:
@@ -38,7 +43,9 @@ def attack(bases: Bases) -> Attack:
             return _checked(operation, work, folder, ended, others)
 
         begin()
-        return Attempt(f"{operation.name}, {many + 1} at once", ANY, operation.arguments, after, seconds=60.0, runs_code=True)
+        return Attempt(
+            f"{operation.name}, {many + 1} at once", ANY, operation.arguments, after, seconds=60.0, runs_code=True
+        )
 
     return Attack("writers", len(operations) * 10, prepare, len(operations) * 2)
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from parity.errors import UsageError
-from references.vllm_capture.adapt import adapted, check_target, parallel
+from parity.references.vllm_capture.adapt import adapted, check_target, parallel
 
 
 @pytest.fixture
@@ -80,11 +80,16 @@ def python(tmp_path: Path, body: str) -> Path:
     [
         ("echo 0.19.1", "vLLM 0.19.1 is not supported: the recorder knows 0.32.x"),
         ("true", "has no vLLM: `make vllm` sets one up"),
-        ('case "$1" in -c) echo 0.32.0;; *) echo broken; exit 3;; esac', "vLLM failed (exit 3): broken; all it said is in"),
+        (
+            'case "$1" in -c) echo 0.32.0;; *) echo broken; exit 3;; esac',
+            "vLLM failed (exit 3): broken; all it said is in",
+        ),
     ],
 )
 def test_a_vllm_that_does_not_serve(body, sentence, parity, tmp_path):
-    found = parity("dump-golden", "--reference", "vllm", "--vllm-python", python(tmp_path, body), "--out", tmp_path / "out")
+    found = parity(
+        "dump-golden", "--reference", "vllm", "--vllm-python", python(tmp_path, body), "--out", tmp_path / "out"
+    )
     assert found.code == 2 and sentence in found.err and not (tmp_path / "out").exists(), found.err
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import GptOssForCausalLM
 
-from references.drafting import load_loop
-from references.vllm_capture.reordered import reordered
+from parity.references.drafting import load_loop
+from parity.references.vllm_capture.reordered import reordered
 from tests.fixtures.test_recipe_evaluate import Silent
 
 IDS = torch.randint(0, 1200, (1, 400), generator=torch.Generator().manual_seed(0))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from references.vllm_capture.rounds import Rounds
-from references.vllm_capture.steps import Step
+from parity.references.vllm_capture.rounds import Rounds
+from parity.references.vllm_capture.steps import Step
 
 K, PROMPT, BUDGET, EOS, BLOCK = 2, 3, 4, (9,), 4
 
@@ -139,7 +139,9 @@ def chained(steps) -> list[Step]:
         tensors = one.tensors
         for name in ("input_ids", "positions", "fc_out", "normed", "slots"):
             value = tensors[f"drafter.{name}"]
-            tensors[f"chain.1.{name}"] = 100 + value[last : last + 1] if name in ("fc_out", "normed") else value[last : last + 1]
+            tensors[f"chain.1.{name}"] = (
+                100 + value[last : last + 1] if name in ("fc_out", "normed") else value[last : last + 1]
+            )
         tensors["chain.1.input_ids"] = tensors["drafter.draft_tokens"][:, 0].astype(np.int32)
         tensors["chain.1.logits"] = np.ones((1, 5), np.float32)
         tensors["drafter.logits"] = tensors["drafter.logits"][:1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from device.engines.traced.engine import Engine
+    from parity.device.engines.traced.engine import Engine
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -27,7 +27,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @classmethod
     def run_program(cls, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Run a kernel as one program; see `device.kernels.program`."""
+        """Run a kernel as one program; see `parity.device.kernels.program`."""
         return cls.engine.run(kernel, arguments) if cls.engine.whole else kernel(*arguments)
 
     @property

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from device.engines.traced.arguments import Skeleton, join, split
-from device.engines.traced.arrays import Array
-from device.engines.traced.tracer import Leaf, Program, edge, trace
+from parity.device.engines.traced.arguments import Skeleton, join, split
+from parity.device.engines.traced.arrays import Array
+from parity.device.engines.traced.tracer import Leaf, Program, edge, trace
 
 _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
 

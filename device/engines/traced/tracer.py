@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from device.engines.traced.arguments import Skeleton, join, split
+from parity.device.engines.traced.arguments import Skeleton, join, split
 from parity.errors import UsageError
 
 

@@ -71,7 +71,9 @@ def free(
     both = zip(mine.conditional, true.conditional, strict=True)
     rates = ", ".join(f"{place}: {one:.3f} / {other:.3f}" for place, (one, other) in enumerate(both, 1))
     figures = {"device": mine.figures()["conditional"], "reference": true.figures()["conditional"]}
-    yield Check("conditional rates", NOT_JUDGED, f"draft i of rounds that accepted i - 1, device / reference: {rates}", figures)
+    yield Check(
+        "conditional rates", NOT_JUDGED, f"draft i of rounds that accepted i - 1, device / reference: {rates}", figures
+    )
 
 
 def teacher_forced(bench: Bench) -> Check:
@@ -103,10 +105,14 @@ def emits_what_counts(bench: Bench) -> Check:
         return Check(CUTS, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
     if found.wrong:
-        return Check(CUTS, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures)
+        return Check(
+            CUTS, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures
+        )
     if not eos:
         return Check(CUTS, INCONCLUSIVE, "the device names no end token: only cuts by the budget were checked", figures)
-    return Check(CUTS, PASS, f"{found.rounds} made-up rounds, every budget to K+1, an end token in every place", figures)
+    return Check(
+        CUTS, PASS, f"{found.rounds} made-up rounds, every budget to K+1, an end token in every place", figures
+    )
 
 
 def _bounded(bench: Bench, name: str, found: Interval, line: str, rounds: int, prompts: int) -> Check:
@@ -132,7 +138,9 @@ def _shown(bench: Bench) -> list[str]:
     for _, prompt, round_, _ in [place for place in run.rows if place[3] == "accept.length"]:
         length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
         if emitted is not None and int(length[0]) != len(emitted):
-            wrong.append(f"device {cases[prompt].id}, round {round_}: shows length {int(length[0])}, emits {len(emitted)}")
+            wrong.append(
+                f"device {cases[prompt].id}, round {round_}: shows length {int(length[0])}, emits {len(emitted)}"
+            )
     return wrong
 
 

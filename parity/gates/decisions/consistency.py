@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.compare.scores import SCORES
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import stage_rows
+from parity.compare.scores import SCORES
+from parity.gates.decisions.vocabulary import Vocabulary
 from parity.gates.evidence import Check
 from parity.golden.store import Dump
-from parity.gates.decisions.vocabulary import Vocabulary
 
 
 def consistent(golden: Dump, run: Dump, vocabulary: Vocabulary) -> Check:

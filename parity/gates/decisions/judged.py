@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.scores import SCORES
 from parity.compare.basis import Basis
 from parity.compare.choices import row_noise
 from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, regrets
 from parity.compare.floor import WIDEST
 from parity.compare.rows import stage_rows
-from parity.golden.store import Dump
+from parity.compare.scores import SCORES
 from parity.gates.decisions.vocabulary import Vocabulary
+from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
 

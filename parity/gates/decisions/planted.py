@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.compare.scores import SCORES
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.scores import SCORES
 from parity.drive import untapped
 from parity.gates.bench import Bench
-from parity.gates.evidence import Check
 from parity.gates.decisions.vocabulary import Vocabulary
+from parity.gates.evidence import Check
 
 ROUNDS = 3
 PARTS = 8

@@ -73,7 +73,9 @@ def _from_checkpoint(folder: Path, width: int) -> Vocabulary | None:
                 if OFFSETS in file.keys():
                     offsets = file.get_tensor(OFFSETS).astype(np.int64)
                     if offsets.shape != (width,):
-                        raise Inconclusive(f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns")
+                        raise Inconclusive(
+                            f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns"
+                        )
                     return Vocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
         except (SafetensorError, OSError) as error:
             raise Inconclusive(f"{shard} cannot be read ({error})") from None

@@ -88,7 +88,9 @@ def _check(precision: str, runs: list[Aligned], verdicts: Counter, first: Diverg
     line += f"; {wrong}" if wrong else "" if drafts else "; no draft was ever accepted: losslessness was not tried"
     figures = {"prompts": len(runs), "same": whole, "tokens": tokens, "lost": lost, "accepted_drafts": drafts}
     figures |= {"rounds": sum(run.rounds for run in runs), "divergences": dict(verdicts)}
-    return Check(f"speculation = plain decoding, {precision}", verdict, line, figures, None if verdict == PASS else place)
+    return Check(
+        f"speculation = plain decoding, {precision}", verdict, line, figures, None if verdict == PASS else place
+    )
 
 
 def accepts_by_rule(bench: Bench) -> Check:
@@ -101,5 +103,7 @@ def accepts_by_rule(bench: Bench) -> Check:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
     if found.wrong:
-        return Check(name, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures)
+        return Check(
+            name, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures
+        )
     return Check(name, PASS, f"{found.rounds} made-up rounds, every pattern of accepted and rejected drafts", figures)

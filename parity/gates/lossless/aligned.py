@@ -104,7 +104,9 @@ class _Alignment:
         due = accepted(drafts.tolist(), returned.tolist(), self.eos, self.budget - step)
         if fresh != due:
             where = f"prompt {self.prompt}, round {self.found.rounds + 1}"
-            self.found.wrong = f"{where}: drafts {drafts.tolist()}, chosen {returned.tolist()}: emitted {fresh}, not {due}"
+            self.found.wrong = (
+                f"{where}: drafts {drafts.tolist()}, chosen {returned.tolist()}: emitted {fresh}, not {due}"
+            )
         self.found.drafts += int(np.cumprod([a == b for a, b in zip(fresh, drafts, strict=False)]).sum())
         self._keep(tap.seen, len(fresh))
         return fresh
@@ -128,7 +130,9 @@ class _Alignment:
         names = [name for name in self.plain.routed(0, 1) if name in seen]
         mine = {name: self.plain.rows[name][: before + row + 1] for name in names}
         theirs = {name: np.concatenate([*self.experts.get(name, []), seen[name][: row + 1]]) for name in names}
-        parted = [(int(one), layer, name) for layer, name in enumerate(names) for one in _others(mine[name], theirs[name])]
+        parted = [
+            (int(one), layer, name) for layer, name in enumerate(names) for one in _others(mine[name], theirs[name])
+        ]
         if not parted:
             return None
         place, _, name = min(parted)

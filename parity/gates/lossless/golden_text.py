@@ -78,7 +78,9 @@ def golden_text(bench: Bench, precision: str) -> Check:
     truth, found = _Truth(golden, precision), Along()
     for number, prompt in enumerate(golden.manifest.case.prompts):
         bench.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
-        for step, (mine, (theirs, logits)) in enumerate(zip(prompt.generation.emitted, _led(device, golden, number), strict=True)):
+        for step, (mine, (theirs, logits)) in enumerate(
+            zip(prompt.generation.emitted, _led(device, golden, number), strict=True)
+        ):
             if logits is not None:
                 found.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
             found.unseen += logits is None and step > 0
@@ -99,7 +101,9 @@ class _Truth:
         self.rows: dict[tuple[int, int], tuple[str, StageRows, int, float]] = {}
         for stage in LOGITS:
             held = {stage, stage.replace("logits", "tokens")} <= set(golden.manifest.stages)
-            rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained") if held else None
+            rows = (
+                stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained") if held else None
+            )
             if not held:
                 raise Inconclusive(f"{golden.folder} holds no {stage} with its tokens: no choice can be judged by it")
             if rows is not None:
@@ -112,7 +116,9 @@ class _Truth:
             noise = FLOAT32 * np.sqrt((rows.golden.astype(np.float64) ** 2).mean(axis=1))
         else:
             noise = row_noise(rows)
-        for index, place in enumerate(zip(rows.prompt.tolist(), rows.round.tolist(), rows.position.tolist(), strict=True)):
+        for index, place in enumerate(
+            zip(rows.prompt.tolist(), rows.round.tolist(), rows.position.tolist(), strict=True)
+        ):
             prompt, round_, position = place
             if position < clocks[prompt].length(round_):
                 self.rows[prompt, position] = stage, rows, index, float(noise[index])
@@ -166,10 +172,14 @@ def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndar
     A token that no tap saw is the device's own: it was not told the golden's, which it has to return.
     """
     if int(returned) != due:
-        raise Inconclusive(f"the device does not go on with the {stage} that a tap returns: {int(returned)}, led on with {due}")
+        raise Inconclusive(
+            f"the device does not go on with the {stage} that a tap returns: {int(returned)}, led on with {due}"
+        )
     logits = tap.seen.get(stage.replace("tokens", "logits"))
     own = int(tap.seen[stage].reshape(-1)[-1]) if stage in tap.seen else int(returned)
-    return own, None if logits is None or not len(logits) or (stage == "verify.tokens" and len(logits) != 1) else logits[-1]
+    return own, None if logits is None or not len(logits) or (
+        stage == "verify.tokens" and len(logits) != 1
+    ) else logits[-1]
 
 
 def _held(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
@@ -186,12 +196,24 @@ def _path(clock: Clock) -> Iterator[tuple[int, int]]:
 
 
 def _check(found: Along, precision: str) -> Check:
-    counts = ", ".join(f"{found.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if found.verdicts[name] or name == BUG)
+    counts = ", ".join(
+        f"{found.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if found.verdicts[name] or name == BUG
+    )
     line = f"{found.same} of {found.rows} tokens the golden's, {counts}"
     line += f"; their logits off by {found.pooled:.2g} x noise" if found.off else ""
     wrong = not found.pooled <= BEYOND
     place = found.first.get(BUG) or (next(place for size, place in found.off if not size <= BEYOND) if wrong else None)
-    line += f"; the device showed no verify.logits of {found.unseen} tokens: give the tap those of every row" if found.unseen else ""
-    figures = {"tokens": found.rows, "same": found.same, "others": dict(found.verdicts), "noise": found.pooled, "unseen": found.unseen}
+    line += (
+        f"; the device showed no verify.logits of {found.unseen} tokens: give the tap those of every row"
+        if found.unseen
+        else ""
+    )
+    figures = {
+        "tokens": found.rows,
+        "same": found.same,
+        "others": dict(found.verdicts),
+        "noise": found.pooled,
+        "unseen": found.unseen,
+    }
     verdict = FAIL if place else INCONCLUSIVE if found.unseen else PASS
     return Check(f"plain decoding = the golden's text, {precision}", verdict, line, figures, place)

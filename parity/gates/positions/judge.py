@@ -47,7 +47,9 @@ class Judged:
     def __str__(self) -> str:
         """One line of evidence."""
         grow = f"first half {self.halves[0]:.1e}, second half {self.halves[1]:.1e}"
-        found = f"worst error {self.worst:.1e} at {self.place}, {self.worst / self.floor:.2g}x the float32 floor ({grow})"
+        found = (
+            f"worst error {self.worst:.1e} at {self.place}, {self.worst / self.floor:.2g}x the float32 floor ({grow})"
+        )
         return f"{self.what}: {self.wrong or f'{self.positions:,} positions'}, {found}"
 
 

@@ -37,13 +37,17 @@ def checks(bench: Bench) -> Iterator[Check]:
         yield from _exact(bench, truths)
 
 
-def explored(bench: Bench, device: Device, truths: list[Truth], precision: str, count: int) -> tuple[Exploration, Check]:
+def explored(
+    bench: Bench, device: Device, truths: list[Truth], precision: str, count: int
+) -> tuple[Exploration, Check]:
     """Histories on a device, and whether it repeats itself: without that, other bits accuse nobody.
 
     A device that repeated itself and then gave other bits in a verb that was called again is asked more often, before
     its error recovery is blamed. One that fails when it is asked to repeat itself is judged by the histories.
     """
-    within = WithinNoise(declared(device.describe().num_layers, device.describe().num_drafter_layers), precision, Noise(bench.golden))
+    within = WithinNoise(
+        declared(device.describe().num_layers, device.describe().num_drafter_layers), precision, Noise(bench.golden)
+    )
     exact = precision == bench.precision != "float32"
     truth = max(truths, key=lambda one: len(one.ids))
 
@@ -166,7 +170,12 @@ def _errors(bench: Bench, found: Exploration) -> Check:
     counts = {verb: found.player.tally.errors[verb] for verb in ("prefill", "draft", "verify", "commit")}
     line = "raised by the tap in " + ", ".join(f"{verb} {n}" for verb, n in counts.items())
     verdict = PASS if all(counts.values()) else INCONCLUSIVE
-    return Check(name, verdict, f"{line} times; the verb, or the round, once more gave the same{_judged(found)}", {"raised": counts})
+    return Check(
+        name,
+        verdict,
+        f"{line} times; the verb, or the round, once more gave the same{_judged(found)}",
+        {"raised": counts},
+    )
 
 
 def _exact(bench: Bench, truths: list[Truth]) -> Iterator[Check]:

@@ -80,7 +80,9 @@ def repeats(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
     script = _play(device, truth, within.names, None)
     true, *others = (_play(device, truth, within.names, script).seen for _ in range(PLAYS - 1))
     tensors, bad, worst, place = 0, [], (0.0, ""), None
-    for verb, stage, before, now in ((verb, stage, true[verb], one[verb]) for one in others for verb in true for stage in true[verb]):
+    for verb, stage, before, now in (
+        (verb, stage, true[verb], one[verb]) for one in others for verb in true for stage in true[verb]
+    ):
         tensors += 1
         if Bits().changed(stage, before, now) is None:
             continue
@@ -90,7 +92,11 @@ def repeats(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
         if place is None and worst[0] > 1.0:
             position = position_of(verb, stage, int(rows.argmax()), len(truth.ids), 1)
             place = Place(stage, within.names[stage].layer, truth.prompt, int(verb != "prefill"), position)
-    order = {(bool(round_), one.name): n for round_ in (0, 1) for n, one in enumerate(dataflow(within.names.values(), round_))}
+    order = {
+        (bool(round_), one.name): n
+        for round_ in (0, 1)
+        for n, one in enumerate(dataflow(within.names.values(), round_))
+    }
     first = min(bad, key=lambda one: (one[0], order.get(one, 0)), default=(False, ""))[1]
     return Repeats(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
 
@@ -152,11 +158,15 @@ def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
     figures = {"plays": found.plays, "tensors": found.tensors, "differing": found.differing, "worst": found.worst[0]}
     if found.exact:
         played = "prefill and a round" if found.rounds else "prefill, which ends the sequence"
-        return Check(name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of {played}", figures)
+        return Check(
+            name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of {played}", figures
+        )
     apart, stage = found.worst
     line = f"it does not: {found.differing} of {found.tensors} tensors have other bits when the same verbs are called again; "
     line += f"first at {found.first}; worst row "
     line += f"{stage} is another choice or shape" if isinf(apart) else f"{within.said(stage, apart)} at {stage}"
     if apart > 1.0:
         return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, found.place)
-    return Check(name, PASS, f"{line}; a verb called again is judged by that bound, not by bits", figures | {"stage": stage})
+    return Check(
+        name, PASS, f"{line}; a verb called again is judged by that bound, not by bits", figures | {"stage": stage}
+    )

@@ -69,7 +69,11 @@ class WithinNoise:
             return np.zeros(0)
         if self.names[stage].stage.exact:
             differ = (old != new).reshape(len(old), -1).any(axis=1)
-            return np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0) if differ.any() else np.zeros(len(old))
+            return (
+                np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0)
+                if differ.any()
+                else np.zeros(len(old))
+            )
         return self._errors(old, new) / self.bound(stage)
 
     def bound(self, stage: str) -> float:
@@ -144,7 +148,9 @@ def _policy(precision: str) -> Policy:
 
 def chosen(names: Mapping[str, Named], tensors: Tensors) -> dict[str, np.ndarray]:
     """The choices among what a verb handed over: experts and tokens."""
-    return {stage: x for stage, x in tensors.items() if names[stage].stage.forced and names[stage].stage.side != "accept"}
+    return {
+        stage: x for stage, x in tensors.items() if names[stage].stage.forced and names[stage].stage.side != "accept"
+    }
 
 
 def changed_row(before: np.ndarray, now: np.ndarray) -> int | None:

@@ -63,7 +63,9 @@ def tapped(golden: Dump) -> list[str]:
         ]
     for number, names in enumerate(left):
         if len(names) != 1:
-            said = f"is none of the golden's streams: {TAPS} is wrong" if not names else f"could be {' or '.join(names)}"
+            said = (
+                f"is none of the golden's streams: {TAPS} is wrong" if not names else f"could be {' or '.join(names)}"
+            )
             raise Inconclusive(f"chunk {number} of the golden's {TAPS} {said}; no tap can be judged by it")
     return [names[0] for names in left]
 

@@ -83,8 +83,12 @@ def lowest_wins(bench: Bench) -> Check:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rows": found.rows, "wrong": list(found.wrong)}
     if found.wrong:
-        return Check(name, FAIL, f"{len(found.wrong)} of {found.rows} rows take another; first {found.wrong[0]}", figures)
-    return Check(name, PASS, f"{found.rows} rows of equal largest logits in prefill, 1 row and {golden.k + 1} rows", figures)
+        return Check(
+            name, FAIL, f"{len(found.wrong)} of {found.rows} rows take another; first {found.wrong[0]}", figures
+        )
+    return Check(
+        name, PASS, f"{found.rows} rows of equal largest logits in prefill, 1 row and {golden.k + 1} rows", figures
+    )
 
 
 def _collect(found: Agreement, passes, plain: Decoded) -> None:

@@ -92,7 +92,9 @@ def _accept(device: Device, case: Case, plain: Decoded, step: int, count: int) -
     true = np.array(plain.tokens[step + 1 : step + 2 + count], np.int64)
     fresh = device.commit(ids, true, untapped)
     if list(fresh) != list(true):
-        raise Inconclusive(f"{case.name}: {count} accepted drafts emitted {list(fresh)}, not {list(true)} (see lossless)")
+        raise Inconclusive(
+            f"{case.name}: {count} accepted drafts emitted {list(fresh)}, not {list(true)} (see lossless)"
+        )
     return found
 
 

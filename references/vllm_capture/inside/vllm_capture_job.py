@@ -2,7 +2,7 @@
 
     python vllm_capture_job.py JOB.json
 
-The job is what `references.vllm_capture.dump` wrote; beside the steps, `result.json` says what came out. Nothing of
+The job is what `parity.references.vllm_capture.dump` wrote; beside the steps, `result.json` says what came out. Nothing of
 this project is imported here.
 """
 

@@ -1,7 +1,7 @@
 """Runs inside vLLM's own environment: a worker extension that writes down every step, one file each.
 
 Imports torch and safetensors only. A step's file holds what vLLM computed, rows of all its requests in one
-tensor, padding rows included; `references.vllm_capture.rounds` sorts them into prompts, rounds and stages.
+tensor, padding rows included; `parity.references.vllm_capture.rounds` sorts them into prompts, rounds and stages.
 """
 
 from pathlib import Path
