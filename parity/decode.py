@@ -17,11 +17,11 @@ WATCHED = ("verify.logits", "verify.tokens", "router_logits", "experts")
 
 
 def watched(stage: str) -> bool:
-    """Whether `RowTap` keeps this stage."""
+    """Whether `TargetPassTap` keeps this stage."""
     return stage in WATCHED or stage.rsplit(".", 1)[-1] in WATCHED
 
 
-class RowTap:
+class TargetPassTap:
     """Keeps the rows of one target pass, and goes on with others where told.
 
     Args:
@@ -83,7 +83,7 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
     while not ended(tokens, eos, budget) and (like is None or len(seen) < like.steps):
         step = len(seen)
         force = like.routed(step, 1) | {"verify.tokens": np.array([like.tokens[step + 1]])} if like else {}
-        tap = RowTap(force)
+        tap = TargetPassTap(force)
         chosen = device.verify(NO_DRAFTS, tap)
         fresh = device.commit(NO_DRAFTS, chosen, untapped)
         if "verify.logits" not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):

@@ -15,7 +15,7 @@ from parity.golden.manifest import Case, Generation, Mode, PromptCase
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import Dump, DumpWriter
 from parity.golden.trust import device_modules
-from parity.guard import told
+from parity.guard import as_parity_error
 from parity.seam import Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
@@ -113,7 +113,7 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        failed = error if isinstance(error, ParityError) else told(name, "what it handed back", error)
+        failed = error if isinstance(error, ParityError) else as_parity_error(name, "what it handed back", error)
         if isinstance(failed, DeviceFailed):
             failed.place = f"prompt {prompt}, round {trace.round}"
         raise failed from (error if failed is not error else error.__cause__)

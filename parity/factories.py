@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from parity.errors import NotOffered, UsageError
-from parity.guard import Guarded, agreed, ask, guard, watch_threads
+from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -52,12 +52,14 @@ class Factory:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         watch_threads()
-        made = ask(
+        made = call_guarded(
             self.name,
             "its factory",
             lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name),
         )
-        ask(self.name, "describe", lambda: agreed(made.describe(), self.name, precision, options["k"]))
+        call_guarded(
+            self.name, "describe", lambda: check_description(made.describe(), self.name, precision, options["k"])
+        )
         return made
 
     def rotary(self) -> Rotary | None:
@@ -128,13 +130,13 @@ def _module(name: str) -> ModuleType:
         except ImportError as error:
             raise UsageError(f"--device {name} cannot be imported: {error}") from None
 
-    return ask(name, "its import", load)
+    return call_guarded(name, "its import", load)
 
 
 def _function(name: str, function: str) -> Callable[..., Any] | None:
     """A function beside the factory, guarded."""
     found = getattr(_module(name), function, None)
-    return found and partial(ask, name, function, partial(found, **_engine(name)))
+    return found and partial(call_guarded, name, function, partial(found, **_engine(name)))
 
 
 def _engine(name: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ LONGEST = 400
 """Characters of an exception's message that are told."""
 
 
-def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def call_guarded(device: str, call: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
@@ -42,7 +42,7 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or type(error).__module__.partition(".")[0] == "parity":
             raise
-        raise told(device, call, error) from error
+        raise as_parity_error(device, call, error) from error
     finally:
         sys.stdout, sys.stderr, sys.exit = kept
         if here and _folder() != here:
@@ -61,23 +61,23 @@ def _folder() -> str:
         return ""
 
 
-def told(device: str, call: str, error: BaseException) -> ParityError:
+def as_parity_error(device: str, call: str, error: BaseException) -> ParityError:
     """The error in our terms: a device's own subclass of an error of parity is the class it was made from."""
     for known in (NotOffered, Inconclusive, UsageError):
         if isinstance(error, known):
-            return known(words(error))
+            return known(error_text(error))
     at = raised_at(error)
     if not isinstance(error, Exception) or type(error).__module__.startswith("click"):
-        return DeviceEnded(device, call, f"raised {words(error)}, which ends a process,", at)
-    return DeviceFailed(device, call, words(error), at, refuses(error))
+        return DeviceEnded(device, call, f"raised {error_text(error)}, which ends a process,", at)
+    return DeviceFailed(device, call, error_text(error), at, refuses(error))
 
 
-def raised(error: BaseException) -> str:
+def raised_text(error: BaseException) -> str:
     """What a device raised, its file and line, without saying which device and verb."""
     if isinstance(error, ParityError) and not isinstance(error, DeviceFailed):
         return f"{type(error).__name__}: {error}"
     if not isinstance(error, DeviceFailed):
-        return words(error)
+        return error_text(error)
     return f"{error.said} ({error.at})" if error.at else error.said
 
 
@@ -90,7 +90,7 @@ def refuses(error: BaseException) -> bool:
     )
 
 
-def words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception in one line; its class as well, unless its message is a sentence of parity's."""
     try:
         said = " ".join(str(error).split())[:LONGEST]
@@ -124,7 +124,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 class Guarded:
-    """A device whose verbs are called through `ask`; anything else is the attribute of the device inside."""
+    """A device whose verbs are called through `call_guarded`; anything else is the attribute of the device inside."""
 
     def __init__(self, inside: Device, name: str):
         self.__dict__.update(inside=inside, guarded_as=name)
@@ -152,13 +152,13 @@ class Guarded:
     def _tokens(self, verb: str, *arguments: Any) -> Any:
         """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""
         value = self._ask(verb, *arguments)
-        size = ask(self.guarded_as, verb, lambda: _count(value))
+        size = call_guarded(self.guarded_as, verb, lambda: _count(value))
         if size > TOKENS:
             raise DeviceFailed(self.guarded_as, verb, f"it returned {size} values as the tokens of one round")
         return value
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
-        return ask(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
+        return call_guarded(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inside"], name)
@@ -194,19 +194,19 @@ def watch_threads() -> None:
         threading.excepthook = _thread_raised
 
 
-def _thread_raised(raised: threading.ExceptHookArgs) -> None:
+def _thread_raised(ended: threading.ExceptHookArgs) -> None:
     from parity.plain import echo
 
-    at = raised_at(raised.exc_value)
-    echo(f"parity: a thread of the device raised {words(raised.exc_value)}" + (f" ({at})" if at else ""), err=True)
+    at = raised_at(ended.exc_value)
+    echo(f"parity: a thread of the device raised {error_text(ended.exc_value)}" + (f" ({at})" if at else ""), err=True)
 
 
-def bare(device: Device) -> Device:
+def unguarded(device: Device) -> Device:
     """The device inside, for what looks at its class."""
     return device.inside if isinstance(device, Guarded) else device
 
 
-def agreed(says: Description, name: str, precision: str, k: int) -> None:
+def check_description(says: Description, name: str, precision: str, k: int) -> None:
     """What a device was asked for is what it describes.
 
     Raises:

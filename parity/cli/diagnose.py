@@ -64,50 +64,57 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     """The diagnosis of a run, or of a device run now; what gates found, or lack, where no stage is red; None where nothing is wrong."""
     from parity.cli.wiring import Rerun, builder, counterfactuals, judging
     from parity.diagnose import diagnose, renumbered
-    from parity.diagnose.evidence import Red, Redrive, failures, other_prompts, red_device, red_run
-    from parity.diagnose.gates import read_gates, until_red
-    from parity.diagnose.ranks import OneRank, Parted, read_ranks
-    from parity.diagnose.trials import Trials
-    from parity.gates.context import Bench
+    from parity.diagnose.evidence import (
+        FailingRun,
+        RerunOnGolden,
+        failing_run,
+        failures,
+        find_failing_run,
+        other_prompts,
+    )
+    from parity.diagnose.gates import gate_causes, run_until_failure
+    from parity.diagnose.ranks import OneRank, RankMismatch, rank_causes
+    from parity.diagnose.trials import PromptTrials
+    from parity.gates.context import GateContext
     from parity.policy import read_policy
 
     bounds = read_policy(policy, run.manifest.case.precision if run else precision)
     if run is not None:
         judging(golden)
-        red = red_run(golden, run, bounds, Rerun())
+        red = failing_run(golden, run, bounds, Rerun())
     else:
         build = builder(device_name, golden, limits)
-        bench = Bench(golden, device_name, build, precision, folder / "gates", HISTORIES, bounds=policy)
-        bench.rotate, bench.configs = build.rotary(), published_configs()
-        if shared := read_gates(until_red(bench, ["provenance"])):
+        context = GateContext(golden, device_name, build, precision, folder / "gates", HISTORIES, bounds=policy)
+        context.rotate, context.configs = build.rotary(), published_configs()
+        if shared := gate_causes(run_until_failure(context, ["provenance"])):
             return shared
-        live = bench.device()
+        live = context.device()
         with progress(f"diagnose {device_name}") as bar:
-            red = red_device(golden, live, bounds, folder, bar, bench.run)
-    if isinstance(red, Parted):
-        return read_ranks(red)
-    if not isinstance(red, Red):
-        return _beyond_stages(red, run is None and until_red(bench))
+            red = find_failing_run(golden, live, bounds, folder, bar, context.run)
+    if isinstance(red, RankMismatch):
+        return rank_causes(red)
+    if not isinstance(red, FailingRun):
+        return _beyond_stages(red, run is None and run_until_failure(context))
     rank = red.run.rank if isinstance(red.run, OneRank) else None
     reference, hypotheses = counterfactuals(golden, threads)
-    trials = Trials(red.golden, red.run, red.number, bounds, reference)
+    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
     if run is None:
-        trials.drive = Redrive(live, red.run.manifest.case.mode, folder, rank)
+        trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, folder, rank)
     trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
     found = diagnose(trials, hypotheses, red.first, red.residuals())
     found = replace(found, evidence=failures(red.report))
-    read = read_gates(until_red(bench)) if run is None and red.free else []
+    read = gate_causes(run_until_failure(context)) if run is None and red.free else []
     return read or (found if red.golden is golden else renumbered(found, red.prompt))
 
 
 def _beyond_stages(report, gates):
     """What gates found; else what is missing in the comparison, where it was inconclusive, and in the gates."""
     from parity.diagnose import inconclusive, undecided
-    from parity.diagnose.gates import lacking, read_gates
+    from parity.diagnose.gates import gate_causes, missing_evidence
 
-    if gates and (found := read_gates(gates)):
+    if gates and (found := gate_causes(gates)):
         return found
-    lack = lacking(gates) if gates else []
+    lack = missing_evidence(gates) if gates else []
     if report:
         told = inconclusive(report)
         return replace(told, evidence=(*told.evidence, *lack))

@@ -60,18 +60,18 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     """
     from parity.cli.wiring import builder, planted_faults
     from parity.errors import UsageError
-    from parity.faults import Request, choose
+    from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
     from parity.reports.faults import print_outcome, print_summary
 
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
     catalogue = planted_faults()[0]
-    chosen = choose(catalogue, names)
+    chosen = choose_faults(catalogue, names)
     outcomes = []
     with _golden(golden) as golden, progress("faults") as bar:
         echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
-        request = Request(golden, device_name, builder(device_name, golden))
+        request = FaultRunRequest(golden, device_name, builder(device_name, golden))
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)
             print_outcome(outcome)

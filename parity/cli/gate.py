@@ -63,7 +63,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     from parity.cli.wiring import Rerun, builder
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
-    from parity.gates.context import Bench
+    from parity.gates.context import GateContext
     from parity.golden.store import Dump
     from parity.partial import scratch
     from parity.reports.gates import print_gates, print_names, print_result
@@ -83,11 +83,11 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
         folder = keep or stack.enter_context(scratch("gate"))
         bar = stack.enter_context(progress("gate"))
         build = builder(device_name, golden, limits(**isolation))
-        bench = Bench(golden, device_name, build, precision, folder, histories, seed, bound, bar)
-        bench.rotate, bench.configs, bench.rerun = build.rotary(), published_configs(), Rerun()
+        context = GateContext(golden, device_name, build, precision, folder, histories, seed, bound, bar)
+        context.rotate, context.configs, context.rerun = build.rotary(), published_configs(), Rerun()
         if run:
-            bench.give(run)
-        found = run_gates(bench, only, done=print_result)
+            context.give(run)
+        found = run_gates(context, only, done=print_result)
     write_json(json_file, found.to_dict())
     print_gates(found)
     sys.exit(found.exit_code)

@@ -149,26 +149,26 @@ def judge_cell(night: str, cell, golden, folder: Path):
     """One cell judged in this process on an opened golden; `folder` takes the runs."""
     from parity.cli.common import published_configs
     from parity.cli.wiring import baseline, builder
-    from parity.gates.context import Bench
-    from parity.isolation import Limits
+    from parity.gates.context import GateContext
+    from parity.isolation import ProcessLimits
     from parity.nightly.judge import judge
 
-    build = builder(cell.device, golden, Limits())
-    bench = Bench(golden, cell.device, build, cell.precision, folder, cell.histories, bounds=cell.bounds or None)
-    bench.rotate, bench.configs = build.rotary(), published_configs()
+    build = builder(cell.device, golden, ProcessLimits())
+    context = GateContext(golden, cell.device, build, cell.precision, folder, cell.histories, bounds=cell.bounds or None)
+    context.rotate, context.configs = build.rotary(), published_configs()
     clocked = baseline(golden, cell.precision) if cell.speed_tokens else None
-    return judge(night, cell, bench, clocked, (lambda: _diagnosed(cell, golden, folder)) if cell.diagnose else None)
+    return judge(night, cell, context, clocked, (lambda: _diagnosed(cell, golden, folder)) if cell.diagnose else None)
 
 
 def _diagnosed(cell, golden, folder: Path):
     """What a diagnosis of the cell's device says, in words."""
     from parity.cli.diagnose import diagnose_device
-    from parity.isolation import Limits
+    from parity.isolation import ProcessLimits
     from parity.nightly.records import Named
 
     (folder / "diagnosis").mkdir()
     found = diagnose_device(
-        golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits()
+        golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", ProcessLimits()
     )
     if not found:
         return None

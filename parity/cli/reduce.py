@@ -66,16 +66,16 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
     """
     from parity.cli.golden import make_golden
     from parity.cli.wiring import builder, device
-    from parity.diagnose.evidence import Red, red_device
+    from parity.diagnose.evidence import FailingRun, find_failing_run
     from parity.policy import read_policy
     from parity.reduce import Reducer
 
     bounds = read_policy(policy, precision)
     out = out or fresh("goldens", "reduced")
-    red = red_device(golden, device(device_name, golden, precision), bounds, folder, lambda *what: None)
+    red = find_failing_run(golden, device(device_name, golden, precision), bounds, folder, lambda *what: None)
     if red is None:
         return None
-    if not isinstance(red, Red):
+    if not isinstance(red, FailingRun):
         raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
     model = golden.manifest.model
     derived = f"cut from {golden.folder} by parity reduce"
@@ -99,9 +99,9 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
 def _why(found) -> str:
     """What a comparison says in which no row fails."""
     from parity.diagnose.evidence import failures
-    from parity.diagnose.ranks import Parted, read_ranks
+    from parity.diagnose.ranks import RankMismatch, rank_causes
 
-    if isinstance(found, Parted):
-        (read,) = read_ranks(found)
+    if isinstance(found, RankMismatch):
+        (read,) = rank_causes(found)
         return f"{read.check.evidence} ({read.says})"
     return "; ".join(failures(found)) or found.verdict

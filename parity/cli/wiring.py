@@ -20,7 +20,7 @@ from parity.plain import echo
 from parity.seam import Device
 
 if TYPE_CHECKING:
-    from parity.isolation import IsolatedFactory, Limits
+    from parity.isolation import IsolatedFactory, ProcessLimits
 
 REFERENCES = {
     "own": "parity.references.dump",
@@ -82,12 +82,12 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
         raise UsageError(f"{name} is no torch file, or is damaged ({type(error).__name__})") from None
 
 
-def device(name: str, golden: Dump, precision: str, limits: Limits | None = None) -> Device:
+def device(name: str, golden: Dump, precision: str, limits: ProcessLimits | None = None) -> Device:
     """Build the device for a golden's case; see `builder`."""
     return builder(name, golden, limits)(precision=precision)
 
 
-def builder(name: str, golden: Dump, limits: Limits | None = None) -> Factory | IsolatedFactory:
+def builder(name: str, golden: Dump, limits: ProcessLimits | None = None) -> Factory | IsolatedFactory:
     """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
 
     Args:

@@ -9,11 +9,11 @@ from math import inf
 from typing import Any
 
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.evidence import CONFIRMED, ELSEWHERE, elsewhere, failures, faint
+from parity.diagnose.evidence import CONFIRMED, ELSEWHERE, explain_over_all_prompts, failures, first_unexplained
 from parity.diagnose.explain import FELL, Residual
-from parity.diagnose.search import Search, Trial, consistent, order, ranked
+from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_trials, trial_order
 from parity.diagnose.signature import signature
-from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
+from parity.diagnose.trials import Assumption, PromptTrials, ResidualChange, attempt
 
 CAUSES = 6
 """Causes peeled off one after another at the most."""
@@ -70,7 +70,9 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
 
 
-def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place, evidence: Sequence[Residual] = ()) -> Diagnosis:
+def diagnose(
+    trials: PromptTrials, hypotheses: Sequence[Any], first: Place, evidence: Sequence[Residual] = ()
+) -> Diagnosis:
     """Explain a device's errors on one prompt, over all its rounds, one cause after another.
 
     Args:
@@ -82,15 +84,15 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place, evidence: 
     causes: list[Cause] = []
     made: list[Trial] = []
     start = left = trials.residuals((), rounds)
-    while red := [residual for residual in left.values() if _open(residual, start, known)]:
+    while red := [residual for residual in left.values() if _needs_cause(residual, start, known)]:
         if red[0].error == inf and red[0].place.round < rounds:
             rounds = red[0].place.round  # another shape cannot be forced: what comes behind tells of other states
             start, left = trials.residuals((), rounds), trials.residuals(known, rounds)
             continue
         if len(causes) >= CAUSES:
             break
-        peel = Peel(trials, known, rounds, left, red[0])
-        found, made = Search(trials, hypotheses, known, red[0]).best(peel.confirm)
+        peel = DiagnosisStep(trials, known, rounds, left, red[0])
+        found, made = HypothesisSearch(trials, hypotheses, known, red[0]).best(peel.confirm)
         found = found or peel.nearest(made)
         if found is None:
             break
@@ -105,12 +107,17 @@ def diagnose(trials: Trials, hypotheses: Sequence[Any], first: Place, evidence: 
             rounds, start, left = trials.rounds, trials.residuals((), trials.rounds), wider
     told = Diagnosis(trials.mode, trials.prompt, first, tuple(causes))
     if red:
-        told = replace(told, unexplained=red[0], nearest=near(made), signature=looks(trials, red[0], rounds))
+        told = replace(
+            told,
+            unexplained=red[0],
+            nearest=nearest_hypotheses(made),
+            signature=error_signature(trials, red[0], rounds),
+        )
     told = renumbered(told, trials.prompt)
     if causes and not red:
-        told = _beyond(told, trials, known, evidence)
+        told = _with_other_prompts(told, trials, known, evidence)
     elif evidence and not red:
-        told = _faint(told, trials, hypotheses, evidence)
+        told = _over_all_prompts(told, trials, hypotheses, evidence)
     return replace(told, trials=trials.count)
 
 
@@ -135,63 +142,74 @@ def undecided(mode: str, verdict: str, evidence: Sequence[str]) -> Diagnosis:
     return Diagnosis(mode, 0, None, verdict=verdict, evidence=tuple(evidence))
 
 
-def _beyond(told: Diagnosis, trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]) -> Diagnosis:
+def _with_other_prompts(
+    told: Diagnosis, trials: PromptTrials, known: Sequence[Assumption], evidence: Sequence[Residual]
+) -> Diagnosis:
     """The same with what the causes of one prompt leave in others."""
-    rest = elsewhere(trials, known, evidence)
+    rest = first_unexplained(trials, known, evidence)
     if rest is None:
         return told
     other, residual = rest
     placed = residual.place and replace(residual.place, prompt=other.prompt)
-    return replace(told, unexplained=replace(residual, place=placed), signature=looks(other, residual, other.rounds))
+    return replace(
+        told, unexplained=replace(residual, place=placed), signature=error_signature(other, residual, other.rounds)
+    )
 
 
-def _faint(told: Diagnosis, trials: Trials, hypotheses: Sequence[Any], evidence: Sequence[Residual]) -> Diagnosis:
+def _over_all_prompts(
+    told: Diagnosis, trials: PromptTrials, hypotheses: Sequence[Any], evidence: Sequence[Residual]
+) -> Diagnosis:
     """The same with what the whole comparison shows and no prompt alone: named by all prompts, or said to be unexplained."""
     first = evidence[0]
     if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
-        return replace(told, unexplained=first, signature=looks(trials, first, trials.rounds))
-    found, made, left = faint(trials, hypotheses, first)
+        return replace(told, unexplained=first, signature=error_signature(trials, first, trials.rounds))
+    found, made, left = explain_over_all_prompts(trials, hypotheses, first)
     if found is not None:
         return replace(told, causes=tuple(_causes(found, first, left, made, whole=True)))
-    return replace(told, unexplained=first, nearest=near(made), signature=looks(trials, first, trials.rounds))
+    return replace(
+        told,
+        unexplained=first,
+        nearest=nearest_hypotheses(made),
+        signature=error_signature(trials, first, trials.rounds),
+    )
 
 
-def near(made: Sequence[Trial]) -> tuple[tuple[str, float], ...]:
+def nearest_hypotheses(made: Sequence[Trial]) -> tuple[tuple[str, float], ...]:
     """The three best trials that explain something, with the share that each explains."""
-    return tuple((_says(trial), trial.explained) for trial in ranked(made)[:3] if trial.explained > 0)
+    return tuple((_says(trial), trial.explained) for trial in ranked_trials(made)[:3] if trial.explained > 0)
 
 
-def looks(trials: Trials, rest: Residual, rounds: int) -> tuple[str, ...]:
+def error_signature(trials: PromptTrials, rest: Residual, rounds: int) -> tuple[str, ...]:
     """The signature of what is unexplained on this prompt."""
     golden, run = trials.cut(rounds)
     return tuple(signature(golden, run, rest))
 
 
-def _open(residual: Residual, start: dict[str, Residual], known: Sequence[Assumption]) -> bool:
+def _needs_cause(residual: Residual, start: dict[str, Residual], known: Sequence[Assumption]) -> bool:
     """Whether a stage still asks for a cause: red, and not what the known ones bring about."""
     before = start.get(residual.stage, residual)
     if not residual.red or (known and (before.settled_by(residual) if before.red else residual.settled)):
         return False
-    own = any(consistent(hypothesis, residual.stage) for hypothesis, _ in known)
+    own = any(can_show_at(hypothesis, residual.stage) for hypothesis, _ in known)
     return not (own and residual.stage in start and start[residual.stage].explained(residual) >= MOST)
 
 
 @dataclass
-class Peel:
+class DiagnosisStep:
     """One layer of a diagnosis: what is red under the known causes, and full trials of what might be the next."""
 
-    trials: Trials
+    trials: PromptTrials
     known: tuple[Assumption, ...]
     rounds: int
     left: dict[str, Residual]
     first: Residual
-    made: dict[int, Weighed] = field(default_factory=dict)
+    made: dict[int, ResidualChange] = field(default_factory=dict)
 
-    def full(self, trial: Trial) -> Weighed:
+    def full(self, trial: Trial) -> ResidualChange:
         """Every stage without a trial's assumptions and with them, by its own floor; nothing where they cannot apply."""
         if id(trial) not in self.made:
             found = attempt(lambda: self.trials.weigh(self.known, trial.assumed, self.rounds, own_floor=True))
-            self.made[id(trial)] = found or Weighed({}, {})
+            self.made[id(trial)] = found or ResidualChange({}, {})
         return self.made[id(trial)]
 
     def at_first(self, trial: Trial) -> Trial:
@@ -222,7 +240,7 @@ class Peel:
             alike = [trial for trial, error in zip(alike, left, strict=True) if error <= min(left) * FELL]
         return alike[0]
 
-    def _whole(self, trials: Trials, trial: Trial) -> float:
+    def _whole(self, trials: PromptTrials, trial: Trial) -> float:
         """What a trial leaves at the first red stage over all rounds of a prompt."""
         stage = self.first.stage
         found = attempt(lambda: trials.weigh(self.known, trial.assumed, trials.rounds, [stage], last=stage))
@@ -248,7 +266,7 @@ class Peel:
 
     def _rank(self, trial: Trial) -> tuple:
         """Fewest stages left red; then the fewest assumptions, the least residual."""
-        return sum(not one.settled for one in self.full(trial).after.values()), *order(trial)
+        return sum(not one.settled for one in self.full(trial).after.values()), *trial_order(trial)
 
 
 def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
-from parity.diagnose.explain import Residual, judged, residuals
-from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
-from parity.diagnose.search import Search, Trial
-from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
+from parity.diagnose.explain import Residual, report_residuals, residuals
+from parity.diagnose.ranks import OneRank, RankMismatch, first_failing_rank, rank_mismatch
+from parity.diagnose.search import HypothesisSearch, Trial
+from parity.diagnose.trials import Assumption, PromptTrials, ResidualChange, attempt
 from parity.drive import Progress, RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import Joined, OnePrompt
@@ -34,7 +34,7 @@ the floor of all prompts: then the comparison of all of them decides."""
 
 
 @dataclass(frozen=True)
-class Red:
+class FailingRun:
     """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's number."""
 
     golden: Dump
@@ -65,7 +65,7 @@ class Red:
 
     def residuals(self) -> tuple[Residual, ...]:
         """What failed in the comparison, as it judged it: stages, then what belongs to none of them."""
-        stages = [one for one in judged(self.golden, self.run, self.report).values() if one.red]
+        stages = [one for one in report_residuals(self.golden, self.run, self.report).values() if one.red]
         named = {one.stage for one in stages}
         places = [_where(one) for one in self.report.findings if one.stage not in named]
         return (*stages, *(Residual(place.stage, True, inf, None, inf, place) for place in places))
@@ -102,7 +102,7 @@ def _by(result: StageResult) -> str:
 
 
 @dataclass
-class Redrive:
+class RerunOnGolden:
     """Runs a device over another golden of a prompt, in the mode it went red in; as one rank has it, where it is a rank's."""
 
     device: Device
@@ -119,29 +119,31 @@ class Redrive:
         return run if self.rank is None else OneRank(run, self.rank)
 
 
-def red_run(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> Red | Parted | Report | None:
+def failing_run(
+    golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None
+) -> FailingRun | RankMismatch | Report | None:
     """What `parity diff` says of a run that was made already: None where it passes, its report where it is inconclusive.
 
     Args:
         rerun: as for `parity.compare.compare`: a run that went on with experts of its own is inconclusive without it.
     """
-    one, report = told_apart(golden, run, policy, rerun)
+    one, report = first_failing_rank(golden, run, policy, rerun)
     if report.exit_code == 0:
         return None
     if report.verdict != FAIL:
         return report
-    red = Red(golden, one, 0, report)
-    return parted(one, report) or replace(red, prompt=red.first.prompt)
+    red = FailingRun(golden, one, 0, report)
+    return rank_mismatch(one, report) or replace(red, prompt=red.first.prompt)
 
 
-def red_device(
+def find_failing_run(
     golden: Dump,
     device: Device,
     policy: Policy,
     folder: Path,
     progress: Progress,
     whole: Callable[[Mode], Dump] | None = None,
-) -> Red | Parted | Report | None:
+) -> FailingRun | RankMismatch | Report | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff` does.
 
     The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the
@@ -156,28 +158,30 @@ def red_device(
     last = len(prompts[longest].generation.acceptance_length)
     for number, mode in enumerate(MODES):
         progress(number, 4, f"{mode}, {prompts[longest].id}")
-        found = _look(golden, device, policy, mode, longest, QUICK, folder / mode)
-        if isinstance(found, Red) and any(one.worst > CLEAR for one in found.residuals()):
-            again = _look(golden, device, policy, mode, longest, last, folder / "whole") if last > QUICK else found
-            return again if isinstance(again, Red) else found
-    rest: list[Parted | Report] = []
+        found = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode)
+        if isinstance(found, FailingRun) and any(one.worst > CLEAR for one in found.residuals()):
+            again = (
+                _first_rounds(golden, device, policy, mode, longest, last, folder / "whole") if last > QUICK else found
+            )
+            return again if isinstance(again, FailingRun) else found
+    rest: list[RankMismatch | Report] = []
     for number, mode in enumerate(MODES, 2):
         progress(number, 4, mode)
         run = whole(mode) if whole else Dump(run_device(RunRequest(device, golden, mode, (), folder / f"all-{mode}")))
-        found = red_run(golden, run, policy)
-        if isinstance(found, Red):
+        found = failing_run(golden, run, policy)
+        if isinstance(found, FailingRun):
             return found
         rest += [found] if found else []
-    return next((one for one in rest if isinstance(one, Parted)), next(iter(rest), None))
+    return next((one for one in rest if isinstance(one, RankMismatch)), next(iter(rest), None))
 
 
-def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
+def _first_rounds(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
     """The first rounds of one prompt."""
     view = OnePrompt(golden, prompt, rounds)
-    found = red_run(
+    found = failing_run(
         view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
     )
-    return replace(found, prompt=prompt) if isinstance(found, Red) else found
+    return replace(found, prompt=prompt) if isinstance(found, FailingRun) else found
 
 
 def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:
@@ -199,15 +203,15 @@ ELSEWHERE = 3
 """Other prompts that what was named has to explain as well, at the most."""
 
 
-def together(parts: Sequence[Trials], assumed: Sequence[Assumption]) -> dict[str, Residual]:
+def joint_residuals(parts: Sequence[PromptTrials], assumed: Sequence[Assumption]) -> dict[str, Residual]:
     """What assumptions leave at every stage of all these prompts, judged as one comparison."""
     views = [(one.imagined(assumed, one.rounds), one.cut(one.rounds)[1]) for one in parts]
     golden, run = (Joined(side) for side in zip(*views, strict=True))
     return residuals(golden, run, parts[0].policy)
 
 
-def faint(
-    trials: Trials, hypotheses: Sequence[Any], first: Residual
+def explain_over_all_prompts(
+    trials: PromptTrials, hypotheses: Sequence[Any], first: Residual
 ) -> tuple[Trial | None, list[Trial], dict[str, Residual]]:
     """Explain a stage that fails over all prompts and over none alone.
 
@@ -216,11 +220,11 @@ def faint(
     Returns:
         The trial that brings the stage back to its floor, or None; every trial made; what the first leaves.
     """
-    made = Search(trials, hypotheses, (), first).alone()
+    made = HypothesisSearch(trials, hypotheses, (), first).alone()
     parts = sorted((trials, *trials.beside()), key=lambda one: one.prompt)
-    before = together(parts, ())
+    before = joint_residuals(parts, ())
     for trial in [one for one in made if one.explained > 0][:CONFIRMED]:
-        after = attempt(lambda trial=trial: together(parts, trial.assumed))
+        after = attempt(lambda trial=trial: joint_residuals(parts, trial.assumed))
         if after and first.stage in after and first.stage in before:
             whole = replace(trial, before=before[first.stage], after=after[first.stage])
             if whole.settles and not any(one.red and not before[name].red for name, one in after.items()):
@@ -228,15 +232,15 @@ def faint(
     return None, made, before
 
 
-def elsewhere(
-    trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]
-) -> tuple[Trials, Residual] | None:
+def first_unexplained(
+    trials: PromptTrials, known: Sequence[Assumption], evidence: Sequence[Residual]
+) -> tuple[PromptTrials, Residual] | None:
     """The first other prompt, and its first stage, that what is known does not explain; prompts that fail first."""
     failing = {one.place.prompt for one in evidence if one.place}
     others = sorted(trials.beside(), key=lambda one: one.prompt not in failing)
     for other in others[:ELSEWHERE]:
         found = attempt(
-            lambda other=other: Weighed(other.residuals((), other.rounds), other.residuals(known, other.rounds))
+            lambda other=other: ResidualChange(other.residuals((), other.rounds), other.residuals(known, other.rounds))
         )
         before, after = (found.before, found.after) if found else (other.residuals((), other.rounds),) * 2
         for name, one in after.items():

@@ -86,10 +86,10 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
 
     A stage that only inherits is not red: its error is another stage's.
     """
-    return judged(golden, run, compare(golden, run, policy, stages))
+    return report_residuals(golden, run, compare(golden, run, policy, stages))
 
 
-def judged(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
+def report_residuals(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
     """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes last."""
     rank = order(golden)
     late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
@@ -98,7 +98,7 @@ def judged(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
         round_ = found[1].place.round if found[1].red and found[1].place else late
         return round_, rank.get((round_ > 0, found[0]), 0)
 
-    return dict(sorted(_each(report, Absent(golden, run)), key=when))
+    return dict(sorted(_each(report, MissingOnBothSides(golden, run)), key=when))
 
 
 def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], bool]:
@@ -119,7 +119,7 @@ def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], 
     return found
 
 
-class Absent:
+class MissingOnBothSides:
     """Tensors that a counterfactual lacks or leaves empty where the device does too: agreement, not missing evidence.
 
     A golden itself has every tensor: nothing is ever absent from it. What it has in later rounds only is not `due`.
@@ -143,7 +143,7 @@ class Absent:
         return self.imagined and bool(rounds) and all(self.at(round_, stage) for round_ in rounds)
 
 
-def _each(report: Report, absent: Absent):
+def _each(report: Report, absent: MissingOnBothSides):
     structural: dict[str, Finding] = {}
     for finding in report.findings:
         if finding.kind != "generation" and not (finding.kind == "missing" and absent.at(finding.round, finding.stage)):

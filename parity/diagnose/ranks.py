@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.gates import Found
+from parity.diagnose.gates import GateCause
 from parity.gates.evidence import Check
 from parity.golden.manifest import Variant
 from parity.golden.ranks import REPLICATED
@@ -34,7 +34,7 @@ class OneRank(Dump):
 
 
 @dataclass(frozen=True)
-class Parted:
+class RankMismatch:
     """Ranks that differ at these places, though each one's tensors are within their bounds."""
 
     mode: str
@@ -44,7 +44,7 @@ class Parted:
     reproduce: str
 
 
-def told_apart(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> tuple[Dump, Report]:
+def first_failing_rank(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> tuple[Dump, Report]:
     """The run as the first rank has it whose tensors fail, and its report; the run itself where no rank's do by themselves."""
     report = compare(golden, run, policy, rerun=rerun)
     if any(finding.kind == "replicas" for finding in report.findings):
@@ -56,13 +56,13 @@ def told_apart(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = No
     return run, report
 
 
-def parted(run: Dump, report: Report) -> Parted | None:
+def rank_mismatch(run: Dump, report: Report) -> RankMismatch | None:
     """What it is that fails in a run no rank of which does; None where it is something else."""
     places = [finding for finding in report.findings if finding.kind == "replicas"]
     if isinstance(run, OneRank) or not places or report.first is None:
         return None
     apart = (_apart(run, (run.manifest.case.precision, one.prompt, one.round, one.stage)) for one in places)
-    return Parted(
+    return RankMismatch(
         run.manifest.case.mode, report.first, len({one.stage for one in places}), max(apart), report.reproduce
     )
 
@@ -73,13 +73,13 @@ def _apart(run: Dump, place: tuple) -> float:
     return max(float(np.linalg.norm(other - first) / max(np.linalg.norm(first), 1e-30)) for other in others)
 
 
-def read_ranks(found: Parted) -> list[Found]:
+def rank_causes(found: RankMismatch) -> list[GateCause]:
     """Ranks that differ by less than their bounds, as a failing gate is read."""
     evidence = (
         f"{found.stages} stages differ between ranks, by {found.apart:.1e} relative L2 at most; first at {found.first}"
     )
     return [
-        Found(
+        GateCause(
             "stages",
             Check(
                 f"{found.mode}, ranks alike",

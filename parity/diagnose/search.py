@@ -8,7 +8,7 @@ from math import exp, inf, log
 from typing import Any
 
 from parity.diagnose.explain import Residual
-from parity.diagnose.trials import Assumption, Trials, attempt
+from parity.diagnose.trials import Assumption, PromptTrials, attempt
 from parity.stages import matches
 
 AHEAD = 3
@@ -53,7 +53,7 @@ class Trial:
         return self.before.explained(self.after)
 
 
-class Search:
+class HypothesisSearch:
     """The search for what explains one red stage, on top of what is assumed already.
 
     Args:
@@ -63,11 +63,11 @@ class Search:
         first: the first red stage under `known`.
     """
 
-    def __init__(self, trials: Trials, hypotheses: Sequence[Any], known: tuple[Assumption, ...], first: Residual):
+    def __init__(self, trials: PromptTrials, hypotheses: Sequence[Any], known: tuple[Assumption, ...], first: Residual):
         self.trials, self.known, self.first = trials, known, first
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
-        self.hypotheses = [one for one in hypotheses if consistent(one, first.stage) and one.id not in taken]
+        self.hypotheses = [one for one in hypotheses if can_show_at(one, first.stage) and one.id not in taken]
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage is not red up to there."""
@@ -79,7 +79,9 @@ class Search:
 
     def alone(self) -> list[Trial]:
         """Every hypothesis by itself, the best first: for a stage that is within its bounds on this prompt alone."""
-        return ranked(trial for tier in (self._enumerated(), self._fitted()) for trials in tier for trial in trials)
+        return ranked_trials(
+            trial for tier in (self._enumerated(), self._fitted()) for trials in tier for trial in trials
+        )
 
     def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
@@ -92,10 +94,10 @@ class Search:
             for trials in tier:
                 made += trials
                 made += self._doubted(made)
-                found = confirm(ranked(trial for trial in made if trial.settles))
+                found = confirm(ranked_trials(trial for trial in made if trial.settles))
                 if found:
-                    return found, ranked(made)
-        return None, ranked(made)
+                    return found, ranked_trials(made)
+        return None, ranked_trials(made)
 
     def _enumerated(self) -> Iterator[list[Trial]]:
         """Discrete values, one tier for each cost."""
@@ -135,16 +137,16 @@ class Search:
         best = min(range(GRID), key=lambda i: error(grid[i]))
         if error(grid[best]) < (1.0 if self.first.error < inf else inf):
             golden_section(error, grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)], STEPS)
-        return ranked(trial for trial in made.values() if trial)[:1]
+        return ranked_trials(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
         """The leaders with every other hypothesis, then the best pairs with what can be fitted of them."""
-        alone = [trial for trial in ranked(made) if len(trial.assumed) == 1]
+        alone = [trial for trial in ranked_trials(made) if len(trial.assumed) == 1]
         for leader in best_of_each(trial for trial in alone if trial.explained > SHARE)[:LEADERS]:
             others = [one for one in alone if one.assumed[0][0] is not leader.assumed[0][0]]
             pairs = self._tried((leader.assumed[0], one.assumed[0]) for one in others)
             yield pairs
-            better = [pair for pair in ranked(pairs) if pair.left < leader.left][:LEADERS]
+            better = [pair for pair in ranked_trials(pairs) if pair.left < leader.left][:LEADERS]
             fits = (
                 (kept, moved) for pair in better for kept, (moved, _) in (pair.assumed, pair.assumed[::-1]) if moved.fit
             )
@@ -169,7 +171,7 @@ class Search:
     def _doubted(self, made: list[Trial]) -> list[Trial]:
         """The best unsettled trials, by floors of their own; they take the old ones' place."""
         again = []
-        for trial in [one for one in ranked(made) if not one.doubted and one.explained > SHARE][:DOUBTED]:
+        for trial in [one for one in ranked_trials(made) if not one.doubted and one.explained > SHARE][:DOUBTED]:
             if trial.settles:
                 continue
             found = attempt(lambda: self._weigh(trial.assumed, self.round, own_floor=True))
@@ -179,7 +181,7 @@ class Search:
         return again
 
 
-def consistent(hypothesis: Any, stage: str) -> bool:
+def can_show_at(hypothesis: Any, stage: str) -> bool:
     """Whether a hypothesis can show first at this stage."""
     return any(matches(glob, stage) for glob in hypothesis.stages)
 
@@ -187,17 +189,17 @@ def consistent(hypothesis: Any, stage: str) -> bool:
 def best_of_each(trials: Iterable[Trial]) -> list[Trial]:
     """The best trial of every hypothesis, the best first."""
     found: dict[str, Trial] = {}
-    for trial in ranked(trials):
+    for trial in ranked_trials(trials):
         found.setdefault(trial.assumed[0][0].id, trial)
     return list(found.values())
 
 
-def ranked(trials: Iterable[Trial]) -> list[Trial]:
+def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:
     """The least residual first; among equals fewer assumptions, then the cheaper, then what was met in public."""
-    return sorted(trials, key=order)
+    return sorted(trials, key=trial_order)
 
 
-def order(trial: Trial) -> tuple:
+def trial_order(trial: Trial) -> tuple:
     """What trials are ranked by."""
     hypotheses = [hypothesis for hypothesis, _ in trial.assumed]
     error = float(f"{trial.left:.2e}")  # what differs behind the third digit is alike

@@ -22,7 +22,7 @@ Assumption = tuple[Any, Any]
 """A hypothesis and the value of its parameter."""
 
 
-class Reference(Protocol):
+class CounterfactualReference(Protocol):
     """The references under any set of hypotheses; `parity.references.counterfactual` is the one that ships."""
 
     def run(
@@ -32,25 +32,25 @@ class Reference(Protocol):
         ...
 
 
-class _Overflow(Exception):
+class _NotComparable(Exception):
     """A counterfactual that is no number: it explains nothing that is one."""
 
     skip = True
 
 
-class Untold(_Overflow):
+class Undetermined(_NotComparable):
     """Nothing that a hypothesis changes is told by it so far: later rounds may."""
 
 
-class Unchanged(_Overflow):
+class NothingChanged(_NotComparable):
     """A hypothesis that changes no bit of what is judged: it explains nothing, whatever else it is."""
 
 
-class _Enough(Exception):
+class _Complete(Exception):
     """The stages asked for are all recorded."""
 
 
-class _Until(ForcingTrace):
+class _StoppingTrace(ForcingTrace):
     """Records until this stage of this round has come; the rest of the run is not needed."""
 
     def __init__(self, *args: Any, last: tuple[int, str] | None, **options: Any):
@@ -60,12 +60,12 @@ class _Until(ForcingTrace):
     def __call__(self, stage, value):
         value = super().__call__(stage, value)
         if (self.round, stage) == self.last:
-            raise _Enough
+            raise _Complete
         return value
 
 
 @dataclass(frozen=True)
-class Weighed:
+class ResidualChange:
     """Residuals by stage without some assumptions and with them: over the same rounds and rows of one prompt."""
 
     before: dict[str, Residual]
@@ -73,7 +73,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Told:
+class CounterfactualTensors:
     """The tensors of a counterfactual, and the rows of them [S] that it tells nothing of."""
 
     tensors: Tensors
@@ -81,7 +81,7 @@ class Told:
 
 
 @dataclass
-class Trials:
+class PromptTrials:
     """One prompt of a golden and of a device's run over it, and the references to try hypotheses on.
 
     Args:
@@ -98,11 +98,11 @@ class Trials:
     run: Dump
     prompt: int
     policy: Policy
-    reference: Callable[[str], Reference]
+    reference: Callable[[str], CounterfactualReference]
     drive: Callable[[Dump], Dump] | None = None
     others: Callable[[], Iterator[tuple[Dump, Dump, int]]] = lambda: iter(())
     count: int = 0
-    _references: dict[str, Reference] = field(default_factory=dict)
+    _references: dict[str, CounterfactualReference] = field(default_factory=dict)
     _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
     _without: dict[tuple, tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
@@ -119,18 +119,18 @@ class Trials:
         """Verify rounds the golden has of this prompt."""
         return len(self.golden.manifest.case.prompts[self.prompt].generation.acceptance_length)
 
-    def elsewhere(self) -> Iterator[Trials]:
+    def elsewhere(self) -> Iterator[PromptTrials]:
         """The same device over other prompts."""
         for golden, run, prompt in self.others():
-            trials = Trials(golden, run, prompt, self.policy, self.reference)
+            trials = PromptTrials(golden, run, prompt, self.policy, self.reference)
             trials._references = self._references
             yield trials
 
-    def beside(self) -> Iterator[Trials]:
+    def beside(self) -> Iterator[PromptTrials]:
         """The other prompts of the comparison that this prompt is of."""
         for number in range(len(self.golden.manifest.case.prompts)):
             if number != self.prompt:
-                trials = Trials(self.golden, self.run, number, self.policy, self.reference)
+                trials = PromptTrials(self.golden, self.run, number, self.policy, self.reference)
                 trials._references = self._references
                 yield trials
 
@@ -157,7 +157,7 @@ class Trials:
         stages: Sequence[str] = (),
         last: str | None = None,
         own_floor: bool = False,
-    ) -> Weighed:
+    ) -> ResidualChange:
         """What further assumptions leave of the device's error, beside what is left without them.
 
         Both sides are counterfactuals of the same reference, judged over the same rounds and rows: without that, an
@@ -179,13 +179,13 @@ class Trials:
         told = self._tensors(golden, (*known, *assumed), stages, last)
         places = [place for place in true.keys() | told.tensors.keys() if not stages or place[1] in stages]
         if not any(_differ(true.get(place), told.tensors.get(place)) for place in places):
-            raise Unchanged
+            raise NothingChanged
         silent = {place for place in told.untold if place in true and true[place].shape == told.tensors[place].shape}
         if told.untold:  # what it says nothing of explains nothing: out of the error on both sides
             same = true | {place: self._with_theirs(place, true[place], told.untold[place], rounds) for place in silent}
             before = self._left(rounds, Imagined(golden, same, self.mode), stages)
         view = self._view(golden, told, (*known, *assumed), last, stages, rounds, own_floor)
-        return Weighed(before, self._left(rounds, view, stages))
+        return ResidualChange(before, self._left(rounds, view, stages))
 
     def spares(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
@@ -228,7 +228,7 @@ class Trials:
         places = [place for place in view.tensors if place[1] == name]
         return all(np.array_equal(view.tensors[place], golden.contents("float32", 0, *place)) for place in places)
 
-    def rebased(self, known: Sequence[Assumption]) -> Trials:
+    def rebased(self, known: Sequence[Assumption]) -> PromptTrials:
         """The device run anew, held to what the references say under the known causes.
 
         A device that feeds itself another prompt follows none of the golden's tensors; these it follows.
@@ -246,7 +246,7 @@ class Trials:
             finish=result.finish,
         )
         view = Imagined(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
-        again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, count=self.count)
+        again = PromptTrials(view, self.drive(view), 0, self.policy, self.reference, self.drive, count=self.count)
         again._references = self._references
         return again
 
@@ -260,7 +260,9 @@ class Trials:
             *(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32")))
         )
 
-    def _view(self, golden: Dump, told: Told, assumed, last, stages, rounds: int, own_floor: bool) -> Imagined:
+    def _view(
+        self, golden: Dump, told: CounterfactualTensors, assumed, last, stages, rounds: int, own_floor: bool
+    ) -> Imagined:
         """Tensors as a golden, untold rows being the device's own."""
         tensors = self._filled(told, rounds)
         own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
@@ -275,10 +277,10 @@ class Trials:
         stages: Sequence[str],
         last: str | None,
         precision: str = "float32",
-    ) -> Told:
+    ) -> CounterfactualTensors:
         rounds = len(golden.manifest.case.prompts[0].generation.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_choices(golden))
-        recorder = _Until(
+        recorder = _StoppingTrace(
             golden.declared,
             lambda round_, stage: golden.contents("float32", 0, round_, stage),
             self.mode,
@@ -287,11 +289,11 @@ class Trials:
         )
         try:
             self._run(precision, assumed, golden, recorder, rounds)
-        except _Enough:
+        except _Complete:
             pass
         return self._told(golden, {place: value for place, value in recorder.tensors.items() if place[0] <= rounds})
 
-    def _told(self, golden: Dump, tensors: Tensors) -> Told:
+    def _told(self, golden: Dump, tensors: Tensors) -> CounterfactualTensors:
         """Which rows a counterfactual tells nothing of: rows of NaN.
 
         A device that reads beyond a pass finds there what no equation says. Such rows are left out only beside
@@ -302,19 +304,19 @@ class Trials:
             rows = value.astype(np.float32).reshape(len(value), int(np.prod(value.shape[1:])))
             untold = np.isnan(rows).all(axis=1) & (rows.shape[1] > 0)
             if not np.isfinite(rows[~untold]).all():
-                raise _Overflow
+                raise _NotComparable
             true = golden.contents("float32", 0, *place)
             if true is None or true.shape != value.shape or (true != value)[~untold].any():
                 changed.add(place[1])
             if untold.any():
                 silent[place] = untold
         if silent and self.mode != "local":
-            raise _Overflow
+            raise _NotComparable
         if not {stage for _, stage in silent} <= changed:
-            raise Untold
-        return Told(tensors, silent)
+            raise Undetermined
+        return CounterfactualTensors(tensors, silent)
 
-    def _filled(self, told: Told, rounds: int) -> Tensors:
+    def _filled(self, told: CounterfactualTensors, rounds: int) -> Tensors:
         return told.tensors | {
             place: self._with_theirs(place, told.tensors[place], rows, rounds) for place, rows in told.untold.items()
         }
@@ -324,7 +326,7 @@ class Trials:
         _, run = self.cut(rounds)
         theirs = run.contents(run.manifest.case.precision, 0, *place)
         if theirs is None or theirs.shape != value.shape:
-            raise _Overflow
+            raise _NotComparable
         return np.where(rows[(..., *(None,) * (value.ndim - 1))], theirs.astype(value.dtype), value)
 
     def _run(self, precision: str, assumed, golden: Dump, recorder: Trace, rounds: int | None) -> Any:
@@ -360,7 +362,7 @@ def attempt(trial: Callable[[], T], later: Callable[[], T | None] = lambda: None
     """
     try:
         return trial()
-    except Untold:
+    except Undetermined:
         return later()
     except ParityError:
         raise

@@ -7,9 +7,9 @@ from importlib import import_module
 
 from parity.compare.report import INCONCLUSIVE
 from parity.errors import ParityError, UsageError
-from parity.gates.context import Bench
-from parity.gates.evidence import Check, GateResult, Gates
-from parity.guard import told
+from parity.gates.context import GateContext
+from parity.gates.evidence import Check, GateReport, GateResult
+from parity.guard import as_parity_error
 
 GATES = {
     "provenance": "the golden is not stale, and shares no source with the device",
@@ -23,12 +23,12 @@ GATES = {
     "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
     "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
 }
-"""Gate names in the order they run, each the module `parity.gates.NAME` with `checks(bench)`."""
+"""Gate names in the order they run, each the module `parity.gates.NAME` with `checks(context)`."""
 
 
 def run_gates(
-    bench: Bench, names: Sequence[str] = (), done: Callable[[GateResult], None] = lambda result: None
-) -> Gates:
+    context: GateContext, names: Sequence[str] = (), done: Callable[[GateResult], None] = lambda result: None
+) -> GateReport:
     """Run the named gates, or all of them.
 
     Args:
@@ -41,24 +41,24 @@ def run_gates(
     for name in names or GATES:
         if name not in GATES:
             raise UsageError(f"--only {name}: no such gate; there is {', '.join(GATES)}")
-        results.append(run_gate(bench, name))
+        results.append(run_gate(context, name))
         done(results[-1])
-    return Gates(bench.device_name, bench.precision, str(bench.golden.folder), tuple(results))
+    return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
 
 
-def run_gate(bench: Bench, name: str) -> GateResult:
+def run_gate(context: GateContext, name: str) -> GateResult:
     """One gate; a device that breaks down under it leaves the rest of it inconclusive, what was found before stays."""
     checks = import_module(f"parity.gates.{name}").checks
-    command = f"parity gate --only {name} --golden {bench.golden.folder} --device {bench.device_name}"
-    command += f" --precision {bench.precision}"
+    command = f"parity gate --only {name} --golden {context.golden.folder} --device {context.device_name}"
+    command += f" --precision {context.precision}"
     found = []
     try:
-        for check in checks(bench):
+        for check in checks(context):
             found.append(check)
     except UsageError:
         raise
     except ParityError as error:
         found.append(Check(name, INCONCLUSIVE, str(error)))
     except Exception as error:
-        found.append(Check(name, INCONCLUSIVE, str(told(bench.device_name, f"gate {name}", error))))
+        found.append(Check(name, INCONCLUSIVE, str(as_parity_error(context.device_name, f"gate {name}", error))))
     return GateResult(name, tuple(found), command)

@@ -21,7 +21,7 @@ from parity.policy import read_policy
 from parity.seam import Device, Rotary
 
 
-class Noise:
+class NoiseFloors:
     """Chained bfloat16 floors of a golden, measured once for each stage.
 
     A device's own rows have no floor of their own: all of them together are held against the pooled floor
@@ -70,12 +70,12 @@ def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
     return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
 
 
-def quiet(done: int, total: int, name: str) -> None:
+def no_progress(done: int, total: int, name: str) -> None:
     """No progress."""
 
 
 @dataclass
-class Bench:
+class GateContext:
     """A golden and the device under test.
 
     Args:
@@ -103,7 +103,7 @@ class Bench:
     histories: int = 500
     seed: int = 0
     bound: float = 0.05
-    progress: Progress = quiet
+    progress: Progress = no_progress
     rotate: Rotary | None = None
     configs: Path | None = None
     bounds: str | None = None
@@ -114,7 +114,7 @@ class Bench:
     _given: list[Dump] = field(default_factory=list)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
-        """The device in this precision (the bench's own by default), built once for each set of options.
+        """The device in this precision (the context's by default), built once for each set of options.
 
         Raises:
             NotOffered: the factory does not take an option, or does not offer a precision that only a check asks for.
@@ -170,7 +170,7 @@ class Bench:
         return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
     def compared_exactly(self, golden: Dump, mode: Mode) -> Report:
-        """Every stage of a float32 run over this golden, a part of the bench's, by float32's own policy."""
+        """Every stage of a float32 run over this golden, a part of the context's, by float32's own policy."""
         out = self.folder / f"float32-{mode}"
         request = RunRequest(
             self.device("float32"), golden, mode, (), out, progress=self.progress, device_name=self.device_name
@@ -181,7 +181,7 @@ class Bench:
         """Judge this run instead of making one of its mode.
 
         Raises:
-            UsageError: it is in another precision than the bench.
+            UsageError: it is in another precision than the context.
         """
         if run.manifest.case.precision != self.precision:
             raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")

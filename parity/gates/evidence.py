@@ -18,7 +18,7 @@ class Check:
         evidence: one line a person can act on: counts, figures with units, what could not be seen and why.
         figures: the same and more, for JSON; plain numbers, strings, lists and dicts.
         place: where it first shows, for a failure.
-        exact: the device was judged in float32, though the bench is in another precision.
+        exact: the device was judged in float32, though the run is in another precision.
     """
 
     name: str
@@ -49,7 +49,7 @@ class GateResult:
 
 
 @dataclass(frozen=True)
-class Gates:
+class GateReport:
     """All gates that ran over one device and golden, joined by AND."""
 
     device: str

@@ -19,7 +19,7 @@ _ALPHABET = 65536
 
 
 @dataclass(frozen=True)
-class Piece:
+class GemmPiece:
     """A part of a multiplication that runs at once.
 
     Args:
@@ -46,7 +46,7 @@ class Piece:
         return _cycle(COLUMN_SCALES, self.columns.start, self.columns.stop)
 
 
-def cut(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
+def piece_slices(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
     """Batch and columns of each piece; no operand or result of one is larger than `limit` elements, if that can be.
 
     The batch is cut first: its members share nothing. K is never cut.
@@ -60,19 +60,19 @@ def cut(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
     return [(slice(number, number + 1), part) for number in range(gemm.batch) for part in columns]
 
 
-def pieces(gemm: Gemm, seed: int, limit: int) -> Iterator[Piece]:
+def pieces(gemm: Gemm, seed: int, limit: int) -> Iterator[GemmPiece]:
     """The operands, piece by piece: normal values, results near 1 before the scales."""
     key, dtype = [seed, gemm.batch, gemm.m, gemm.k, gemm.n], DTYPES[gemm.values]
     lefts = 1 if gemm.shared or gemm.batch == 1 else gemm.batch
     draw = np.random.default_rng(key)
     left = _normal(draw, (lefts, gemm.m, gemm.k), dtype, 1.0)
     left *= _cycle(ROW_SCALES, 0, gemm.m)[:, None].astype(dtype)
-    for number, (batch, columns) in enumerate(cut(gemm, limit)):
+    for number, (batch, columns) in enumerate(piece_slices(gemm, limit)):
         draw, width = np.random.default_rng([*key, number]), columns.stop - columns.start
         right = _normal(draw, (batch.stop - batch.start, gemm.k, width), dtype, gemm.k**-0.5)
         right *= _cycle(COLUMN_SCALES, columns.start, columns.stop).astype(dtype)
         mine = left if lefts == 1 else left[batch]
-        yield Piece(number, batch, columns, *((mine[0], right[0]) if gemm.batch == 1 else (mine, right)))
+        yield GemmPiece(number, batch, columns, *((mine[0], right[0]) if gemm.batch == 1 else (mine, right)))
 
 
 def _normal(draw: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, deviation: float) -> np.ndarray:
@@ -93,7 +93,7 @@ _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Errors:
+class GemmErrors:
     """Of the judged elements of one piece, scales undone, so that results lie near 1.
 
     Args:
@@ -109,7 +109,7 @@ class Errors:
     sums: np.ndarray
 
 
-def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> Errors:
+def measure_errors(piece: GemmPiece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> GemmErrors:
     """Errors of a device's result [M, N] or [batch, M, N] for this piece.
 
     Args:
@@ -129,7 +129,7 @@ def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Genera
             floor = sequential(one, part).astype(DTYPES[dtype]).astype(np.float64)
             parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
     flat = (np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True))
-    return Errors(*flat, np.concatenate(sums).ravel())
+    return GemmErrors(*flat, np.concatenate(sums).ravel())
 
 
 def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ import numpy as np
 
 from parity.compare.report import FAIL, PASS, conclude
 from parity.errors import DeviceEnded, DeviceFailed, ParityError
-from parity.gemm.errors import DTYPES, Errors, measure, pieces
-from parity.guard import raised
+from parity.gemm.errors import DTYPES, GemmErrors, measure_errors, pieces
+from parity.guard import raised_text
 from parity.seam import Gemm, Multiply
 
 # A bfloat16 result that was rounded once is the floor's own rounding, element for element: the ratio is 1.00. One
@@ -34,7 +34,7 @@ where errors are independent."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class GemmResult:
     """One shape on one device.
 
     Args:
@@ -60,12 +60,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Findings:
+class GemmReport:
     """All shapes on one device, joined by AND; none at all is inconclusive."""
 
     device: str
     seed: int
-    results: tuple[Finding, ...]
+    results: tuple[GemmResult, ...]
 
     @property
     def verdict(self) -> str:
@@ -77,7 +77,7 @@ class Findings:
         return asdict(self) | {"verdict": self.verdict, "bounds": {"noise": NOISE, "worst": WORST, "sums": SUMS}}
 
 
-def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
+def try_gemm(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> GemmResult:
     """One shape; a device that raises or returns something else than [.., M, N] of the declared dtype fails."""
     found = []
     for piece in pieces(gemm, seed, limit):
@@ -88,16 +88,16 @@ def try_one(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> Finding:
                 isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)
             ):
                 raise
-            return Finding(gemm, FAIL, why=f"raised {raised(error)}")
+            return GemmResult(gemm, FAIL, why=f"raised {raised_text(error)}")
         wanted = (*piece.right.shape[:-2], gemm.m, piece.right.shape[-1])
         if result.shape != wanted or result.dtype != DTYPES[gemm.dtype]:
             got, asked = f"{result.dtype}{list(result.shape)}", f"{gemm.dtype}{list(wanted)}"
-            return Finding(gemm, FAIL, why=f"returned {got} where the program says {asked}")
-        found.append(measure(piece, result, gemm.dtype, np.random.default_rng([seed, piece.number])))
-    return judge(gemm, found)
+            return GemmResult(gemm, FAIL, why=f"returned {got} where the program says {asked}")
+        found.append(measure_errors(piece, result, gemm.dtype, np.random.default_rng([seed, piece.number])))
+    return judge_gemm(gemm, found)
 
 
-def judge(gemm: Gemm, parts: list[Errors]) -> Finding:
+def judge_gemm(gemm: Gemm, parts: list[GemmErrors]) -> GemmResult:
     """The verdict over all pieces."""
     device, floor, exact = (
         np.concatenate([getattr(one, name) for one in parts]) for name in ("device", "floor", "exact")
@@ -106,7 +106,7 @@ def judge(gemm: Gemm, parts: list[Errors]) -> Finding:
     # The floor of a few exact sums may be zero; the rounding of the result never is, on average.
     step = np.finfo(np.float32).eps if gemm.dtype == "float32" else 2.0**-7
     quiet = max(_rms(floor), rms * step / 12**0.5 / 2)
-    unit = ulp(np.maximum(np.abs(exact), rms))
+    unit = bfloat16_ulp(np.maximum(np.abs(exact), rms))
     with np.errstate(all="ignore"):
         figures = {
             "noise": _rms(device) / quiet,
@@ -119,10 +119,10 @@ def judge(gemm: Gemm, parts: list[Errors]) -> Finding:
     # Written so that NaN fails.
     above = [f"{name} {figures[name]:.3g} > {bound:g}" for name, bound in bounds.items() if not figures[name] <= bound]
     plain = {name: float(value) for name, value in figures.items()}
-    return Finding(gemm, FAIL if above else PASS, len(parts), device.size, **plain, why=", ".join(above))
+    return GemmResult(gemm, FAIL if above else PASS, len(parts), device.size, **plain, why=", ".join(above))
 
 
-def ulp(values: np.ndarray) -> np.ndarray:
+def bfloat16_ulp(values: np.ndarray) -> np.ndarray:
     """The ULP of bfloat16 at positive values, float64."""
     return np.ldexp(1.0, np.frexp(values)[1] - 8)
 

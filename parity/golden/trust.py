@@ -13,7 +13,7 @@ from parity.golden.manifest import Checkpoint, Producer
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, located, package, reached
 from parity.golden.store import Dump
-from parity.guard import bare
+from parity.guard import unguarded
 
 DIGESTS = {
     "config_digest": "config",
@@ -136,7 +136,7 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
     ):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
         return device.reached_modules(tuple(declared), name, golden.modules)
     factory, colon, _ = name.partition(":")
-    starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
+    starts = {type(unguarded(device)).__module__, *declared, *([factory] if colon else [])}
     packages = {module for module in golden.modules if module == package(module)}
     found = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
     return {module for module in found if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}

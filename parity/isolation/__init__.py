@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity.errors import DeviceEnded
-from parity.isolation.process import DeviceProcess, Limits
+from parity.isolation.process import DeviceProcess, ProcessLimits
 from parity.seam import Description, Rotary, Tap
 
 __all__ = ["Isolated", "IsolatedFactory", "Limits"]
@@ -22,7 +22,7 @@ OFFERS = ("passes", "ranks", "rows")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
 
 
-class Isolated:
+class IsolatedDevice:
     """A device whose verbs run in a process of its own.
 
     Args:
@@ -84,7 +84,7 @@ class Isolated:
             self._process.dropped.append(self._number)
 
 
-class IsolatedPoisonable(Isolated):
+class IsolatedPoisonableDevice(IsolatedDevice):
     """One whose dead cache rows can be overwritten."""
 
     def poison(self, value: float) -> None:
@@ -100,18 +100,18 @@ class IsolatedFactory:
         DeviceFailed: its module raises, or ends the process.
     """
 
-    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: Limits):
+    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: ProcessLimits):
         opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k}
         self.process = DeviceProcess(name, limits, opened)
         self._numbers = count()
         self.process.start()
 
-    def __call__(self, precision: str, **options: Any) -> Isolated:
+    def __call__(self, precision: str, **options: Any) -> IsolatedDevice:
         """Build a device."""
         number = next(self._numbers)
         asked = {"do": "build", "number": number, "precision": precision, "options": options}
         poisons = self.process.ask("its factory", asked)
-        return (IsolatedPoisonable if poisons else Isolated)(self.process, number)
+        return (IsolatedPoisonableDevice if poisons else IsolatedDevice)(self.process, number)
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding of the device's module; None where there is none."""

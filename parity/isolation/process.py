@@ -17,7 +17,7 @@ from typing import Any
 
 from parity.endings import by_signal
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.guard import told
+from parity.guard import as_parity_error
 from parity.isolation import memory
 from parity.isolation.wire import Malformed, packed, unpacked
 
@@ -34,7 +34,7 @@ CLASSES = {one.__name__: one for one in (NotOffered, Inconclusive, UsageError)}
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process starts.
 
     Files that are mapped from a disk are left out.
@@ -61,7 +61,7 @@ class DeviceProcess:
         generation: how many were started.
     """
 
-    def __init__(self, name: str, limits: Limits, opened: dict[str, Any]):
+    def __init__(self, name: str, limits: ProcessLimits, opened: dict[str, Any]):
         self.name, self.limits, self.opened = name, limits, opened
         self.generation = 0
         self.dropped: list[int] = []
@@ -136,7 +136,7 @@ class DeviceProcess:
         if kind == "TapRaised" and raised is not None:
             if type(raised).__module__.partition(".")[0] == "parity":
                 return raised
-            return DeviceFailed(self.name, call, told(self.name, call, raised).said, at)
+            return DeviceFailed(self.name, call, as_parity_error(self.name, call, raised).said, at)
         if kind in CLASSES:
             return CLASSES[kind](said)
         made = DeviceEnded if kind == "DeviceEnded" else DeviceFailed

@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.factories import Factory
-from parity.guard import ask, raised_at, words
+from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
 from parity.seam import Device, Poisonable
 
@@ -27,7 +27,7 @@ class TapRaised(Exception):
     """The tap raised, over there: its error is raised there again when the verb ends with this one."""
 
 
-class Served:
+class DeviceServer:
     """One end of the socket.
 
     Attributes:
@@ -97,7 +97,7 @@ class Served:
 
     def _describe(self, number: int) -> dict[str, Any]:
         says = self.devices[number].describe()
-        return self._sayable("describe", ask(self.made.name, "describe", lambda: asdict(says)))
+        return self._sayable("describe", call_guarded(self.made.name, "describe", lambda: asdict(says)))
 
     def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
@@ -117,11 +117,11 @@ class Served:
         except TypeError as error:
             raise DeviceFailed(self.made.name, call, f"it returned {error}") from None
         except Exception as error:
-            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {words(error)}") from None
+            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {error_text(error)}") from None
         return value
 
 
-def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
+def _tap(served: DeviceServer, offers: Sequence[str]) -> Callable[..., Any]:
     """A tap with the optional methods of the one over there."""
     if "passes" in offers:
         methods = {"__call__": lambda self, stage, value: value}
@@ -144,5 +144,5 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other one's, who ends this one
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
-    Served(socket.socket(fileno=descriptor)).serve()
+    DeviceServer(socket.socket(fileno=descriptor)).serve()
     os._exit(0)

@@ -47,7 +47,7 @@ DTYPES = {
 PLAIN = {int: int.__int__, float: float.__float__, str: str.__str__}
 """What is said as it is, and how a subclass's value is taken: an enumeration prints itself as something else."""
 
-Read = Callable[[memoryview], None]
+ReadInto = Callable[[memoryview], None]
 """Fills a buffer with the next bytes."""
 
 
@@ -69,7 +69,7 @@ def packed(said: Any) -> list[bytes | memoryview]:
     return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
 
-def unpacked(read: Read) -> Any:
+def unpacked(read: ReadInto) -> Any:
     """Read one message.
 
     Raises:
@@ -134,7 +134,7 @@ def _size(dtype: np.dtype, shape: tuple) -> int:
     return dtype.itemsize * math.prod(shape) if sizes and len(shape) <= 32 else MOST_BYTES + 1
 
 
-def _array(read: Read, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _array(read: ReadInto, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.empty(shape, dtype)
     except MemoryError as error:
@@ -144,7 +144,7 @@ def _array(read: Read, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _bytes(read: Read, count: int) -> bytes:
+def _bytes(read: ReadInto, count: int) -> bytes:
     buffer = bytearray(count)
     if count:
         read(memoryview(buffer))

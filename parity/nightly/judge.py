@@ -13,10 +13,10 @@ from parity.compare.report import FAIL, INCONCLUSIVE, Report, conclude
 from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
-from parity.gates.acceptance.counts import Tally
-from parity.gates.acceptance.interval import wilson
-from parity.gates.context import Bench
-from parity.gates.evidence import Gates
+from parity.gates.acceptance.counts import AcceptanceCounts
+from parity.gates.acceptance.interval import wilson_limits
+from parity.gates.context import GateContext
+from parity.gates.evidence import GateReport
 from parity.golden.manifest import Generation, Mode
 from parity.golden.provenance import now
 from parity.metrics.record import plain_numbers
@@ -28,19 +28,19 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 Diagnose = Callable[[], Named | None]
 
 
-def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagnose: Diagnose | None) -> CellResult:
+def judge(night: str, cell: Cell, context: GateContext, baseline: Clocked | None, diagnose: Diagnose | None) -> CellResult:
     """Everything a cell is asked for.
 
     Args:
-        bench: of the cell's golden, device and bounds.
+        context: of the cell's golden, device and bounds.
         baseline: what speed is measured against; None leaves speed out.
         diagnose: names the defect, asked where a gate or a stage fails.
     """
     started, began = now(), monotonic()
-    gates = run_gates(bench, cell.gates)
-    reports = {mode: bench.compared(mode) for mode in MODES}
+    gates = run_gates(context, cell.gates)
+    reports = {mode: context.compared(mode) for mode in MODES}
     verdict = conclude([gates.verdict, *(report.verdict for report in reports.values())])
-    speed = _speed(cell, bench, baseline)
+    speed = _speed(cell, context, baseline)
     named = diagnose() if diagnose and verdict == FAIL else None
     seconds = monotonic() - began
     return CellResult(
@@ -49,14 +49,14 @@ def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagno
         verdict=verdict,
         started=started,
         seconds=seconds,
-        golden=str(bench.golden.folder),
+        golden=str(context.golden.folder),
         **_first(gates, reports),
         gates=tuple(plain_numbers(_gate(one)) for one in gates.results),
         stages={mode: tuple(plain_numbers(asdict(one)) for one in report.stages) for mode, report in reports.items()},
         findings=tuple(f"{mode}: {one.message}" for mode, report in reports.items() for one in report.findings),
         corroborated=tuple(one.stage for one in reports["chained"].stages if CORROBORATED in one.marks),
-        heat=tuple(one for mode in MODES for one in heat_maps(bench, mode)),
-        **acceptance(bench),
+        heat=tuple(one for mode in MODES for one in heat_maps(context, mode)),
+        **acceptance(context),
         speed=speed,
         diagnosis=named,
         metrics=tuple(
@@ -68,7 +68,7 @@ def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagno
                 *(metrics.of_speed(speed) if speed else ()),
             ]
         ),
-        versions=bench.device().describe().versions,
+        versions=context.device().describe().versions,
     )
 
 
@@ -89,7 +89,7 @@ def _gate(result) -> dict[str, Any]:
     return asdict(result) | {"verdict": result.verdict}
 
 
-def _first(gates: Gates, reports: dict[Mode, Report]) -> dict[str, str]:
+def _first(gates: GateReport, reports: dict[Mode, Report]) -> dict[str, str]:
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
@@ -104,25 +104,25 @@ def _first(gates: Gates, reports: dict[Mode, Report]) -> dict[str, str]:
     return {}
 
 
-def _again(gates: Gates, report: Report) -> str:
+def _again(gates: GateReport, report: Report) -> str:
     policy = f" --policy {report.policy}" if report.policy != report.precision else ""
     return f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision} --golden {report.golden}{policy}"
 
 
-def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
+def heat_maps(context: GateContext, mode: Mode) -> Iterator[HeatMap]:
     """Every approximate stage of the run of this mode, by layer and position."""
-    unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
-    for family, layers, positions in heat(bench.basis(mode).golden, bench.run(mode)):
+    unit = "x noise" if context.precision == "bfloat16" else "relative L2"
+    for family, layers, positions in heat(context.basis(mode).golden, context.run(mode)):
         x = tuple(tuple(None if math.isnan(one) else float(f"{one:.3g}") for one in row) for row in layers.values())
         yield HeatMap(
             family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x
         )
 
 
-def acceptance(bench: Bench, mode: Mode = "chained") -> dict[str, tuple]:
+def acceptance(context: GateContext, mode: Mode = "chained") -> dict[str, tuple]:
     """Per prompt and per draft; empty where the run generated nothing by itself."""
-    prompts, k = bench.golden.manifest.case.prompts, bench.golden.manifest.case.k
-    device = [one.generation for one in bench.run(mode).manifest.case.prompts]
+    prompts, k = context.golden.manifest.case.prompts, context.golden.manifest.case.k
+    device = [one.generation for one in context.run(mode).manifest.case.prompts]
     reference = [one.generation for one in prompts]
     if any(one is None for one in (*device, *reference)):
         return {}
@@ -136,9 +136,9 @@ def acceptance(bench: Bench, mode: Mode = "chained") -> dict[str, tuple]:
 
 
 def _positions(device: list[Generation], reference: list[Generation], k: int) -> Iterator[PositionAcceptance]:
-    mine, true = Tally.of(device, k), Tally.of(reference, k)
+    mine, true = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
     for draft, (accepted, expected) in enumerate(zip(mine.reached.tolist(), true.reached.tolist(), strict=True), 1):
-        low, high = wilson(accepted, mine.rounds)
+        low, high = wilson_limits(accepted, mine.rounds)
         yield PositionAcceptance(
             draft=draft,
             accepted=accepted,
@@ -150,11 +150,11 @@ def _positions(device: list[Generation], reference: list[Generation], k: int) ->
         )
 
 
-def _speed(cell: Cell, bench: Bench, baseline: Clocked | None) -> Speed | None:
+def _speed(cell: Cell, context: GateContext, baseline: Clocked | None) -> Speed | None:
     """Of the golden's first prompt; None where it is not asked for or the device decodes with drafts only."""
     if not cell.speed_tokens or baseline is None:
         return None
     try:
-        return measure_speed(bench.device(), baseline, bench.golden.manifest.case.prompts[0].ids, cell.speed_tokens)
+        return measure_speed(context.device(), baseline, context.golden.manifest.case.prompts[0].ids, cell.speed_tokens)
     except NotOffered:
         return None

@@ -9,7 +9,7 @@ from time import monotonic
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN
 from parity.compare.witnesses import CORROBORATED
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.golden.store import Dump
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics
@@ -25,9 +25,9 @@ def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = 
         rerun: as for `parity.compare.compare`.
     """
     began, case = monotonic(), run.manifest.case
-    bench = Bench(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
-    bench.give(run)
-    report = bench.compared(case.mode)
+    context = GateContext(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
+    context.give(run)
+    report = context.compared(case.mode)
     cell = _cell(golden, run, bounds or "")
     red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
     place = report.first_told or next((one.message for one in report.findings), report.own_experts or "")
@@ -43,8 +43,8 @@ def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = 
         stages={case.mode: tuple(plain_numbers(asdict(one)) for one in report.stages)},
         findings=tuple(f"{case.mode}: {one.message}" for one in report.findings),
         corroborated=tuple(one.stage for one in report.stages if CORROBORATED in one.marks),
-        heat=tuple(heat_maps(bench, case.mode)),
-        **acceptance(bench, case.mode),
+        heat=tuple(heat_maps(context, case.mode)),
+        **acceptance(context, case.mode),
         metrics=tuple(metrics.of_report(report)),
         versions=run.manifest.producer.versions,
     )

@@ -10,7 +10,7 @@ from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import builder, planted_faults
 from parity.compare.between import Difference
-from parity.faults import Request, compare_planted
+from parity.faults import FaultRunRequest, compare_planted
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
@@ -32,6 +32,6 @@ def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_pat
 @pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])
 def test_a_planted_fault_is_killed_and_placed(name, small_golden):
     """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
-    request = Request(small_golden, "xla", builder("xla", small_golden), rounds=1)
+    request = FaultRunRequest(small_golden, "xla", builder("xla", small_golden), rounds=1)
     seen = compare_planted(request, planted_faults()[0][name], "local")
     assert seen.placed, seen

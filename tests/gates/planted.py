@@ -9,24 +9,24 @@ import numpy as np
 
 from parity.cli.wiring import builder
 from parity.device.pipeline import Pipeline
-from parity.gates.context import Bench
-from parity.guard import bare
+from parity.gates.context import GateContext
+from parity.guard import unguarded
 
 Plant = Callable[[Pipeline], None]
 LAYER = 4
 """A sliding-window layer of the tiny target."""
 
 
-def bench_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> Bench:
-    """A bench whose devices all carry this defect."""
+def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> GateContext:
+    """A context whose devices all carry this defect."""
     build = builder("numpy", golden)
 
     def planted(precision: str, **options: int) -> Pipeline:
         device = build(precision=precision, **options)
-        plant(bare(device))
+        plant(unguarded(device))
         return device
 
-    return Bench(golden, "numpy", planted, precision, tmp_path)
+    return GateContext(golden, "numpy", planted, precision, tmp_path)
 
 
 def past_mismatch(device: Pipeline) -> None:

@@ -12,7 +12,7 @@ import pytest
 from parity.errors import UsageError
 from parity.gates.positions import rotation
 from parity.gates.positions.refusals import STYLES, restyled, unknown
-from parity.gates.positions.schedule import Schedule, read_schedule
+from parity.gates.positions.schedule import RopeSchedule, read_schedule
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "configs"
 NAMES = ("gpt-oss-20b", "gpt-oss-120b", "p-eagle-20b", "p-eagle-120b")
@@ -25,16 +25,16 @@ def config(request) -> dict:
 
 
 @pytest.fixture(params=["gpt-oss-20b", "p-eagle-20b"])
-def schedule(request) -> Schedule:
+def schedule(request) -> RopeSchedule:
     return read_schedule(CONFIGS / request.param)[0]
 
 
-def read(config: dict, folder: Path) -> Schedule:
+def read(config: dict, folder: Path) -> RopeSchedule:
     (folder / "config.json").write_text(json.dumps(config))
     return read_schedule(folder)[0]
 
 
-def heads(schedule: Schedule, rows: int) -> np.ndarray:
+def heads(schedule: RopeSchedule, rows: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal((rows, 3, schedule.head_dim))
 
 
@@ -133,7 +133,7 @@ def test_float32_stays_within_its_bound_and_uses_it(kind, seed):
     parameters = {"factor": rng.uniform(2, 64), "original_max_position_embeddings": 2 ** int(rng.integers(6, 15))}
     parameters |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
     parameters["truncate"] = bool(seed % 2)
-    schedule = Schedule(kind, rng.uniform(1e4, 1e6), int(rng.choice([32, 64, 128])), parameters)
+    schedule = RopeSchedule(kind, rng.uniform(1e4, 1e6), int(rng.choice([32, 64, 128])), parameters)
     positions = np.unique(rng.integers(0, 131072, 2048))
     x = rotation.unit_heads(rng, len(positions), 1, schedule.head_dim)
     true = rotation.rotate(schedule, x, positions)

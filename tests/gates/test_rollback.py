@@ -10,12 +10,12 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from parity.cli.wiring import builder
 from parity.gates import run_gate
-from parity.gates.context import Bench
-from parity.gates.rollback.history import Round, Sequence
+from parity.gates.context import GateContext
+from parity.gates.rollback.history import RoundPlan, SequencePlan
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
-PLAIN = (Sequence(0, 9, (Round(0, 4),)),)
+PLAIN = (SequencePlan(0, 9, (RoundPlan(0, 4),)),)
 
 
 CASES = 20
@@ -27,8 +27,10 @@ def gate(small_golden, tmp_path):
     """The rollback gate over a device; the plain cases show every fault here, none needs more histories."""
 
     def run(device: str, precision: str = "float32", histories: int = 1, **options):
-        bench = Bench(small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options)
-        return run_gate(bench, "rollback")
+        context = GateContext(
+            small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options
+        )
+        return run_gate(context, "rollback")
 
     return run
 

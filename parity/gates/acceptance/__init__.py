@@ -9,36 +9,36 @@ import numpy as np
 from parity.compare import comparable
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
-from parity.gates.acceptance.counts import Forced, Tally, contradictions, forced, recounted
-from parity.gates.acceptance.interval import Interval, Sums, paired, verdict
-from parity.gates.context import Bench
+from parity.gates.acceptance.counts import AcceptanceCounts, ForcedRounds, contradictions, counts_match, forced_rounds
+from parity.gates.acceptance.interval import Interval, TokenSums, interval_verdict, paired_bootstrap
+from parity.gates.context import GateContext
 from parity.gates.evidence import Check
-from parity.gates.rule import cuts, rule
+from parity.gates.rule import cuts, try_accept_rule
 from parity.golden.manifest import Generation
 
 FREE, FORCED = "acceptance length, free", "acceptance length, teacher-forced"
 COUNTS, CUTS = "counts add up", "cuts by EOS and budget"
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(context: GateContext) -> Iterator[Check]:
     """Counts, the free run's acceptance with its rates per position, and the teacher-forced companion."""
-    run, case = bench.run("chained"), bench.golden.manifest.case
-    comparable(bench.golden, run)
+    run, case = context.run("chained"), context.golden.manifest.case
+    comparable(context.golden, run)
     device = [prompt.generation for prompt in run.manifest.case.prompts]
     reference = [prompt.generation for prompt in case.prompts]
     if any(one is None for one in (*device, *reference)):
         yield Check(COUNTS, INCONCLUSIVE, "the run holds no free generation of every prompt")
     else:
-        added = add_up(bench, device, reference)
+        added = add_up(context, device, reference)
         yield added
-        yield from free(bench, device, reference, credible=added.verdict == PASS)
-    yield teacher_forced(bench)
-    yield emits_what_counts(bench)
+        yield from free(context, device, reference, credible=added.verdict == PASS)
+    yield teacher_forced(context)
+    yield emits_what_counts(context)
 
 
-def add_up(bench: Bench, device: Sequence[Generation], reference: Sequence[Generation]) -> Check:
+def add_up(context: GateContext, device: Sequence[Generation], reference: Sequence[Generation]) -> Check:
     """Lengths, drafts and emitted tokens of every prompt agree, and AL = 1 + the rates per position."""
-    case = bench.golden.manifest.case
+    case = context.golden.manifest.case
     ends = {one.emitted[-1] for one in (*device, *reference) if one.finish == "eos"}
     wrong = [
         f"{side} {prompt.id}: {found}"
@@ -46,60 +46,61 @@ def add_up(bench: Bench, device: Sequence[Generation], reference: Sequence[Gener
         for prompt, one in zip(case.prompts, generations, strict=True)
         for found in contradictions(one, case.k, case.max_new_tokens, ends if side == "device" else ())
     ]
-    wrong += _recount(bench) + _shown(bench)
-    mine, true = Tally.of(device, case.k), Tally.of(reference, case.k)
-    line = f"device {mine.identity()}; reference {true.identity()}"
-    good = not wrong and mine.adds_up and true.adds_up
-    figures = {"device": mine.figures(), "reference": true.figures(), "contradictions": wrong}
+    wrong += _recount(context) + _shown(context)
+    device_counts, reference_counts = AcceptanceCounts.of(device, case.k), AcceptanceCounts.of(reference, case.k)
+    line = f"device {device_counts.identity()}; reference {reference_counts.identity()}"
+    good = not wrong and device_counts.adds_up and reference_counts.adds_up
+    figures = {"device": device_counts.figures(), "reference": reference_counts.figures(), "contradictions": wrong}
     line += f"; {len(wrong)} contradictions, first {wrong[0]}" if wrong else ""
     return Check(COUNTS, PASS if good else FAIL, line, figures)
 
 
 def free(
-    bench: Bench, device: Sequence[Generation], reference: Sequence[Generation], credible: bool
+    context: GateContext, device: Sequence[Generation], reference: Sequence[Generation], credible: bool
 ) -> Iterator[Check]:
     """The free run: the interval of the acceptance length, and the rates behind it."""
-    k = bench.golden.manifest.case.k
-    mine, true = Tally.of(device, k), Tally.of(reference, k)
-    found = paired(_sums(device), _sums(reference), bench.seed)
-    line = f"device {mine.acceptance_length:.3f}, reference {true.acceptance_length:.3f}: "
-    line += f"accepted drafts {mine.accepted_drafts:.3f}, {true.accepted_drafts:.3f}; "
-    line += f"rounds of two tokens or more {mine.two_or_more_share:.0%}, {true.two_or_more_share:.0%}"
-    check = _bounded(bench, FREE, found, line, min(mine.rounds, true.rounds), len(device))
+    k = context.golden.manifest.case.k
+    device_counts, reference_counts = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
+    found = paired_bootstrap(_sums(device), _sums(reference), context.seed)
+    line = f"device {device_counts.acceptance_length:.3f}, reference {reference_counts.acceptance_length:.3f}: "
+    line += f"accepted drafts {device_counts.accepted_drafts:.3f}, {reference_counts.accepted_drafts:.3f}; "
+    line += f"rounds of two tokens or more {device_counts.two_or_more_share:.0%}, {reference_counts.two_or_more_share:.0%}"
+    check = _bounded(context, FREE, found, line, min(device_counts.rounds, reference_counts.rounds), len(device))
     yield check if credible else Check(FREE, INCONCLUSIVE, f"the counts do not add up; {check.evidence}", check.figures)
-    both = zip(mine.conditional, true.conditional, strict=True)
+    both = zip(device_counts.conditional, reference_counts.conditional, strict=True)
     rates = ", ".join(f"{place}: {one:.3f} / {other:.3f}" for place, (one, other) in enumerate(both, 1))
-    figures = {"device": mine.figures()["conditional"], "reference": true.figures()["conditional"]}
+    figures = {"device": device_counts.figures()["conditional"], "reference": reference_counts.figures()["conditional"]}
     yield Check(
         "conditional rates", NOT_JUDGED, f"draft i of rounds that accepted i - 1, device / reference: {rates}", figures
     )
 
 
-def teacher_forced(bench: Bench) -> Check:
+def teacher_forced(context: GateContext) -> Check:
     """Drafts made in the golden's states, against the golden's text and logits."""
     try:
-        mine, true = _all_forced(bench)
+        device_counts, reference_counts = _all_forced(context)
     except Inconclusive as error:
         return Check(FORCED, INCONCLUSIVE, str(error))
     greedy, expected = (
-        paired(_forced_sums(mine, part), _forced_sums(true, part), bench.seed) for part in ("greedy", "expected")
+        paired_bootstrap(_forced_sums(device_counts, part), _forced_sums(reference_counts, part), context.seed)
+        for part in ("greedy", "expected")
     )
-    rounds = sum(len(one.greedy) for one in mine)
-    lengths = [sum(one.greedy.sum() for one in side) / max(rounds, 1) for side in (mine, true)]
-    weighed = [sum(one.expected.sum() for one in side) / max(rounds, 1) for side in (mine, true)]
+    rounds = sum(len(one.greedy) for one in device_counts)
+    lengths = [sum(one.greedy.sum() for one in side) / max(rounds, 1) for side in (device_counts, reference_counts)]
+    weighed = [sum(one.expected.sum() for one in side) / max(rounds, 1) for side in (device_counts, reference_counts)]
     line = f"device {lengths[0]:.3f}, reference {lengths[1]:.3f}"
-    check = _bounded(bench, FORCED, greedy, line, rounds, len(mine))
+    check = _bounded(context, FORCED, greedy, line, rounds, len(device_counts))
     more = f"{check.evidence}; expected by the golden's logits {weighed[0]:.3f}, {weighed[1]:.3f}: {expected}"
     figures = check.figures | {"expected": {"device": weighed[0], "reference": weighed[1], **_figures(expected)}}
     return Check(FORCED, check.verdict, more, figures)
 
 
-def emits_what_counts(bench: Bench) -> Check:
+def emits_what_counts(context: GateContext) -> Check:
     """An accepted run that EOS or the budget cuts emits what is before the cut, and that alone."""
-    golden, device = bench.golden.manifest.case, bench.device()
+    golden, device = context.golden.manifest.case, context.device()
     ids, eos = golden.prompts[0].ids, device.describe().eos
     try:
-        found = rule(device, ids, cuts(ids, golden.k, eos))
+        found = try_accept_rule(device, ids, cuts(ids, golden.k, eos))
     except Inconclusive as error:
         return Check(CUTS, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
@@ -114,25 +115,25 @@ def emits_what_counts(bench: Bench) -> Check:
     )
 
 
-def _bounded(bench: Bench, name: str, found: Interval, line: str, rounds: int, prompts: int) -> Check:
-    judged, why = verdict(found, bench.bound, rounds, prompts)
+def _bounded(context: GateContext, name: str, found: Interval, line: str, rounds: int, prompts: int) -> Check:
+    judged, why = interval_verdict(found, context.bound, rounds, prompts)
     line += f"; {found}; {rounds} rounds, {prompts} prompts" + (f"; {why}" if why else "")
-    return Check(name, judged, line, _figures(found) | {"bound": bench.bound, "rounds": rounds, "prompts": prompts})
+    return Check(name, judged, line, _figures(found) | {"bound": context.bound, "rounds": rounds, "prompts": prompts})
 
 
-def _recount(bench: Bench) -> list[str]:
+def _recount(context: GateContext) -> list[str]:
     """The golden's counts against its own drafts and text."""
     try:
-        _, true = _all_forced(bench)
+        _, reference_counts = _all_forced(context)
     except Inconclusive:
         return []  # the teacher-forced check says so
-    pairs = zip(true, bench.golden.manifest.case.prompts, strict=True)
-    return [f"reference {case.id}: its drafts give other counts" for one, case in pairs if not recounted(one, case)]
+    pairs = zip(reference_counts, context.golden.manifest.case.prompts, strict=True)
+    return [f"reference {case.id}: its drafts give other counts" for one, case in pairs if not counts_match(one, case)]
 
 
-def _shown(bench: Bench) -> list[str]:
+def _shown(context: GateContext) -> list[str]:
     """The device's own `accept.length` against its own `accept.emitted`, in every round of the run."""
-    run, cases = bench.run("chained"), bench.golden.manifest.case.prompts
+    run, cases = context.run("chained"), context.golden.manifest.case.prompts
     variant, wrong = run.manifest.case.precision, []
     for _, prompt, round_, _ in [place for place in run.rows if place[3] == "accept.length"]:
         length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
@@ -143,22 +144,22 @@ def _shown(bench: Bench) -> list[str]:
     return wrong
 
 
-def _all_forced(bench: Bench) -> tuple[list[Forced], list[Forced]]:
-    golden, run = bench.golden, bench.run("chained")
+def _all_forced(context: GateContext) -> tuple[list[ForcedRounds], list[ForcedRounds]]:
+    golden, run = context.golden, context.run("chained")
     prompts = range(len(golden.manifest.case.prompts))
-    mine = [forced(golden, run, run.manifest.case.precision, number) for number in prompts]
-    return mine, [forced(golden, golden, "float32", number) for number in prompts]
+    device_counts = [forced_rounds(golden, run, run.manifest.case.precision, number) for number in prompts]
+    return device_counts, [forced_rounds(golden, golden, "float32", number) for number in prompts]
 
 
-def _sums(generations: Sequence[Generation]) -> Sums:
-    return Sums(
+def _sums(generations: Sequence[Generation]) -> TokenSums:
+    return TokenSums(
         np.array([len(one.emitted) - 1 for one in generations], np.float64),
         np.array([len(one.acceptance_length) for one in generations], np.float64),
     )
 
 
-def _forced_sums(found: Sequence[Forced], part: str) -> Sums:
-    return Sums(
+def _forced_sums(found: Sequence[ForcedRounds], part: str) -> TokenSums:
+    return TokenSums(
         np.array([getattr(one, part).sum() for one in found], np.float64),
         np.array([len(one.greedy) for one in found], np.float64),
     )

@@ -13,7 +13,7 @@ from parity.golden.store import Dump
 
 
 @dataclass(frozen=True)
-class Tally:
+class AcceptanceCounts:
     """The verify rounds of some prompts; only tokens that were really emitted count.
 
     A round is *cut* when EOS or the budget ended it right behind an accepted draft, so that no token of the
@@ -36,7 +36,7 @@ class Tally:
     two_or_more: int
 
     @classmethod
-    def of(cls, generations: Sequence[Generation], k: int) -> Tally:
+    def of(cls, generations: Sequence[Generation], k: int) -> AcceptanceCounts:
         """Count the rounds of these generations."""
         lengths = np.array([n for one in generations for n in one.acceptance_length], np.int64)
         drafts = np.array([n for one in generations for n in one.accepted_drafts], np.int64)
@@ -134,7 +134,7 @@ DRAFTS = "drafter.draft_tokens"
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedRounds:
     """Teacher-forced rounds of one prompt, [R] each: tokens that greedy verification emits, accepted drafts
     among them, and expected tokens."""
 
@@ -143,7 +143,7 @@ class Forced:
     expected: np.ndarray
 
 
-def forced(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> Forced:
+def forced_rounds(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> ForcedRounds:
     """Hold the drafts that `dump` recorded against the golden's text and logits.
 
     Raises:
@@ -159,10 +159,14 @@ def forced(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> Forced:
         if drafts is None:
             raise Inconclusive(f"{dump.folder} holds no {DRAFTS} of prompt {case.id}, round {round_}")
         found.append(_round(drafts, emitted[start:], surely[start:]))
-    return Forced(*(np.array(part) for part in zip(*found, strict=True))) if found else Forced(*[np.zeros(0)] * 3)
+    return (
+        ForcedRounds(*(np.array(part) for part in zip(*found, strict=True)))
+        if found
+        else ForcedRounds(*[np.zeros(0)] * 3)
+    )
 
 
-def recounted(found: Forced, case: PromptCase) -> bool:
+def counts_match(found: ForcedRounds, case: PromptCase) -> bool:
     """Whether a golden's counts are what its own drafts and text give."""
     lengths, drafts = case.generation.acceptance_length, case.generation.accepted_drafts
     return found.greedy.tolist() == list(lengths) and found.accepted.tolist() == list(drafts)

@@ -37,14 +37,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Sums:
+class TokenSums:
     """Per prompt, [P] each: tokens (a count or an expectation) and the rounds they came from."""
 
     tokens: np.ndarray
     rounds: np.ndarray
 
 
-def paired(device: Sums, reference: Sums, seed: int) -> Interval:
+def paired_bootstrap(device: TokenSums, reference: TokenSums, seed: int) -> Interval:
     """Block bootstrap by prompt: whole prompts are drawn, device and reference together.
 
     Rounds of a prompt are not independent, and both sides run the same prompts: drawing prompts keeps both.
@@ -64,7 +64,7 @@ def _relative(tokens, rounds, true_tokens, true_rounds):
     return (tokens / np.maximum(rounds, 1)) / np.maximum(true_tokens / np.maximum(true_rounds, 1), 1e-9) - 1
 
 
-def wilson(hits: int, tries: int) -> tuple[float, float]:
+def wilson_limits(hits: int, tries: int) -> tuple[float, float]:
     """Two-sided 95 % limits of a rate (Wilson 1927): never outside [0, 1], [0, 1] where nothing was tried.
 
     Rounds are taken as independent, which those of one prompt are not: a picture's limits, not a gate's.
@@ -78,7 +78,7 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
 
 
 def mean_limits(values: Sequence[float], low: float, high: float, seed: int = 0) -> tuple[float, float]:
-    """Two-sided 95 % limits of the mean of values within [low, high], by resampling, widened as in `paired`.
+    """Two-sided 95 % limits of the mean of values within [low, high], by resampling, widened as in `paired_bootstrap`.
 
     Fewer than two values say nothing: [low, high]. For a prompt's rounds, which are few and not independent: a
     picture's limits, not a gate's.
@@ -96,7 +96,7 @@ def least_rounds(bound: float) -> int:
     return ceil(AT_ROUNDS * (HALF_WIDTH / bound) ** 2)
 
 
-def verdict(found: Interval, bound: float, rounds: int, prompts: int) -> tuple[str, str]:
+def interval_verdict(found: Interval, bound: float, rounds: int, prompts: int) -> tuple[str, str]:
     """Pass when a larger loss than the bound is excluded, fail when a smaller one is; why, where neither.
 
     Too few rounds or prompts are never a verdict, whatever the interval says: it is itself an estimate.

@@ -8,9 +8,9 @@ import numpy as np
 
 from parity.compare.choices import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
-from parity.gates.context import Bench
-from parity.gates.decisions.judged import Judged, consistent, draft_vocabulary, judged
-from parity.gates.decisions.planted import planted
+from parity.gates.context import GateContext
+from parity.gates.decisions.judged import JudgedRows, judge_rows, own_choices, read_draft_vocabulary
+from parity.gates.decisions.planted import planted_ties
 from parity.gates.evidence import Check
 from parity.golden.trust import refuse_shared
 
@@ -18,19 +18,21 @@ GROUPS = {"target": "target.tokens", "verify": "verify.tokens", "drafter": "draf
 FORCED = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.length", "accept.emitted")
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(context: GateContext) -> Iterator[Check]:
     """The three groups of logits of the chained run, its own consistency, and the tie rule on the device itself."""
-    golden, run = bench.golden, bench.run("chained")
+    golden, run = context.golden, context.run("chained")
     refuse_shared(golden.manifest.producer, run.manifest.producer)
-    vocabulary = draft_vocabulary(golden)
+    vocabulary = read_draft_vocabulary(golden)
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
     for name, stage in GROUPS.items():
-        yield _group(name, judged(bench.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free)
-    yield consistent(golden, run, vocabulary)
-    yield planted(bench, vocabulary)
+        yield _group(
+            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free
+        )
+    yield own_choices(golden, run, vocabulary)
+    yield planted_ties(context, vocabulary)
 
 
-def _group(name: str, found: Judged, precision: str, free: list[str]) -> Check:
+def _group(name: str, found: JudgedRows, precision: str, free: list[str]) -> Check:
     """One group of rows under the tie rule; in float32 every choice must be the golden's."""
     figures = found.figures()
     if name == "drafter":

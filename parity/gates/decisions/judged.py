@@ -24,7 +24,7 @@ OFFSETS = "d2t"
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class DraftVocabulary:
     """`tokens` [VD], int64: the target id of each column of the draft logits; -1 where nobody says."""
 
     tokens: np.ndarray
@@ -43,7 +43,7 @@ class Vocabulary:
         return bool((np.diff(known) > 0).all())
 
 
-def draft_vocabulary(golden: Dump) -> Vocabulary:
+def read_draft_vocabulary(golden: Dump) -> DraftVocabulary:
     """From the drafter's checkpoint; from the golden's own rows where the checkpoint is not here.
 
     Raises:
@@ -70,7 +70,7 @@ def draft_vocabulary(golden: Dump) -> Vocabulary:
     return found
 
 
-def _from_checkpoint(folder: Path, width: int) -> Vocabulary | None:
+def _from_checkpoint(folder: Path, width: int) -> DraftVocabulary | None:
     """The offsets of a checkpoint; the identity where it has weights and no offsets."""
     from safetensors import SafetensorError, safe_open
 
@@ -84,17 +84,17 @@ def _from_checkpoint(folder: Path, width: int) -> Vocabulary | None:
                         raise Inconclusive(
                             f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns"
                         )
-                    return Vocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
+                    return DraftVocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
         except (SafetensorError, OSError) as error:
             raise Inconclusive(f"{shard} cannot be read ({error})") from None
-    return Vocabulary(np.arange(width), f"a drafter without {OFFSETS}") if shards else None
+    return DraftVocabulary(np.arange(width), f"a drafter without {OFFSETS}") if shards else None
 
 
-def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> Vocabulary:
+def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> DraftVocabulary:
     """What the golden's own rows tell; a column that never won is unknown."""
     known = np.full(width, -1, dtype=np.int64)
     known[columns] = tokens
-    return Vocabulary(known, "the golden's own rows")
+    return DraftVocabulary(known, "the golden's own rows")
 
 
 KS = (1, 5, 50)
@@ -105,7 +105,7 @@ BLOCK = 2**22
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRows:
     """Rows [R] of one group. `lack` says what evidence is missing, '' where none is.
 
     `regret` is in logits, `kl` is KL(golden || device) in nats, `overlap` [R, 3] at top 1, 5 and 50, `relative`
@@ -131,7 +131,7 @@ class Judged:
         """Rows [R] whose choice nothing explains."""
         return self.verdict == BUG
 
-    def of(self, rows: np.ndarray) -> Judged:
+    def of(self, rows: np.ndarray) -> JudgedRows:
         """Some of the rows."""
         arrays = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **arrays)
@@ -154,7 +154,7 @@ class Judged:
         }
 
 
-def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
+def judge_rows(on: Basis, run: Dump, stage: str, vocabulary: DraftVocabulary) -> JudgedRows:
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
     golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
@@ -171,7 +171,7 @@ def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
     _, step = regrets(scores.golden, mine, theirs)
     kl, relative, finite = _moved(scores.golden, scores.device)
     device = np.where(finite[:, None], scores.device.astype(np.float32), -np.inf)
-    return Judged(
+    return JudgedRows(
         stage=stage,
         verdict=np.where(legal, np.where(apart & (choices.verdict == BUG), UNKNOWN, choices.verdict), BUG),
         regret=np.where(legal, choices.regret, np.inf),
@@ -197,9 +197,9 @@ def _lack(rows: int, due: int, floor: float, explained: int) -> str:
     return ""
 
 
-def _nothing(stage: str, lack: str) -> Judged:
+def _nothing(stage: str, lack: str) -> JudgedRows:
     none, words = np.empty(0), np.empty(0, dtype="U4")
-    return Judged(stage, words, *[none] * 3, np.empty((0, 3)), none, none == 0, *[none.astype(np.int64)] * 4, lack)
+    return JudgedRows(stage, words, *[none] * 3, np.empty((0, 3)), none, none == 0, *[none.astype(np.int64)] * 4, lack)
 
 
 def _slots(prompt: np.ndarray, round_: np.ndarray) -> np.ndarray:
@@ -230,7 +230,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def consistent(golden: Dump, run: Dump, vocabulary: Vocabulary) -> Check:
+def own_choices(golden: Dump, run: Dump, vocabulary: DraftVocabulary) -> Check:
     """All rows of target, verify and drafter; no golden number enters."""
     name, counts, wrong, lacking = "its own logits", {}, [], []
     for stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens"):

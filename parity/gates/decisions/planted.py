@@ -14,8 +14,8 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.scores import SCORES
 from parity.drive import untapped
-from parity.gates.context import Bench
-from parity.gates.decisions.judged import Vocabulary
+from parity.gates.context import GateContext
+from parity.gates.decisions.judged import DraftVocabulary
 from parity.gates.evidence import Check
 
 ROUNDS = 3
@@ -26,7 +26,7 @@ TOKENS = {scores: tokens for tokens, scores in SCORES.items() if tokens.endswith
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongChoice:
     """A row in which another token than the lowest of the tied ones came out."""
 
     stage: str
@@ -37,7 +37,7 @@ class Wrong:
 
 
 @dataclass
-class Ties:
+class PlantedTies:
     """A tap that makes every row of logits tie and holds the tokens that come out against the ties.
 
     Args:
@@ -46,13 +46,13 @@ class Ties:
         rng: which columns tie.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: DraftVocabulary
     ends: Sequence[int]
     rng: np.random.Generator
     round: int = 0
     tied: dict[str, np.ndarray] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    wrong: list[Wrong] = field(default_factory=list)
+    wrong: list[WrongChoice] = field(default_factory=list)
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Logits [R, X] come back tied in three columns a row; tokens are looked at."""
@@ -74,7 +74,7 @@ class Ties:
         self.rows[stage] = self.rows.get(stage, 0) + len(tied)
         for row, (token, due) in enumerate(zip(np.asarray(tokens).tolist(), tied.tolist(), strict=False)):
             if token != min(due):
-                self.wrong.append(Wrong(stage, self.round, row, token, tuple(due)))
+                self.wrong.append(WrongChoice(stage, self.round, row, token, tuple(due)))
 
     def _ids(self, stage: str, width: int) -> np.ndarray:
         """The id of each column; none where draft columns are out of order."""
@@ -93,12 +93,12 @@ class Ties:
         return np.array([self.rng.choice(eighths[part]) for part in np.sort(self.rng.permutation(PARTS)[:3])])
 
 
-def planted(bench: Bench, vocabulary: Vocabulary) -> Check:
+def planted_ties(context: GateContext, vocabulary: DraftVocabulary) -> Check:
     """Prefill and a few rounds on the golden's shortest prompt, every row of logits tied."""
-    device = bench.device()
-    says, case = device.describe(), bench.golden.manifest.case
+    device = context.device()
+    says, case = device.describe(), context.golden.manifest.case
     ids = min((prompt.ids for prompt in case.prompts), key=len)
-    ties = Ties(vocabulary, says.eos, np.random.default_rng(bench.seed))
+    ties = PlantedTies(vocabulary, says.eos, np.random.default_rng(context.seed))
     budget = min(ROUNDS * (says.k + 1) + 1, says.max_positions - len(ids) - says.k)
     first = device.prefill(ids, budget, ties)
     ties.look("target.tokens", [first])
@@ -121,7 +121,7 @@ def _above(logits: np.ndarray) -> np.ndarray:
     return np.exp2(np.ceil(np.log2(largest + 1)) + 1).astype(logits.dtype)
 
 
-def _check(ties: Ties) -> Check:
+def _check(ties: PlantedTies) -> Check:
     name, total = "planted ties", sum(ties.rows.values())
     figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
     if ties.wrong:

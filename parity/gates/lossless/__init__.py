@@ -11,41 +11,41 @@ from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.decode import Decoded
 from parity.errors import Inconclusive
-from parity.gates.context import Bench, Noise
+from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.evidence import Check
-from parity.gates.lossless.aligned import Aligned, Divergence, align
+from parity.gates.lossless.aligned import AlignedRun, Divergence, align
 from parity.gates.lossless.golden_text import golden_text
-from parity.gates.rule import agreements, rule
+from parity.gates.rule import agreements, try_accept_rule
 
 TWO_ULP, ROUTER = "within two ULP", "behind a router tie"
 EXPLAINED = (TIE, TWO_ULP, NOISE, ROUTER)
 
 
-def checks(bench: Bench) -> Iterator[Check]:
-    """Speculation against plain decoding, and that against the golden, in float32 and the bench's precision; the accept rule alone."""
-    noise = Noise(bench.golden)
-    for precision in dict.fromkeys(("float32", bench.precision)):
-        yield same_text(bench, noise, precision)
-        yield golden_text(bench, precision)
-    yield accepts_by_rule(bench)
+def checks(context: GateContext) -> Iterator[Check]:
+    """Speculation against plain decoding, and that against the golden, in float32 and the context's precision; the accept rule alone."""
+    noise = NoiseFloors(context.golden)
+    for precision in dict.fromkeys(("float32", context.precision)):
+        yield equals_plain_decoding(context, noise, precision)
+        yield golden_text(context, precision)
+    yield accepts_by_rule(context)
 
 
-def same_text(bench: Bench, noise: Noise, precision: str) -> Check:
+def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: str) -> Check:
     """Every golden prompt; every divergence classified by the device's own logits."""
-    case, device = bench.golden.manifest.case, bench.device(precision)
+    case, device = context.golden.manifest.case, context.device(precision)
     runs, verdicts, first = [], Counter(), None
     for number, prompt in enumerate(case.prompts):
-        bench.progress(number, len(case.prompts), f"lossless {prompt.id}")
+        context.progress(number, len(case.prompts), f"lossless {prompt.id}")
         run, plain = align(device, number, prompt.ids, case.max_new_tokens)
         runs.append(run)
         for one in run.divergences:
-            verdict = explain(one, plain, noise if precision == "bfloat16" else None)
+            verdict = classify_divergence(one, plain, noise if precision == "bfloat16" else None)
             verdicts[verdict] += 1
             first = one if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
     return _check(precision, runs, verdicts, first)
 
 
-def explain(found: Divergence, plain: Decoded, noise: Noise | None) -> str:
+def classify_divergence(found: Divergence, plain: Decoded, noise: NoiseFloors | None) -> str:
     """Why speculation chose another token: by the plain row's logits; in float32 (no noise) nothing explains it.
 
     A router tie on the way explains any regret: the first expert that parted must itself be a tie or within
@@ -59,10 +59,10 @@ def explain(found: Divergence, plain: Decoded, noise: Noise | None) -> str:
     step = ulp(np.maximum(abs(scores[0, found.mine]), abs(scores[0, found.theirs])))
     if judged.verdict[0] != TIE and judged.regret[0] <= 2 * step:
         return TWO_ULP
-    return str(judged.verdict[0]) if judged.verdict[0] != BUG else _routed(found, plain, noise)
+    return str(judged.verdict[0]) if judged.verdict[0] != BUG else _explained_by_router_tie(found, plain, noise)
 
 
-def _routed(found: Divergence, plain: Decoded, noise: Noise) -> str:
+def _explained_by_router_tie(found: Divergence, plain: Decoded, noise: NoiseFloors) -> str:
     """Whether a router tie came before."""
     if found.flip is None:
         return BUG
@@ -74,7 +74,7 @@ def _routed(found: Divergence, plain: Decoded, noise: Noise) -> str:
     return ROUTER if judged.verdict[0] in (SAME, TIE, NOISE) else BUG
 
 
-def _check(precision: str, runs: list[Aligned], verdicts: Counter, first: Divergence | None) -> Check:
+def _check(precision: str, runs: list[AlignedRun], verdicts: Counter, first: Divergence | None) -> Check:
     tokens, lost, drafts = (sum(getattr(run, name) for run in runs) for name in ("tokens", "lost", "drafts"))
     wrong = next((run.wrong for run in runs if run.wrong), "")
     whole = sum(not run.divergences and not run.lost for run in runs)
@@ -92,12 +92,12 @@ def _check(precision: str, runs: list[Aligned], verdicts: Counter, first: Diverg
     )
 
 
-def accepts_by_rule(bench: Bench) -> Check:
+def accepts_by_rule(context: GateContext) -> Check:
     """The accept step alone, nothing cut."""
-    name, golden, device = "accept rule", bench.golden.manifest.case, bench.device()
+    name, golden, device = "accept rule", context.golden.manifest.case, context.device()
     ids = golden.prompts[0].ids
     try:
-        found = rule(device, ids, agreements(ids, golden.k, device.describe().eos))
+        found = try_accept_rule(device, ids, agreements(ids, golden.k, device.describe().eos))
     except Inconclusive as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rounds": found.rounds, "wrong": list(found.wrong)}

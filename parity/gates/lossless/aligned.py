@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.decode import Decoded, RowTap, accepted, decode, ended
+from parity.decode import Decoded, TargetPassTap, accepted, decode, ended
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
@@ -39,7 +39,7 @@ class Divergence:
 
 
 @dataclass
-class Aligned:
+class AlignedRun:
     """One prompt: what was compared, and what parted.
 
     Attributes:
@@ -57,7 +57,7 @@ class Aligned:
     wrong: str = ""
 
 
-def align(device: Device, prompt: int, ids: tuple[int, ...], budget: int) -> tuple[Aligned, Decoded]:
+def align(device: Device, prompt: int, ids: tuple[int, ...], budget: int) -> tuple[AlignedRun, Decoded]:
     """Decode a prompt plainly, then speculate with the device's own drafts.
 
     Until the two part nothing is forced: this is the device as a user runs it. Where they part, the plain
@@ -71,10 +71,10 @@ class _Alignment:
     def __init__(self, device: Device, prompt: int, ids: tuple[int, ...], budget: int, plain: Decoded):
         self.device, self.prompt, self.ids, self.budget, self.plain = device, prompt, ids, budget, plain
         self.eos = device.describe().eos
-        self.found = Aligned()
+        self.found = AlignedRun()
         self.experts: dict[str, list[np.ndarray]] = {}  # of the committed rows, as speculation chose them
 
-    def run(self) -> Aligned:
+    def run(self) -> AlignedRun:
         emitted = [int(self.device.prefill(self.ids, self.budget, untapped))]
         if emitted[0] != self.plain.tokens[0]:
             raise Inconclusive(f"prompt {self.prompt}: prefill gave {self.plain.tokens[0]} once and {emitted[0]} next")
@@ -96,7 +96,7 @@ class _Alignment:
         drafts = np.asarray(self.device.draft(untapped), np.int64)
         rows = self._on_path(drafts, step)
         true = np.array(self.plain.tokens[step : step + rows], np.int64)
-        tap = RowTap({"verify.tokens": true})
+        tap = TargetPassTap({"verify.tokens": true})
         returned = np.asarray(self.device.verify(drafts, tap), np.int64)
         own = np.asarray(tap.seen.get("verify.tokens", returned), np.int64)
         self._compare(own[:rows], true, step, tap.seen)

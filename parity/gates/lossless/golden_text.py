@@ -12,10 +12,10 @@ from parity.compare.choices import BUG, NOISE, TIE, judge
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
-from parity.decode import NO_DRAFTS, RowTap
+from parity.decode import NO_DRAFTS, TargetPassTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.gates.evidence import Check
 from parity.golden.store import Dump
 from parity.seam import Device
@@ -32,7 +32,7 @@ and a mistake. Tokens alone are blunt: rotating one position too far leaves all 
 KEPT = ("target.tokens", "verify.tokens", *LOGITS)
 
 
-class _Led(RowTap):
+class _MatchingShapeTap(TargetPassTap):
     """Forces only what has the shape of the pass: a prefill in several passes keeps its own experts."""
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ class _Led(RowTap):
 
 
 @dataclass
-class Along:
+class GoldenTextResult:
     """What became of a golden's rows: how many, how those were judged that chose another, and the first such one.
 
     `off` are the rows' errors in logits, in multiples of the golden's noise, with their places; `unseen` counts the rows
@@ -65,7 +65,7 @@ class Along:
         return float(np.sqrt(np.mean([size**2 for size, _ in self.off]))) if self.off else 0.0
 
 
-def golden_text(bench: Bench, precision: str) -> Check:
+def golden_text(context: GateContext, precision: str) -> Check:
     """Every emitted token of every golden prompt, chosen without drafts behind the golden's tokens and experts.
 
     A token that is not the golden's is judged by the golden's own logits: a tie or within noise, or a bug. The golden's
@@ -74,12 +74,12 @@ def golden_text(bench: Bench, precision: str) -> Check:
     Raises:
         Inconclusive: the golden lacks logits, or the device does not go on with the tokens that a tap returns.
     """
-    golden, device = bench.golden, bench.device(precision)
-    truth, found = _Truth(golden, precision), Along()
+    golden, device = context.golden, context.device(precision)
+    truth, found = _GoldenLogits(golden, precision), GoldenTextResult()
     for number, prompt in enumerate(golden.manifest.case.prompts):
-        bench.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
+        context.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
         for step, (mine, (theirs, logits)) in enumerate(
-            zip(prompt.generation.emitted, _led(device, golden, number), strict=True)
+            zip(prompt.generation.emitted, _decode_along_golden(device, golden, number), strict=True)
         ):
             if logits is not None:
                 found.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
@@ -93,7 +93,7 @@ def golden_text(bench: Bench, precision: str) -> Check:
     return _check(found, precision)
 
 
-class _Truth:
+class _GoldenLogits:
     """The golden's logits of the emitted rows, by prompt and position, and their noise."""
 
     def __init__(self, golden: Dump, precision: str):
@@ -148,25 +148,28 @@ class _Truth:
         return rows.golden[index : index + 1], noise, Place(stage, None, prompt, int(rows.round[index]), position)
 
 
-def _led(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
+def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
     """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's choices."""
     case = golden.manifest.case
     prompt = case.prompts[number]
     emitted = prompt.generation.emitted
-    tap = _Led(_held(golden, number, 0, "target.tokens"), KEPT.__contains__)
-    own = [_own(tap, "target.tokens", device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
-    for token, (round_, row) in zip(emitted[1:], _path(Clock.of(prompt)), strict=True):
-        force = {name: value[row : row + 1] for name, value in _held(golden, number, round_, "verify.tokens").items()}
-        tap = _Led(force, KEPT.__contains__)
+    tap = _MatchingShapeTap(_golden_choices(golden, number, 0, "target.tokens"), KEPT.__contains__)
+    own = [_own_choice(tap, "target.tokens", device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
+    for token, (round_, row) in zip(emitted[1:], _emitted_rows(Clock.of(prompt)), strict=True):
+        force = {
+            name: value[row : row + 1]
+            for name, value in _golden_choices(golden, number, round_, "verify.tokens").items()
+        }
+        tap = _MatchingShapeTap(force, KEPT.__contains__)
         chosen = device.verify(NO_DRAFTS, tap)
-        own.append(_own(tap, "verify.tokens", chosen[0], token))
+        own.append(_own_choice(tap, "verify.tokens", chosen[0], token))
         fresh = [int(one) for one in device.commit(NO_DRAFTS, chosen, untapped)]
         if fresh != [token]:
             raise Inconclusive(f"prompt {number}, round {round_}: the device emitted {fresh}, led on with {token}")
     return own
 
 
-def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndarray | None]:
+def _own_choice(tap: TargetPassTap, stage: str, returned: int, due: int) -> tuple[int, np.ndarray | None]:
     """The device's own choice, before it was led on, and the logits of a prompt's last row or of a pass of one row.
 
     A token that no tap saw is the device's own: it was not told the golden's, which it has to return.
@@ -182,20 +185,20 @@ def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndar
     ) else logits[-1]
 
 
-def _held(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
+def _golden_choices(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
     """The golden's choices of a target pass: its tokens and its experts."""
     names = [name for name in golden.manifest.stages if name == tokens or name.endswith(".experts")]
     held = {name: golden.contents("float32", prompt, round_, name) for name in names}
     return {name: value for name, value in held.items() if value is not None}
 
 
-def _path(clock: Clock) -> Iterator[tuple[int, int]]:
+def _emitted_rows(clock: Clock) -> Iterator[tuple[int, int]]:
     """Round and row of each token behind the first: the rows of a round that were emitted."""
     for round_, count in enumerate(clock.emitted[1:], 1):
         yield from ((round_, row) for row in range(count))
 
 
-def _check(found: Along, precision: str) -> Check:
+def _check(found: GoldenTextResult, precision: str) -> Check:
     counts = ", ".join(
         f"{found.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if found.verdicts[name] or name == BUG
     )

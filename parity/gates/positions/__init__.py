@@ -10,13 +10,13 @@ from pathlib import Path
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import NotOffered, ParityError
 from parity.files import config_of
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.gates.evidence import Check
-from parity.gates.positions.judge import Judged, RotationError, judge
+from parity.gates.positions.judge import RotationError, RotationResult, judge_rotation
 from parity.gates.positions.passes import SAME, cached_keys, first_wrong, misturned, plain_token
 from parity.gates.positions.refusals import STYLES, not_refused, restyled
 from parity.gates.positions.schedule import read_schedule
-from parity.guard import told
+from parity.guard import as_parity_error
 from parity.partial import scratch
 from parity.seam import Rotary
 
@@ -29,14 +29,14 @@ Case = tuple[Path, int | None]
 """Checkpoint folder, and how many positions (None for all)."""
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(context: GateContext) -> Iterator[Check]:
     """The rotation at every position, the passes, what must be refused, and whether the two schedules agree."""
-    model = bench.golden.manifest.model
+    model = context.golden.manifest.model
     own = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
     for side, folder in own.items():
-        yield _attempt(f"{side}, every position", lambda: _long(bench, side, _published(bench, side), folder))
-    yield _attempt("the passes of the golden's pair", lambda: _passes(bench, own))
-    yield _attempt("wrong configs and positions refused", lambda: _refusals(bench, own))
+        yield _attempt(f"{side}, every position", lambda: _long(context, side, _published(context, side), folder))
+    yield _attempt("the passes of the golden's pair", lambda: _passes(context, own))
+    yield _attempt("wrong configs and positions refused", lambda: _refusals(context, own))
     yield _attempt("schedules of the golden's pair", lambda: _compared(own))
 
 
@@ -48,27 +48,27 @@ def _attempt(name: str, found: Callable[[], tuple[str, str, dict]]) -> Check:
         return Check(name, INCONCLUSIVE, str(error))
 
 
-def _rotary(bench: Bench) -> Rotary:
-    if bench.rotate is None:
-        module = bench.device_name.partition(":")[0]
+def _rotary(context: GateContext) -> Rotary:
+    if context.rotate is None:
+        module = context.device_name.partition(":")[0]
         raise NotOffered(f"{module} shows no rotation by itself: add parity.seam.Rotary as {module}.rotate")
-    return bench.rotate
+    return context.rotate
 
 
-def _published(bench: Bench, side: str) -> list[Case]:
+def _published(context: GateContext, side: str) -> list[Case]:
     """Every position of the first published config of a side, some of the others."""
-    if bench.configs is None:
+    if context.configs is None:
         raise NotOffered("the published configs (fixtures/configs) are not installed")
-    return [(bench.configs / name, SPREAD if number else None) for number, name in enumerate(SIDES[side])]
+    return [(context.configs / name, SPREAD if number else None) for number, name in enumerate(SIDES[side])]
 
 
-def _long(bench: Bench, side: str, published: list[Case], own: Path) -> tuple[str, str, dict]:
+def _long(context: GateContext, side: str, published: list[Case], own: Path) -> tuple[str, str, dict]:
     """Published configs and the golden's own as they are spelt, then at some positions in both spellings."""
-    rotate, found = _rotary(bench), []
+    rotate, found = _rotary(context), []
     try:
         for folder, some in [*published, (own, None)]:
-            found.append(judge(rotate, folder, side, folder.name, bench.seed, some))
-            found += _respelt(rotate, folder, side, bench.seed)
+            found.append(judge_rotation(rotate, folder, side, folder.name, context.seed, some))
+            found += _respelt(rotate, folder, side, context.seed)
     except RotationError as error:
         return FAIL, f"{side} of {folder.name}: {error}", _figures(found)
     worst = max(found, key=lambda one: one.share)
@@ -78,28 +78,28 @@ def _long(bench: Bench, side: str, published: list[Case], own: Path) -> tuple[st
     return PASS, f"{len(found)} readings, at most {worst.share:.2g} of the float32 bound; {found[0]}", _figures(found)
 
 
-def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Judged]:
+def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[RotationResult]:
     own = config_of(folder)
     with scratch("positions") as temporary:
         for style in STYLES:
             (temporary / "config.json").write_text(json.dumps(restyled(own, style)))
-            yield judge(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
+            yield judge_rotation(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
 
 
-def _figures(found: Iterable[Judged]) -> dict:
+def _figures(found: Iterable[RotationResult]) -> dict:
     return {"readings": [asdict(one) for one in found]}
 
 
-def _passes(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:
+def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
     """The golden's pair itself: every row of its caches, after a prompt and some rounds."""
-    device, case = bench.device(), bench.golden.manifest.case
+    device, case = context.device(), context.golden.manifest.case
     token = plain_token(case.prompts[0].ids, device.describe().eos)
     try:
         keys, prompt = cached_keys(device, token, case.k)
     except ParityError:
         raise
     except Exception as error:
-        raise told(bench.device_name, "what it handed back", error) from error
+        raise as_parity_error(context.device_name, "what it handed back", error) from error
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
     wrong = [line for side, one in keys.items() if (line := first_wrong(schedules[side], side, one, prompt))]
     apart = {side: float(misturned(schedules[side], one).max()) for side, one in keys.items()}
@@ -108,9 +108,9 @@ def _passes(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:
     return (FAIL if wrong else PASS), "; ".join(wrong) or line, {"apart": apart, "bound": SAME}
 
 
-def _refusals(bench: Bench, own: dict[str, Path]) -> tuple[str, str, dict]:
+def _refusals(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
     """Wrong configs and positions, made from the golden's pair."""
-    rotate = _rotary(bench)
+    rotate = _rotary(context)
     found = [not_refused(rotate, folder, side) for side, folder in own.items()]
     taken, tried = [what for one, _ in found for what in one], sum(count for _, count in found)
     figures = {"tried": tried, "wrong": taken}

@@ -9,9 +9,9 @@ import numpy as np
 
 from parity.errors import DeviceEnded, NotOffered
 from parity.gates.positions import rotation
-from parity.gates.positions.schedule import Schedule, read_schedule
+from parity.gates.positions.schedule import RopeSchedule, read_schedule
 from parity.gates.positions.suspects import name_suspect
-from parity.guard import raised
+from parity.guard import raised_text
 from parity.seam import Rotary
 
 HEADS, ROWS = 2, 32768
@@ -22,7 +22,7 @@ class RotationError(Exception):
 
 
 @dataclass(frozen=True)
-class Judged:
+class RotationResult:
     """What one checkpoint's rotation came to.
 
     Attributes:
@@ -53,7 +53,9 @@ class Judged:
         return f"{self.what}: {self.wrong or f'{self.positions:,} positions'}, {found}"
 
 
-def judge(rotate: Rotary, folder: Path, side: str, name: str, seed: int, some: int | None = None) -> Judged:
+def judge_rotation(
+    rotate: Rotary, folder: Path, side: str, name: str, seed: int, some: int | None = None
+) -> RotationResult:
     """Rotate random heads at every position below max_position_embeddings, in random order.
 
     Args:
@@ -85,13 +87,13 @@ def _ask(rotate: Rotary, folder: Path, side: str, x: np.ndarray, positions: np.n
         raise
     except Exception as error:
         where = f"positions up to {positions.max():,}"
-        raise RotationError(f"rotate raised at {where}: {raised(error)}") from error
+        raise RotationError(f"rotate raised at {where}: {raised_text(error)}") from error
     if got.shape != x.shape or got.dtype != np.float32:
         raise RotationError(f"rotate gave {got.dtype} {list(got.shape)}, float32 {list(x.shape)} is expected")
     return got
 
 
-def _judged(what: str, schedule: Schedule, x: np.ndarray, positions: np.ndarray, got: np.ndarray) -> Judged:
+def _judged(what: str, schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray, got: np.ndarray) -> RotationResult:
     error, floor = np.empty((2, len(x), schedule.head_dim // 2))
     for rows in _chunks(len(x)):
         true = rotation.rotate(schedule, x[rows], positions[rows])
@@ -107,7 +109,7 @@ def _judged(what: str, schedule: Schedule, x: np.ndarray, positions: np.ndarray,
     if outside.any():
         wrong = f"outside float32 at {outside.sum():,} of {len(x):,} positions, from {positions[outside].min():,} on; "
         wrong += name_suspect(schedule, x, positions, np.arange(len(x)) % ROWS, got)
-    return Judged(
+    return RotationResult(
         what,
         len(x),
         float(error[row, pair]),

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.errors import NotOffered
 from parity.gates.positions import rotation
-from parity.gates.positions.schedule import Schedule
+from parity.gates.positions.schedule import RopeSchedule
 from parity.seam import Device
 
 ROWS, ROUNDS = 512, 6
@@ -23,7 +23,7 @@ table, rotation, cache). One position too far turns the first pair by 1 rad; fin
 
 
 @dataclass
-class OneToken:
+class OneTokenTap:
     """A tap that makes every row the same, and keeps the keys of layer 0 as they are in the caches."""
 
     token: int
@@ -52,7 +52,7 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[str, np.ndarra
     prompt = min(device.describe().max_positions, ROWS) - budget - k
     if prompt < 2:
         raise NotOffered(f"{device.describe().max_positions} positions are too few for {ROUNDS} rounds of {k} drafts")
-    tap = OneToken(token)
+    tap = OneTokenTap(token)
     device.prefill([token] * prompt, budget, tap)
     for _ in range(ROUNDS):
         drafts = device.draft(tap)
@@ -62,7 +62,7 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[str, np.ndarra
     return tap.keys, prompt
 
 
-def misturned(schedule: Schedule, keys: np.ndarray) -> np.ndarray:
+def misturned(schedule: RopeSchedule, keys: np.ndarray) -> np.ndarray:
     """How far each row [S] lies from the others once it is turned back, relative to its head's longest pair."""
     rows = np.arange(len(keys))
     back = rotation.pairs(keys) / rotation.turn(schedule.frequencies(), rows)[:, None]
@@ -70,7 +70,7 @@ def misturned(schedule: Schedule, keys: np.ndarray) -> np.ndarray:
     return np.nan_to_num(apart, nan=np.inf).max(axis=-1)
 
 
-def seen_position(schedule: Schedule, keys: np.ndarray, right: np.ndarray, row: int) -> int:
+def seen_position(schedule: RopeSchedule, keys: np.ndarray, right: np.ndarray, row: int) -> int:
     """The position by which this row seems to be turned, judged by the right rows (bool [S])."""
     rows = np.arange(len(keys))
     turn = rotation.turn(schedule.frequencies(), rows)[:, None]
@@ -78,7 +78,7 @@ def seen_position(schedule: Schedule, keys: np.ndarray, right: np.ndarray, row: 
     return int(np.abs(rotation.pairs(keys[row]) - middle * turn).sum(axis=(1, 2)).argmin())
 
 
-def first_wrong(schedule: Schedule, side: str, keys: np.ndarray, prompt: int) -> str:
+def first_wrong(schedule: RopeSchedule, side: str, keys: np.ndarray, prompt: int) -> str:
     """Where a side's passes first turn a row wrongly, in words; empty where they never do."""
     apart = misturned(schedule, keys)
     wrong = np.flatnonzero(apart > SAME)

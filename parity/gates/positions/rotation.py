@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.gates.positions.schedule import Schedule
+from parity.gates.positions.schedule import RopeSchedule
 
 U = 2.0**-24
 """Unit roundoff of float32."""
@@ -61,12 +61,12 @@ def interleaved_dimensions(z: np.ndarray) -> np.ndarray:
     return np.stack([z.real, z.imag], axis=-1).reshape(*z.shape[:-1], -1)
 
 
-def rotate(schedule: Schedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def rotate(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The truth: x [S, N, D] at positions [S] as complex128 pairs [S, N, D/2]."""
     return schedule.concentration * turn(schedule.frequencies(), positions)[:, None] * pairs(x)
 
 
-def rotate_float32(schedule: Schedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def rotate_float32(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The same with every step in float32, angles too, as transformers and vLLM compute it: float32 [S, N, D]."""
     angle = positions[:, None, None].astype(np.float32) * schedule.frequencies(np.float32)
     concentration = np.float32(schedule.concentration)
@@ -75,7 +75,7 @@ def rotate_float32(schedule: Schedule, x: np.ndarray, positions: np.ndarray) -> 
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def bound(schedule: Schedule, positions: np.ndarray) -> np.ndarray:
+def bound(schedule: RopeSchedule, positions: np.ndarray) -> np.ndarray:
     """The largest error [S, D/2] that float32 arithmetic explains; it grows with the position, as float32 angles do."""
     plain, slow, share = schedule.blend()
     blended = (share > 0) & (share < 1)
@@ -83,7 +83,7 @@ def bound(schedule: Schedule, positions: np.ndarray) -> np.ndarray:
     return ROTATION + U * positions[:, None] * slope
 
 
-def error(schedule: Schedule, got: np.ndarray, x: np.ndarray, true: np.ndarray) -> np.ndarray:
+def error(schedule: RopeSchedule, got: np.ndarray, x: np.ndarray, true: np.ndarray) -> np.ndarray:
     """|got - true| relative to the rotated pair: [S, N, D/2]. `true` and what `got` [S, N, D] holds are pairs."""
     return np.abs(pairs(got) - true) / (schedule.concentration * np.abs(pairs(x)))
 

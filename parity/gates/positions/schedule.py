@@ -27,7 +27,7 @@ DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RopeSchedule:
     """How far each pair of head dimensions turns at a position.
 
     Attributes:
@@ -92,7 +92,7 @@ class Schedule:
         return f"{self.kind} (theta {self.theta:g}{extension})"
 
 
-def read_schedule(folder: Path) -> tuple[Schedule, int]:
+def read_schedule(folder: Path) -> tuple[RopeSchedule, int]:
     """The schedule of a config.json and its max_position_embeddings.
 
     Both spellings: `rope_parameters` (transformers 5), `rope_theta` with `rope_scaling` (older, and on the hub).
@@ -115,7 +115,7 @@ def read_schedule(folder: Path) -> tuple[Schedule, int]:
             parameters[name] = _number(DEFAULTS | rope, name, path)
     hidden = (_number(own, name, path) for name in ("hidden_size", "num_attention_heads"))
     head_dim = own.get("head_dim") or int(next(hidden) // next(hidden))
-    return Schedule(kind, theta, head_dim, parameters), int(_number(own, "max_position_embeddings", path))
+    return RopeSchedule(kind, theta, head_dim, parameters), int(_number(own, "max_position_embeddings", path))
 
 
 def _rope(config: dict[str, Any], path: Path) -> dict[str, Any]:

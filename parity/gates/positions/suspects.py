@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.gates.positions import rotation
-from parity.gates.positions.schedule import DEFAULTS, Schedule
+from parity.gates.positions.schedule import DEFAULTS, RopeSchedule
 
 SAMPLE = 4096
 EXPLAINED = 0.1
@@ -19,7 +19,9 @@ leaves at most 0.1 %, in float32 angles too, and the next other one at least 20 
 LLAMA31 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
-def name_suspect(schedule: Schedule, x: np.ndarray, positions: np.ndarray, rows: np.ndarray, got: np.ndarray) -> str:
+def name_suspect(
+    schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray, rows: np.ndarray, got: np.ndarray
+) -> str:
     """What the rotation `got` [S, N, D] of x at positions is, in words; `rows` [S] are the numbers of the rows."""
     theta = measured_theta(x, positions, got)
     some = np.linspace(0, len(x) - 1, min(len(x), SAMPLE)).astype(np.int64)
@@ -51,7 +53,7 @@ def measured_theta(x: np.ndarray, positions: np.ndarray, got: np.ndarray) -> flo
 
 
 def _suspects(
-    schedule: Schedule, theta: float | None, x: np.ndarray, positions: np.ndarray, rows: np.ndarray
+    schedule: RopeSchedule, theta: float | None, x: np.ndarray, positions: np.ndarray, rows: np.ndarray
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Names and rotations, float64 [S, N, D]."""
     true, z = schedule.frequencies(), rotation.pairs(x)
@@ -77,7 +79,7 @@ def _suspects(
     yield from _rounded(schedule, x, positions)
 
 
-def _schedules(schedule: Schedule, theta: float | None) -> Iterator[Schedule]:
+def _schedules(schedule: RopeSchedule, theta: float | None) -> Iterator[RopeSchedule]:
     """Other schedules that the same config can be read as."""
     numbers = schedule.parameters
     kinds = [replace(schedule, kind="default", parameters={})]
@@ -92,12 +94,12 @@ def _schedules(schedule: Schedule, theta: float | None) -> Iterator[Schedule]:
         yield from (replace(one, theta=theta) for one in (schedule, *kinds))
 
 
-def _interleaved(schedule: Schedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def _interleaved(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     turn = rotation.turn(schedule.frequencies(), positions)[:, None]
     return rotation.interleaved_dimensions(schedule.concentration * turn * rotation.interleaved_pairs(x))
 
 
-def _rounded(schedule: Schedule, x: np.ndarray, positions: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _rounded(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """The right schedule, something of it kept in too few bits."""
     frequencies, z = schedule.frequencies(), rotation.pairs(x)
     for name, dtype in (("bfloat16", ml_dtypes.bfloat16), ("float16", np.float16)):

@@ -11,33 +11,33 @@ import numpy as np
 
 from parity.compare.choices import BUG, Choices, judge, judge_experts, ranked
 from parity.compare.scores import scores_of
-from parity.gates.context import Noise
-from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
+from parity.gates.context import NoiseFloors
+from parity.gates.rollback.baseline import FLOAT32_BOUND, row_errors
 from parity.policy import Policy, read_policy
 from parity.stages import Named
 
-Tensors = Mapping[str, np.ndarray]
+StageTensors = Mapping[str, np.ndarray]
 ULP = 2.0**-23
 """The unit of a float32 row's error: one rounding of a value as large as the row's RMS."""
 
 
-class Sameness(Protocol):
+class RepeatComparison(Protocol):
     """How a verb that is called again, from the same state with the same input, is compared with the first time."""
 
     forces: bool
     """Whether the second call goes on with the choices of the first: a router tie that rounding decides sends a row elsewhere."""
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row of a stage that is another; None if all are the same."""
         ...
 
 
-class Bits:
+class BitExact:
     """The same bits."""
 
     forces = False
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row whose bits differ."""
         return changed_row(before[stage], now[stage]) if stage in now else 0
 
@@ -52,17 +52,17 @@ class WithinNoise:
 
     names: Mapping[str, Named]
     precision: str
-    noise: Noise
+    noise: NoiseFloors
     forces: bool = True
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row beyond its bound."""
         if stage not in now or before[stage].shape != now[stage].shape or before[stage].dtype != now[stage].dtype:
             return 0
         bad = np.flatnonzero(self.apart(stage, before, now) > 1.0)
         return int(bad[0]) if bad.size else None
 
-    def apart(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+    def apart(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """How far each row is from the first time, as a multiple of its bound [S]; infinite for what may not differ."""
         old, new = before[stage], now[stage]
         if not len(old):
@@ -102,7 +102,7 @@ class WithinNoise:
             gap = np.linalg.norm(new - old, axis=1) / np.where(size > 0, size, 1.0)
         return np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
 
-    def _explained(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+    def _explained(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
         scores = before.get(scores_of(stage)) if self.names[stage].stage.forced else None
         old, new = (side[stage].astype(np.int64) for side in (before, now))
@@ -146,7 +146,7 @@ def _policy(precision: str) -> Policy:
     return read_policy(None, precision)
 
 
-def chosen(names: Mapping[str, Named], tensors: Tensors) -> dict[str, np.ndarray]:
+def chosen(names: Mapping[str, Named], tensors: StageTensors) -> dict[str, np.ndarray]:
     """The choices among what a verb handed over: experts and tokens."""
     return {
         stage: x for stage, x in tensors.items() if names[stage].stage.forced and names[stage].stage.side != "accept"

@@ -16,7 +16,7 @@ TAPS, EMBED = "drafter.taps", "target.embed"
 
 
 @dataclass(frozen=True)
-class Feed:
+class CommittedTaps:
     """The committed rows of one round: taps [C, T * H] and where the target computed them.
 
     `source` is the round of the target pass, `first` its row that belongs to row 0 here; `same` [C, T] says
@@ -42,7 +42,7 @@ class Feed:
         return self.start + int((~self.same).any(axis=1).argmax())
 
 
-def tapped(golden: Dump) -> list[str]:
+def tapped_streams(golden: Dump) -> list[str]:
     """The target stage that each chunk of the golden's taps equals, bit for bit, in every row.
 
     Raises:
@@ -53,7 +53,7 @@ def tapped(golden: Dump) -> list[str]:
     if len(streams) != layers + 1 or TAPS not in golden.manifest.stages:
         raise Inconclusive(f"{golden.folder} lacks {TAPS} or residual streams; dump it without --stage")
     left: list[list[str]] = []
-    for feed in feeds(golden, golden, (), "float32"):
+    for feed in committed_taps(golden, golden, (), "float32"):
         held = {name: _rows(golden, "float32", feed, name) for name in streams}
         chunks = np.split(feed.taps, _count(feed.taps, held[EMBED]), axis=1)
         left = left or [list(streams) for _ in chunks]
@@ -70,7 +70,9 @@ def tapped(golden: Dump) -> list[str]:
     return [names[0] for names in left]
 
 
-def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None) -> Iterator[Feed]:
+def committed_taps(
+    golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None
+) -> Iterator[CommittedTaps]:
     """Every round's committed rows of a dump over this golden, against these streams of its own.
 
     Raises:
@@ -89,17 +91,17 @@ def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | N
                 where = f"round {round_} of prompt {prompt}"
                 raise Inconclusive(f"{dump.folder} has {count} rows of {TAPS} in {where}, not {committed}")
             first = start - clock.first(EMBED, source, 0)
-            feed = Feed(prompt, round_, source, first, start, taps, np.ones((0, 0), bool))
+            feed = CommittedTaps(prompt, round_, source, first, start, taps, np.ones((0, 0), bool))
             held = [_rows(dump, variant, feed, name) for name in streams]
             yield _judged(feed, held) if held else feed
 
 
-def numbers(streams: Sequence[str]) -> list[int]:
+def stream_numbers(streams: Sequence[str]) -> list[int]:
     """`in_of` numbers of streams: 0 is the embedding, k the output of layer k - 1."""
     return [0 if name == EMBED else int(name.split(".")[2]) + 1 for name in streams]
 
 
-def explain(run: Dump, feed: Feed, streams: Sequence[str]) -> str:
+def explain_wrong_chunk(run: Dump, feed: CommittedTaps, streams: Sequence[str]) -> str:
     """What the first wrong chunk is instead, if it is anything of the target's at all."""
     chunk = int((~feed.same).any(axis=0).argmax())
     values = np.split(feed.taps, len(streams), axis=1)[chunk]
@@ -113,13 +115,13 @@ def explain(run: Dump, feed: Feed, streams: Sequence[str]) -> str:
     return f"{said}, it is no tensor of the target's"
 
 
-def _judged(feed: Feed, held: list[np.ndarray]) -> Feed:
+def _judged(feed: CommittedTaps, held: list[np.ndarray]) -> CommittedTaps:
     count = _count(feed.taps, held[0])
     if count != len(held):
         raise Inconclusive(f"{TAPS} is {feed.taps.shape[1]} wide, which is {count} streams and not {len(held)}")
     chunks = np.split(feed.taps, count, axis=1)
     same = np.stack([_equal(chunk, rows) for chunk, rows in zip(chunks, held, strict=True)], axis=1)
-    return Feed(feed.prompt, feed.round, feed.source, feed.first, feed.start, feed.taps, same)
+    return CommittedTaps(feed.prompt, feed.round, feed.source, feed.first, feed.start, feed.taps, same)
 
 
 def _stream(name: str) -> bool:
@@ -132,7 +134,7 @@ def _candidates(run: Dump) -> list[str]:
     return sorted((name for name in wide if name in run.manifest.stages), key=lambda name: not _stream(name))
 
 
-def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
+def _rows(dump: Dump, variant: Variant, feed: CommittedTaps, name: str) -> np.ndarray:
     """A stage's rows [C, H] that a feed should hold."""
     whole = dump.stored(variant, feed.prompt, feed.source, name)
     rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
@@ -141,7 +143,7 @@ def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
     return rows
 
 
-def _shifted(run: Dump, feed: Feed, name: str, shift: int) -> np.ndarray:
+def _shifted(run: Dump, feed: CommittedTaps, name: str, shift: int) -> np.ndarray:
     whole = run.stored(run.manifest.case.precision, feed.prompt, feed.source, name)
     first = feed.first + shift
     return np.empty((0, 0)) if whole is None or first < 0 else whole[first : first + len(feed.taps)]
@@ -171,7 +173,7 @@ IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
 
 
 @dataclass(frozen=True)
-class Pairing:
+class TokenPairing:
     """The rows of one round: how many, what is wrong ('' where nothing is), and the first wrong row's position."""
 
     prompt: int
@@ -181,7 +183,7 @@ class Pairing:
     position: int
 
 
-def pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Pairing]:
+def token_pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[TokenPairing]:
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(case)
@@ -192,7 +194,7 @@ def pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Pairing]:
             due = tokens[start + 1 : start + 1 + committed]
             masked = golden.manifest.case.k - 1 if round_ else 0
             wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start)
-            yield Pairing(prompt, round_, committed + masked, wrong, start + row)
+            yield TokenPairing(prompt, round_, committed + masked, wrong, start + row)
 
 
 def _wrong(

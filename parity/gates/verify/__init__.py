@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.decode import Decoded, decode
 from parity.errors import Inconclusive, NotOffered, UsageError
-from parity.gates.context import Bench, Noise
+from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.evidence import Check
-from parity.gates.verify.agreement import Agreement, Case, accepting, rejecting
-from parity.gates.verify.tie import ties
+from parity.gates.verify.agreement import Agreement, DecodeCase, accepting_passes, rejecting_passes
+from parity.gates.verify.tie import try_tie_rule
 from parity.seam import Device
 
 PROMPTS, STEPS = 4, 32
@@ -22,49 +22,49 @@ EDGES, FEW_STEPS = (32, 64, 128), 8
 BATCH, BATCH_PROMPTS = 2, 2
 
 
-def checks(bench: Bench) -> Iterator[Check]:
-    """Verify against decode in float32 and in the bench's precision, in a batch, and on exact ties."""
-    noise = Noise(bench.golden)
-    for precision in dict.fromkeys(("float32", bench.precision)):
-        yield rows_agree(bench, noise, precision)
-    yield batch_agrees(bench, noise)
-    yield lowest_wins(bench)
+def checks(context: GateContext) -> Iterator[Check]:
+    """Verify against decode in float32 and in the context's precision, in a batch, and on exact ties."""
+    noise = NoiseFloors(context.golden)
+    for precision in dict.fromkeys(("float32", context.precision)):
+        yield rows_agree(context, noise, precision)
+    yield batch_agrees(context, noise)
+    yield lowest_wins(context)
 
 
-def rows_agree(bench: Bench, noise: Noise, precision: str) -> Check:
+def rows_agree(context: GateContext, noise: NoiseFloors, precision: str) -> Check:
     """Every position of the cases, passes of 1, 2, K and K+1 drafts."""
-    device, k = bench.device(precision), bench.golden.manifest.case.k
+    device, k = context.device(precision), context.golden.manifest.case.k
     found, drafts = Agreement(precision, noise), sorted({min(1, k), min(2, k), k})
-    cases = _own_lengths(bench, PROMPTS) + _edges(bench, device)
+    cases = _own_lengths(context, PROMPTS) + _edges(context, device)
     for number, case in enumerate(cases):
-        bench.progress(number, len(cases), f"verify {case.name}")
+        context.progress(number, len(cases), f"verify {case.name}")
         plain = decode(device, case.ids, case.budget)
         for count in drafts:
             whole = count == k and case.budget > FEW_STEPS
             for phase in range(count + 1 if whole else 1):
-                _collect(found, accepting(device, case, plain, count, phase), plain)
+                _collect(found, accepting_passes(device, case, plain, count, phase), plain)
         for true in range(k):
-            _collect(found, rejecting(device, case, plain, k, true, behind=1 + true % 2), plain)
-    more = _one_above(bench, found, precision)
+            _collect(found, rejecting_passes(device, case, plain, k, true, behind=1 + true % 2), plain)
+    more = _one_above(context, found, precision)
     widths = ", ".join(map(str, drafts)) + (f", {k + 1}" if not more else "")
     name = f"K+1 rows = K+1 decodes, {precision}"
     return _check(name, found, f"K {widths}, {len(cases)} prompts, lengths {_lengths(cases)}{more}")
 
 
-def batch_agrees(bench: Bench, noise: Noise) -> Check:
+def batch_agrees(context: GateContext, noise: NoiseFloors) -> Check:
     """Verify against decode with two sequences in the batch, and either batch against the other."""
-    name = f"batch {BATCH}, {bench.precision}"
+    name = f"batch {BATCH}, {context.precision}"
     try:
-        device = bench.device(batch=BATCH)
+        device = context.device(batch=BATCH)
     except NotOffered as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
-    alone, k = bench.device(), bench.golden.manifest.case.k
-    found, across = (Agreement(bench.precision, noise) for _ in range(2))
-    for case in _own_lengths(bench, BATCH_PROMPTS):
+    alone, k = context.device(), context.golden.manifest.case.k
+    found, across = (Agreement(context.precision, noise) for _ in range(2))
+    for case in _own_lengths(context, BATCH_PROMPTS):
         one = decode(alone, case.ids, case.budget)
         plain = decode(device, case.ids, case.budget)
-        _collect(found, accepting(device, case, plain, k), plain)
-        _collect(across, accepting(device, case, one, 0), one)
+        _collect(found, accepting_passes(device, case, plain, k), plain)
+        _collect(across, accepting_passes(device, case, one, 0), one)
     first = _check(name, found, "verify = decode")
     second = _check(name, across, f"batch {BATCH} = batch 1")
     worst = first if first.verdict == FAIL else second if second.verdict != PASS else first
@@ -72,11 +72,11 @@ def batch_agrees(bench: Bench, noise: Noise) -> Check:
     return Check(name, worst.verdict, f"{first.evidence}; {second.evidence}", both, worst.place)
 
 
-def lowest_wins(bench: Bench) -> Check:
+def lowest_wins(context: GateContext) -> Check:
     """Exact ties, made up and handed to the device through its tap."""
-    name, golden = "lowest id on a tie", bench.golden.manifest.case
+    name, golden = "lowest id on a tie", context.golden.manifest.case
     try:
-        found = ties(bench.device(), golden.prompts[0].ids, golden.k, bench.seed)
+        found = try_tie_rule(context.device(), golden.prompts[0].ids, golden.k, context.seed)
     except Inconclusive as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
     figures = {"rows": found.rows, "wrong": list(found.wrong)}
@@ -94,16 +94,16 @@ def _collect(found: Agreement, passes, plain: Decoded) -> None:
         found.add(one, plain)
 
 
-def _one_above(bench: Bench, found: Agreement, precision: str) -> str:
+def _one_above(context: GateContext, found: Agreement, precision: str) -> str:
     """The same with one draft more than the golden's K; why not, where the device refuses it."""
-    k = bench.golden.manifest.case.k + 1
+    k = context.golden.manifest.case.k + 1
     try:
-        device = bench.device(precision, k=k)
+        device = context.device(precision, k=k)
     except (UsageError, NotOffered) as error:
         return f"; K {k} not checked: {str(error).rstrip('.')}"
-    for case in _own_lengths(bench, 1):
+    for case in _own_lengths(context, 1):
         plain = decode(device, case.ids, case.budget)
-        _collect(found, accepting(device, case, plain, k), plain)
+        _collect(found, accepting_passes(device, case, plain, k), plain)
     return ""
 
 
@@ -116,24 +116,26 @@ def _check(name: str, found: Agreement, what: str) -> Check:
     return Check(name, verdict, line, found.figures(), None if verdict == PASS else place)
 
 
-def _own_lengths(bench: Bench, count: int) -> list[Case]:
+def _own_lengths(context: GateContext, count: int) -> list[DecodeCase]:
     """Golden prompts, evenly spread."""
-    case = bench.golden.manifest.case
+    case = context.golden.manifest.case
     chosen = sorted({len(case.prompts) * one // count for one in range(count)})
     budget = min(case.max_new_tokens, STEPS + 1)
-    return [Case(case.prompts[one].id, one, case.prompts[one].ids, budget) for one in chosen]
+    return [DecodeCase(case.prompts[one].id, one, case.prompts[one].ids, budget) for one in chosen]
 
 
-def _edges(bench: Bench, device: Device) -> list[Case]:
+def _edges(context: GateContext, device: Device) -> list[DecodeCase]:
     """The longest prompt, cut to just below, at and above every padding width it reaches."""
-    prompts = bench.golden.manifest.case.prompts
+    prompts = context.golden.manifest.case.prompts
     number = max(range(len(prompts)), key=lambda one: len(prompts[one].ids))
     ids, room = prompts[number].ids, device.describe().max_positions
     lengths = [edge + step for edge in EDGES for step in (-1, 0, 1)]
     fitting = [length for length in lengths if length <= len(ids) and length + 2 * FEW_STEPS + 1 <= room]
-    return [Case(f"{prompts[number].id} cut to {length}", number, ids[:length], FEW_STEPS + 1) for length in fitting]
+    return [
+        DecodeCase(f"{prompts[number].id} cut to {length}", number, ids[:length], FEW_STEPS + 1) for length in fitting
+    ]
 
 
-def _lengths(cases: list[Case]) -> str:
+def _lengths(cases: list[DecodeCase]) -> str:
     lengths = sorted(len(case.ids) for case in cases)
     return f"{lengths[0]} to {lengths[-1]}"

@@ -11,16 +11,16 @@ import numpy as np
 
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, join
-from parity.decode import Decoded, RowTap
+from parity.decode import Decoded, TargetPassTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
-from parity.gates.context import Noise
+from parity.gates.context import NoiseFloors
 from parity.policy import Bound, read_policy
 from parity.seam import Device
 
 
 @dataclass(frozen=True)
-class Case:
+class DecodeCase:
     """A prompt [S], its number in the golden, and how many tokens to decode behind it."""
 
     name: str
@@ -30,7 +30,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Pass:
+class VerifyPass:
     """What one verify pass showed of rows that a plain decoding has as well.
 
     Attributes:
@@ -41,7 +41,7 @@ class Pass:
         tokens: what `verify` returned.
     """
 
-    case: Case
+    case: DecodeCase
     first: int
     rows: int
     drafts: int
@@ -49,7 +49,9 @@ class Pass:
     tokens: np.ndarray
 
 
-def accepting(device: Device, case: Case, plain: Decoded, drafts: int, phase: int = 0) -> Iterator[Pass]:
+def accepting_passes(
+    device: Device, case: DecodeCase, plain: Decoded, drafts: int, phase: int = 0
+) -> Iterator[VerifyPass]:
     """Passes of this many true drafts, all accepted, until the plain decoding ends.
 
     Args:
@@ -63,7 +65,9 @@ def accepting(device: Device, case: Case, plain: Decoded, drafts: int, phase: in
         step += count + 1
 
 
-def rejecting(device: Device, case: Case, plain: Decoded, drafts: int, true: int, behind: int) -> Iterator[Pass]:
+def rejecting_passes(
+    device: Device, case: DecodeCase, plain: Decoded, drafts: int, true: int, behind: int
+) -> Iterator[VerifyPass]:
     """One pass whose drafts are wrong from number `true` on, behind `behind` accepted passes; it ends the walk."""
     step = _start(device, case, plain)
     for _ in range(behind):
@@ -85,14 +89,14 @@ def rejecting(device: Device, case: Case, plain: Decoded, drafts: int, true: int
     yield _look(device, case, plain, step, true + 1, ids)
 
 
-def _start(device: Device, case: Case, plain: Decoded) -> int:
+def _start(device: Device, case: DecodeCase, plain: Decoded) -> int:
     first = int(device.prefill(case.ids, case.budget, untapped))
     if first != plain.tokens[0]:
         raise Inconclusive(f"{case.name}: prefill gave {plain.tokens[0]} once and {first} the next time")
     return 0
 
 
-def _accept(device: Device, case: Case, plain: Decoded, step: int, count: int) -> Pass:
+def _accept(device: Device, case: DecodeCase, plain: Decoded, step: int, count: int) -> VerifyPass:
     ids = np.array(plain.tokens[step + 1 : step + 1 + count], np.int64)
     found = _look(device, case, plain, step, count + 1, ids)
     true = np.array(plain.tokens[step + 1 : step + 2 + count], np.int64)
@@ -104,25 +108,25 @@ def _accept(device: Device, case: Case, plain: Decoded, step: int, count: int) -
     return found
 
 
-def _look(device: Device, case: Case, plain: Decoded, step: int, rows: int, ids: Sequence[int]) -> Pass:
+def _look(device: Device, case: DecodeCase, plain: Decoded, step: int, rows: int, ids: Sequence[int]) -> VerifyPass:
     """One verify pass with the plain decoding's experts and tokens forced in the rows that repeat it."""
     tokens = np.array(plain.tokens[step + 1 : step + 1 + rows], np.int64)
-    tap = RowTap(plain.routed(step, rows) | {"verify.tokens": tokens})
+    tap = TargetPassTap(plain.routed(step, rows) | {"verify.tokens": tokens})
     returned = device.verify(np.asarray(ids, np.int64), tap)
     missing = {"verify.logits", "verify.tokens"} - tap.seen.keys()
     if missing:
         raise Inconclusive(f"the device hands over no {sorted(missing)[0]} in verify")
-    return Pass(case, step, rows, len(ids), tap.seen, np.asarray(returned))
+    return VerifyPass(case, step, rows, len(ids), tap.seen, np.asarray(returned))
 
 
 LOGITS = "verify.logits"
 
 
 @dataclass(frozen=True)
-class Spot:
+class RowPlace:
     """One row of a pass: where it stands, without what it held."""
 
-    case: Case
+    case: DecodeCase
     first: int
     row: int
     drafts: int
@@ -139,16 +143,16 @@ class Agreement:
     """
 
     precision: str
-    noise: Noise
+    noise: NoiseFloors
     errors: list[float] = field(default_factory=list)
     largest: list[float] = field(default_factory=list)
-    places: list[Spot] = field(default_factory=list)
+    places: list[RowPlace] = field(default_factory=list)
     equal: int = 0
     tokens: Counter = field(default_factory=Counter)
     experts: Counter = field(default_factory=Counter)
-    bug: Spot | None = None
+    bug: RowPlace | None = None
 
-    def add(self, found: Pass, plain: Decoded) -> None:
+    def add(self, found: VerifyPass, plain: Decoded) -> None:
         """Compare the rows of one pass."""
         mine, theirs = plain.rows[LOGITS][found.first :][: found.rows], found.seen[LOGITS][: found.rows]
         if theirs.shape != mine.shape:
@@ -165,7 +169,7 @@ class Agreement:
         for name in plain.routed(0, 1).keys() & found.seen.keys():
             self._experts(name, found, plain)
 
-    def _tokens(self, found: Pass, plain: Decoded, scores: np.ndarray) -> None:
+    def _tokens(self, found: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:
         mine = np.array(plain.tokens[found.first + 1 : found.first + 1 + found.rows])
         theirs = np.asarray(found.seen["verify.tokens"][: found.rows], np.int64)
         legal = (theirs >= 0) & (theirs < scores.shape[1])
@@ -173,7 +177,7 @@ class Agreement:
         verdicts = judge(scores, *ranked(scores, mine, np.where(legal, theirs, mine)), noise).verdict
         self._count(self.tokens, np.where(legal, verdicts, BUG), found)
 
-    def _experts(self, name: str, found: Pass, plain: Decoded) -> None:
+    def _experts(self, name: str, found: VerifyPass, plain: Decoded) -> None:
         logits = name.replace(".experts", ".router_logits")
         rows = slice(found.first, found.first + found.rows)
         scores = plain.rows[logits][rows].astype(np.float32)
@@ -183,7 +187,7 @@ class Agreement:
     def _row_noise(self, stage: str, scores: np.ndarray) -> np.ndarray:
         return np.zeros(len(scores)) if self.precision == "float32" else self.noise.rms(stage, scores)
 
-    def _count(self, into: Counter, verdicts: np.ndarray, found: Pass) -> None:
+    def _count(self, into: Counter, verdicts: np.ndarray, found: VerifyPass) -> None:
         verdicts = np.where(verdicts == SAME, SAME, BUG) if self.precision == "float32" else verdicts
         into.update(verdicts.tolist())
         if self.bug is None and BUG in verdicts:
@@ -240,8 +244,8 @@ class Agreement:
         return words, Place(LOGITS, None, spot.case.prompt, 1 + spot.first, position)
 
 
-def _spot(found: Pass, row: int) -> Spot:
-    return Spot(found.case, found.first, row, found.drafts)
+def _spot(found: VerifyPass, row: int) -> RowPlace:
+    return RowPlace(found.case, found.first, row, found.drafts)
 
 
 def _against(value: float, bound: Bound) -> str:

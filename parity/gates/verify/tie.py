@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.decode import NO_DRAFTS, RowTap
+from parity.decode import NO_DRAFTS, TargetPassTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
@@ -18,14 +18,14 @@ PROMPT = 8
 
 
 @dataclass(frozen=True)
-class Ties:
+class TieRuleResult:
     """How many rows with equal largest logits were shown, and the choices that were not the lowest id."""
 
     rows: int
     wrong: tuple[str, ...]
 
 
-def ties(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Ties:
+def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> TieRuleResult:
     """Show the device rows of logits whose maximum stands in two or three columns, far apart, in every kind of pass.
 
     The lowest id is what NumPy, PyTorch and JAX choose, and so what the reference and any other pass choose.
@@ -43,7 +43,7 @@ def ties(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Ties:
                 shown += 1
                 if token != min(columns):
                     wrong.append(f"{what}, row {row}: {token} of {sorted(columns)}")
-    return Ties(shown, tuple(wrong))
+    return TieRuleResult(shown, tuple(wrong))
 
 
 def _passes(
@@ -60,7 +60,7 @@ def _passes(
         yield f"{len(drafts) + 1} rows", tap, tap.seen["verify.tokens"]
 
 
-class TieTap(RowTap):
+class TieTap(TargetPassTap):
     """Puts the same largest value into two or three columns of every row of logits."""
 
     def __init__(self, side: str, random: np.random.Generator):

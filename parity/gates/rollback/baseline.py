@@ -19,11 +19,11 @@ a placeholder, is off by 1e-2 and more.
 """
 
 
-class Injected(Exception):
+class InjectedError(Exception):
     """The error a tap raises on purpose."""
 
 
-class Watch:
+class RecordingTap:
     """A tap that records, forces routes, and may raise.
 
     Args:
@@ -42,7 +42,7 @@ class Watch:
         number, self.count = self.count, self.count + 1
         if self.at in (number, stage):
             self.fired = True
-            raise Injected(f"raised on purpose at {stage}")
+            raise InjectedError(f"raised on purpose at {stage}")
         if stage not in self.routes:
             return value
         forced = np.array(value)
@@ -55,7 +55,7 @@ def untapped(stage: str, value: np.ndarray) -> np.ndarray:
     return value
 
 
-class Truth:
+class Baseline:
     """The greedy text behind a prompt and the state over it, from prefills and first drafts alone.
 
     Computed when it is first asked for, which starts new sequences on the device.
@@ -75,13 +75,13 @@ class Truth:
         """Prompt and greedy tokens; the routes and the draft logits of each length on the way."""
         eos, text, drafted = self.device.describe().eos, list(self.ids), {}
         while len(text) < len(self.ids) + self.asked and (len(text) == len(self.ids) or text[-1] not in eos):
-            watch = Watch()
-            text.append(int(self.device.prefill(text, 2, watch)))
+            tap = RecordingTap()
+            text.append(int(self.device.prefill(text, 2, tap)))
             if text[-1] not in eos:
-                routes = _routes(watch.tensors)
-                watch = Watch()
-                self.device.draft(watch)
-                drafted[len(text) - 1] = routes, watch.tensors.get("drafter.logits")
+                routes = _routes(tap.tensors)
+                tap = RecordingTap()
+                self.device.draft(tap)
+                drafted[len(text) - 1] = routes, tap.tensors.get("drafter.logits")
         return text, drafted
 
     @property
@@ -101,11 +101,11 @@ class Truth:
         Raises:
             Inconclusive: the device hands no cache contents over.
         """
-        watch = Watch()
-        self.device.prefill(self.text, 1, watch)
-        require_caches(self.device, watch.tensors)
+        tap = RecordingTap()
+        self.device.prefill(self.text, 1, tap)
+        require_caches(self.device, tap.tensors)
         keep = ("target.logits", "kv.")
-        return _routes(watch.tensors) | {s: x for s, x in watch.tensors.items() if s.startswith(keep)}
+        return _routes(tap.tensors) | {s: x for s, x in tap.tensors.items() if s.startswith(keep)}
 
     @cached_property
     def drafts(self) -> dict[int, np.ndarray]:
@@ -132,12 +132,12 @@ class Truth:
         return bool(row.max() - row[token] <= FLOAT32_BOUND * np.sqrt((row**2).mean()))
 
 
-class Fed(Truth):
+class GivenText(Baseline):
     """Tokens to go by where nothing is compared with a never-speculated state."""
 
-    def __init__(self, truth: Truth, more: Sequence[int]):
-        super().__init__(truth.device, truth.prompt, truth.ids, truth.more + len(more))
-        self._grown = [*truth.text, *more], {}
+    def __init__(self, baseline: Baseline, more: Sequence[int]):
+        super().__init__(baseline.device, baseline.prompt, baseline.ids, baseline.more + len(more))
+        self._grown = [*baseline.text, *more], {}
 
 
 def cache_stages(device: Device) -> Iterator[str]:
