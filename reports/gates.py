@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from parity.compare.report import NOT_JUDGED, PASS
-from parity.gates.evidence import Check, GateReport, GateResult
+from parity.gates.gate import Check, GateReport, GateResult
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check, GateReport
+from parity.gates.gate import Check, GateReport
 
 ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")
 """Gates that need more than stages, the cheap and telling first."""

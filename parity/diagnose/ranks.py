@@ -10,7 +10,7 @@ from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import GateCause
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 from parity.golden.manifest import Variant
 from parity.golden.ranks import REPLICATED
 from parity.golden.store import Dump

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
+from parity.gates.rollback.baseline import Baseline, GivenText, RecordingTap, repeated
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.gates.rollback.invariants import InvariantBroken
 from parity.gates.rollback.play import HistoryPlayer
-from parity.gates.rollback.starts import repeated
-from parity.gates.rollback.baseline import Baseline, GivenText, RecordingTap
 from parity.guard import raised_text, refuses
 from parity.seam import Device
 
@@ -87,7 +86,7 @@ def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int
             player.play((SequencePlan(0, budget, rounds),))
         except InvariantBroken as wrong:
             line = f"{_size(spare)}, {most} positions, accepting {', '.join(map(str, pattern))} of {player.k}, …"
-            line += f" → round {player.live.round}: {wrong.message}"
+            line += f" → round {player.sequence.round}: {wrong.message}"
             ends.contents = ends.contents or InvariantBroken(wrong.aspect, line, wrong.place)
             ends.outcomes[spare] = "wrong"
             return

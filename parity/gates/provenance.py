@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 from parity.golden.provenance import producer
 from parity.golden.trust import changes, device_modules, enumerated, shared
 

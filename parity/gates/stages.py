@@ -15,7 +15,7 @@ from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
 from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.guard import raised_text, refuses

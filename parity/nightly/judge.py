@@ -13,10 +13,10 @@ from parity.compare.report import FAIL, INCONCLUSIVE, Report, conclude
 from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
-from parity.gates.acceptance.counts import AcceptanceCounts
-from parity.gates.acceptance.interval import wilson_limits
+from parity.gates.acceptance_counts import AcceptanceCounts
+from parity.gates.acceptance_interval import wilson_limits
 from parity.gates.context import GateContext
-from parity.gates.evidence import GateReport
+from parity.gates.gate import GateReport
 from parity.golden.manifest import Generation, Mode
 from parity.golden.provenance import now
 from parity.metrics.record import plain_numbers

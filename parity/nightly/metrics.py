@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from parity.compare.report import NOT_JUDGED, PASS, Report, StageResult
 from parity.gates.acceptance import FORCED, FREE
-from parity.gates.evidence import Check, GateResult
+from parity.gates.gate import Check, GateResult
 from parity.nightly.records import Metric, Speed
 from parity.policy import STATISTICS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.gates.acceptance.interval import mean_limits, wilson_limits
+from parity.gates.acceptance_interval import mean_limits, wilson_limits
 from parity.nightly.records import CellResult
 from parity.reports.page.plots import Scale
 

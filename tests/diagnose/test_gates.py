@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.gates.evidence import Check, GateResult
+from parity.gates.gate import Check, GateResult
 
 LACKS = "the device has no `poison(value)`"
 

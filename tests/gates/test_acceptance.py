@@ -10,8 +10,8 @@ import pytest
 
 from parity.device.recorder import Recorder
 from parity.gates import acceptance, run_gate
-from parity.gates.acceptance.counts import AcceptanceCounts, contradictions, counts_match, forced_rounds
-from parity.gates.acceptance.interval import TokenSums, interval_verdict, least_rounds, paired_bootstrap, wilson_limits
+from parity.gates.acceptance_counts import AcceptanceCounts, contradictions, counts_match, forced_rounds
+from parity.gates.acceptance_interval import TokenSums, interval_verdict, least_rounds, paired_bootstrap, wilson_limits
 from parity.golden.manifest import Generation
 from tests.gates import planted
 

@@ -13,7 +13,7 @@ from parity.errors import Inconclusive
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.decisions import GROUPS
-from parity.gates.decisions.judged import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
+from parity.gates.decisions_rows import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 
 FAULTS = "tests.gates.choice_faults"

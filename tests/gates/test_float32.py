@@ -13,7 +13,7 @@ from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered, UsageError
 from parity.gates import stages
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check, GateReport, GateResult
+from parity.gates.gate import Check, GateReport, GateResult
 from parity.golden.provenance import with_constants
 from parity.reports.gates import print_gates
 

@@ -11,9 +11,8 @@ from parity.compare.choices import BUG, NOISE, TIE
 from parity.decode import Decoded, accepted
 from parity.gates import lossless, run_gate
 from parity.gates.context import NoiseFloors
-from parity.gates.lossless import ROUTER, TWO_ULP, classify_divergence
-from parity.gates.lossless.aligned import Divergence
-from parity.gates.lossless.golden_text import golden_text
+from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergence
+from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
 
 

@@ -9,7 +9,7 @@ import pytest
 from parity.compare.report import FAIL, PASS
 from parity.errors import DeviceEnded, Inconclusive
 from parity.gates import run_gate
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 
 BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from parity.errors import Inconclusive
+from parity.errors import Inconclusive, UsageError
+from parity.files import config_of
+from parity.golden.store import Dump
 from parity.seam import Device
 
 FLOAT32_BOUND = 256 * 2.0**-23
@@ -179,3 +182,27 @@ def row_errors(found: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarra
 
 def _routes(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {stage: value for stage, value in tensors.items() if stage.endswith(".experts")}
+
+
+SHORT = (2, 9)
+
+
+def window(golden: Dump) -> int | None:
+    """The target's sliding window, from its checkpoint's config; None where it has none or cannot be read."""
+    try:
+        found = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
+    except UsageError:
+        return None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def starts(golden: Dump, most: int) -> list[tuple[int, list[int]]]:
+    """(number of a golden prompt, its last tokens), of several lengths up to `most`."""
+    prompts, edge = golden.manifest.case.prompts, window(golden) or 32
+    lengths = [length for length in (*SHORT, edge - 6, edge - 1, edge + 8) if 2 <= length <= most]
+    return [(n % len(prompts), repeated(prompts[n % len(prompts)].ids, length)) for n, length in enumerate(lengths)]
+
+
+def repeated(ids: Sequence[int], length: int) -> list[int]:
+    """The last `length` tokens of the prompt, said as often as that takes."""
+    return (list(ids) * -(-length // len(ids)))[-length:]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
-from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
+from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
 from parity.stages import declared
 
@@ -100,7 +100,9 @@ class Invariants:
         baseline = self.sequence.baseline
         for row, token in enumerate(found, position):
             if token != baseline.text[row + 1] and not baseline.tie(row, token):
-                message = f"{stage} row {row} is {token}; never having speculated the device says {baseline.text[row + 1]}"
+                message = (
+                    f"{stage} row {row} is {token}; never having speculated the device says {baseline.text[row + 1]}"
+                )
                 raise InvariantBroken("state", message, self.place(stage, row))
 
     def caches(self, tensors: dict, before: int, verified: dict | None = None) -> None:

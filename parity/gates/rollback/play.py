@@ -8,10 +8,10 @@ import numpy as np
 
 from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed
+from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
 from parity.gates.rollback.sameness import RepeatComparison, chosen
-from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.guard import raised_text, refuses
 from parity.seam import Device
 
@@ -68,7 +68,9 @@ class HistoryPlayer(Invariants):
         self.failed = {}
         self.sequence = sequence = SequenceState(baseline, min(one.budget, baseline.more), [], 1)
         error = one.error and TapError("prefill", one.error.where)
-        first, tap = self._verb("prefill", error, baseline.ids, sequence.budget, routes=self.routes(0, len(baseline.ids)))
+        first, tap = self._verb(
+            "prefill", error, baseline.ids, sequence.budget, routes=self.routes(0, len(baseline.ids))
+        )
         self.tokens([int(first)], len(baseline.ids) - 1, "target.tokens")
         sequence.emitted.append(int(first))
         self.caches(tap.tensors, len(baseline.ids) - 1)

@@ -10,10 +10,10 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import DeviceEnded, DeviceFailed
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
+from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.invariants import position_of
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, StageTensors, WithinNoise, chosen
-from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.seam import Device
 from parity.stages import Named, dataflow
 

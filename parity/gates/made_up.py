@@ -1,4 +1,4 @@
-"""The accept rule on made-up tokens: every pattern of agreement, every budget, an end token in every place."""
+"""Rounds made up through the tap: the accept rule on every pattern of agreement, and the tie rule on equal logits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import product
 
 import numpy as np
 
-from parity.decode import TargetPassTap, accepted, ended
+from parity.decode import NO_DRAFTS, TargetPassTap, accepted, ended
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
 
-PROMPT = 8
+PROMPT_TOKENS = 8
 """Tokens of the short prompt that rounds are made behind: the tokens are made up, the context does not matter."""
 
 PATTERNS = 32
@@ -46,7 +46,7 @@ def try_accept_rule(device: Device, ids: tuple[int, ...], made: Iterable[MadeUpR
     eos = device.describe().eos
     wrong, count = [], 0
     for one in made:
-        emitted, due = _emitted(device, ids[:PROMPT], one, eos), accepted(one.drafts, one.tokens, eos, one.left)
+        emitted, due = _emitted(device, ids[:PROMPT_TOKENS], one, eos), accepted(one.drafts, one.tokens, eos, one.left)
         count += 1
         if emitted != due:
             wrong.append(f"drafts {list(one.drafts)}, chosen {list(one.tokens)}, {one.left} left: {emitted}, not {due}")
@@ -93,3 +93,70 @@ def _emitted(device: Device, ids: tuple[int, ...], one: MadeUpRound, eos: tuple[
     if returned.tolist() != tokens.tolist():
         raise Inconclusive("the device does not go on with the tokens that the tap returns")
     return [int(token) for token in device.commit(drafts, returned, untapped)]
+
+
+TIE_ROUNDS = 4
+TIE_PROMPT = 8
+"""Tokens of the short prompt that the rows are made behind: the logits are made up, the context does not matter."""
+
+
+@dataclass(frozen=True)
+class TieRuleResult:
+    """How many rows with equal largest logits were shown, and the choices that were not the lowest id."""
+
+    rows: int
+    wrong: tuple[str, ...]
+
+
+def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> TieRuleResult:
+    """Show the device rows of logits whose maximum stands in two or three columns, far apart, in every kind of pass.
+
+    The lowest id is what NumPy, PyTorch and JAX choose, and so what the reference and any other pass choose.
+
+    Raises:
+        Inconclusive: the device does not go on with the logits that the tap returns.
+    """
+    random = np.random.default_rng(seed)
+    shown, wrong = 0, []
+    for _ in range(TIE_ROUNDS):
+        for what, tap, chosen in _tied_passes(device, ids[:TIE_PROMPT], k, random):
+            for row, (columns, token) in enumerate(zip(tap.columns, chosen, strict=True)):
+                if token not in columns:
+                    raise Inconclusive("the device does not go on with the logits that the tap returns")
+                shown += 1
+                if token != min(columns):
+                    wrong.append(f"{what}, row {row}: {token} of {sorted(columns)}")
+    return TieRuleResult(shown, tuple(wrong))
+
+
+def _tied_passes(
+    device: Device, ids: tuple[int, ...], k: int, random: np.random.Generator
+) -> Iterator[tuple[str, TieTap, np.ndarray]]:
+    """Prefill, one row, K+1 rows: the tap and the device's own choices."""
+    tap = TieTap("target", random)
+    device.prefill(ids, 2 * k + 2, tap)
+    yield "prefill", tap, tap.seen["target.tokens"]
+    for drafts in (NO_DRAFTS, np.resize(np.array(ids, np.int64), k)):
+        device.prefill(ids, 2 * k + 2, untapped)
+        tap = TieTap("verify", random)
+        device.verify(drafts, tap)
+        yield f"{len(drafts) + 1} rows", tap, tap.seen["verify.tokens"]
+
+
+class TieTap(TargetPassTap):
+    """Puts the same largest value into two or three columns of every row of logits."""
+
+    def __init__(self, side: str, random: np.random.Generator):
+        super().__init__(keep=lambda stage: stage == f"{side}.tokens")
+        self.stage, self.random = f"{side}.logits", random
+        self.columns: list[set[int]] = []
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        if stage != self.stage:
+            return super().__call__(stage, value)
+        tied = np.array(value)
+        for row in tied:
+            columns = self.random.choice(len(row), size=int(self.random.integers(2, 4)), replace=False)
+            row[columns] = np.abs(row.astype(np.float32)).max() + 1
+            self.columns.append(set(columns.tolist()))
+        return tied

@@ -1,4 +1,7 @@
-"""Which residual stream each tap is, which rows a round feeds to the drafter, and which token each row carries."""
+"""The drafter's taps are the target's residual streams, and each token is paired with the hidden before it.
+
+A chained run is judged: in a local one every tap is the golden's.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,71 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock
 from parity.errors import Inconclusive
+from parity.gates.context import GateContext
+from parity.gates.gate import Check
 from parity.golden.manifest import Variant
 from parity.golden.store import Dump
 
 TAPS, EMBED = "drafter.taps", "target.embed"
+IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
+
+
+def checks(context: GateContext) -> Iterator[Check]:
+    """Both over the context's chained run."""
+    golden, run = context.golden, context.run("chained")
+    streams = tapped_streams(golden)
+    yield tap_contents(golden, run, streams)
+    yield token_pairs(golden, run, streams)
+
+
+def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+    """Every chunk of every committed row against the run's own stream."""
+    found = list(committed_taps(golden, run, streams))
+    wrong = [feed for feed in found if feed.wrong]
+    rows, chunks = sum(len(feed.taps) for feed in found), len(streams)
+    bad = sum(feed.wrong for feed in found)
+    figures = {
+        "in_of": stream_numbers(streams),
+        "rows": rows,
+        "chunks": rows * chunks,
+        "wrong": bad,
+        "rounds": len(found),
+    }
+    name = f"{chunks} taps, in_of {figures['in_of']} = out_of {[number - 1 for number in figures['in_of']]}"
+    if wrong:
+        first = min(wrong, key=lambda feed: (feed.round, feed.prompt))
+        place = Place(TAPS, None, first.prompt, first.round, first.position)
+        said = f"{bad} of {rows * chunks} chunks are another tensor; {explain_wrong_chunk(run, first, streams)}"
+        return Check(name, FAIL, said, figures, place)
+    said = f"bit for bit the run's own stream in all {rows} rows of {len(found)} rounds"
+    return Check(name, PASS, said, figures)
+
+
+def token_pairs(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+    """Ids, positions and hiddens of every row; of the first one above all."""
+    name = "pairs (next token, hidden of the position before it)"
+    mistaken = next((one for one in token_pairings(golden, golden, "float32") if one.wrong), None)
+    if mistaken is not None:
+        raise Inconclusive(f"the golden's own {mistaken.wrong} (prompt {mistaken.prompt}, round {mistaken.round})")
+    found = list(token_pairings(golden, run, run.manifest.case.precision))
+    wrong = [one for one in found if one.wrong]
+    heads = [feed for feed in committed_taps(golden, run, streams) if feed.round == 0]
+    late = [feed for feed in heads if not feed.same[0].all()]
+    rows = sum(one.rows for one in found)
+    figures = {"rows": rows, "rounds": len(found), "wrong_rounds": len(wrong), "first_rows": len(heads)}
+    if wrong or late:
+        first = min((*wrong, *late), key=lambda one: (one.round, one.prompt))
+        stage, said = IDS, first.wrong
+        if isinstance(first, CommittedTaps):
+            stage, said = TAPS, f"row 0 is not paired with its hidden: {explain_wrong_chunk(run, first, streams)}"
+        where = Place(stage, None, first.prompt, first.round, first.position)
+        return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(found)} rounds: {said}", figures, where)
+    said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
+    said += f"{rows} rows carry the token behind their position"
+    return Check(name, PASS if found and heads else INCONCLUSIVE, said, figures)
 
 
 @dataclass(frozen=True)
@@ -167,9 +229,6 @@ def _equal(chunk: np.ndarray, stream: np.ndarray) -> np.ndarray:
         return np.zeros(len(chunk), dtype=bool)
     wanted = np.ascontiguousarray(stream.astype(chunk.dtype, copy=False)).view(np.uint8)
     return (np.ascontiguousarray(chunk).view(np.uint8) == wanted).all(axis=1)
-
-
-IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
 
 
 @dataclass(frozen=True)

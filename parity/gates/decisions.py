@@ -1,24 +1,81 @@
-"""Ties planted through the seam: the tap returns logits with several equal maxima, the lowest id must win.
-
-A greedy choice over the ranks of a tensor-parallel head is where this goes wrong: the tied columns lie far
-apart, at both ends of the vocabulary, and side by side.
-"""
+"""Every greedy choice: against the golden's, against the device's own logits, and on planted ties."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from parity.compare.choices import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.scores import SCORES
 from parity.drive import untapped
 from parity.gates.context import GateContext
-from parity.gates.decisions.judged import DraftVocabulary
-from parity.gates.evidence import Check
+from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, judge_rows, own_choices, read_draft_vocabulary
+from parity.gates.gate import Check
+from parity.golden.trust import refuse_shared
 
-ROUNDS = 3
+GROUPS = {"target": "target.tokens", "verify": "verify.tokens", "drafter": "drafter.draft_tokens"}
+FORCED = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.length", "accept.emitted")
+
+
+def checks(context: GateContext) -> Iterator[Check]:
+    """The three groups of logits of the chained run, its own consistency, and the tie rule on the device itself."""
+    golden, run = context.golden, context.run("chained")
+    refuse_shared(golden.manifest.producer, run.manifest.producer)
+    vocabulary = read_draft_vocabulary(golden)
+    free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
+    for name, stage in GROUPS.items():
+        yield _group(
+            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free
+        )
+    yield own_choices(golden, run, vocabulary)
+    yield planted_ties(context, vocabulary)
+
+
+def _group(name: str, found: JudgedRows, precision: str, free: list[str]) -> Check:
+    """One group of rows under the tie rule; in float32 every choice must be the golden's."""
+    figures = found.figures()
+    if name == "drafter":
+        figures["slots"] = {_slot(slot): found.of(found.slot == slot).figures() for slot in np.unique(found.slot)}
+    bad = found.bugs | ~found.finite | (precision == "float32") & (found.verdict != SAME)
+    said, place = _line(figures), None
+    if bad.any():
+        first = min(np.flatnonzero(bad), key=lambda row: (found.round[row], found.prompt[row], found.position[row]))
+        place = Place(found.stage, None, *(int(x[first]) for x in (found.prompt, found.round, found.position)))
+    verdict = FAIL if bad.any() else PASS
+    unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
+    if lack := "; ".join(one for one in (found.lack, unforced) if one):
+        verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
+    return Check(_title(name, figures), verdict, said, figures, place)
+
+
+def _slot(slot: int) -> str:
+    return f"MTP {slot}" if slot else "NTP"
+
+
+def _title(name: str, figures: dict) -> str:
+    if "slots" not in figures:
+        return f"{name}, {figures['rows']} rows"
+    differ = ", ".join(f"{slot} {one['rows'] - one['same']}" for slot, one in figures["slots"].items())
+    return f"{name}, {figures['rows']} rows (differing: {differ})"
+
+
+def _line(f: dict) -> str:
+    """Counts, regret, divergence, overlap and the largest difference."""
+    if not f["rows"]:
+        return "no row to judge"
+    counts = f"{f['same']} same, {f['tie']} tie ({f['tie_at_two_ulp']} at two ULP), {f['noise']} noise, {f['bug']} bug"
+    overlap = "/".join(f"{100 * share:.1f}" for share in f["overlap"].values())
+    return (
+        f"{counts}; regret 0 in {f['regret_zero']}, mean {f['regret_mean']:.2g}, max {f['regret_max']:.2g}; "
+        f"KL mean {f['kl_mean']:.2g}, max {f['kl_max']:.2g} nats; top-1/5/50 {overlap} %; "
+        f"logits within {100 * f['largest_relative']:.2g} %"
+    )
+
+
+TIED_ROUNDS = 3
 PARTS = 8
 """Tied columns lie in different eighths of the vocabulary: no sharding over 2, 4 or 8 ranks keeps them together."""
 
@@ -99,11 +156,11 @@ def planted_ties(context: GateContext, vocabulary: DraftVocabulary) -> Check:
     says, case = device.describe(), context.golden.manifest.case
     ids = min((prompt.ids for prompt in case.prompts), key=len)
     ties = PlantedTies(vocabulary, says.eos, np.random.default_rng(context.seed))
-    budget = min(ROUNDS * (says.k + 1) + 1, says.max_positions - len(ids) - says.k)
+    budget = min(TIED_ROUNDS * (says.k + 1) + 1, says.max_positions - len(ids) - says.k)
     first = device.prefill(ids, budget, ties)
     ties.look("target.tokens", [first])
     last, emitted = int(first), 1
-    while ties.round < ROUNDS and emitted < budget and last not in says.eos:
+    while ties.round < TIED_ROUNDS and emitted < budget and last not in says.eos:
         ties.round += 1
         ties.tied.clear()
         drafts = device.draft(ties)
@@ -112,7 +169,7 @@ def planted_ties(context: GateContext, vocabulary: DraftVocabulary) -> Check:
         ties.look("verify.tokens", tokens)
         fresh = device.commit(drafts, tokens, untapped)
         last, emitted = int(fresh[-1]), emitted + len(fresh)
-    return _check(ties)
+    return _tie_check(ties)
 
 
 def _above(logits: np.ndarray) -> np.ndarray:
@@ -121,7 +178,7 @@ def _above(logits: np.ndarray) -> np.ndarray:
     return np.exp2(np.ceil(np.log2(largest + 1)) + 1).astype(logits.dtype)
 
 
-def _check(ties: PlantedTies) -> Check:
+def _tie_check(ties: PlantedTies) -> Check:
     name, total = "planted ties", sum(ties.rows.values())
     figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
     if ties.wrong:

@@ -8,9 +8,9 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.decode import Decoded, decode
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.gates.context import GateContext, NoiseFloors
-from parity.gates.evidence import Check
-from parity.gates.verify.agreement import Agreement, DecodeCase, accepting_passes, rejecting_passes
-from parity.gates.verify.tie import try_tie_rule
+from parity.gates.gate import Check
+from parity.gates.made_up import try_tie_rule
+from parity.gates.verify_agreement import Agreement, DecodeCase, accepting_passes, rejecting_passes
 from parity.seam import Device
 
 PROMPTS, STEPS = 4, 32

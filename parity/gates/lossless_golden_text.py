@@ -16,7 +16,7 @@ from parity.decode import NO_DRAFTS, TargetPassTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.seam import Device
 

@@ -9,11 +9,11 @@ import numpy as np
 from parity.compare import comparable
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
-from parity.gates.acceptance.counts import AcceptanceCounts, ForcedRounds, contradictions, counts_match, forced_rounds
-from parity.gates.acceptance.interval import Interval, TokenSums, interval_verdict, paired_bootstrap
+from parity.gates.acceptance_counts import AcceptanceCounts, ForcedRounds, contradictions, counts_match, forced_rounds
+from parity.gates.acceptance_interval import Interval, TokenSums, interval_verdict, paired_bootstrap
 from parity.gates.context import GateContext
-from parity.gates.evidence import Check
-from parity.gates.rule import cuts, try_accept_rule
+from parity.gates.gate import Check
+from parity.gates.made_up import cuts, try_accept_rule
 from parity.golden.manifest import Generation
 
 FREE, FORCED = "acceptance length, free", "acceptance length, teacher-forced"
@@ -64,7 +64,9 @@ def free(
     found = paired_bootstrap(_sums(device), _sums(reference), context.seed)
     line = f"device {device_counts.acceptance_length:.3f}, reference {reference_counts.acceptance_length:.3f}: "
     line += f"accepted drafts {device_counts.accepted_drafts:.3f}, {reference_counts.accepted_drafts:.3f}; "
-    line += f"rounds of two tokens or more {device_counts.two_or_more_share:.0%}, {reference_counts.two_or_more_share:.0%}"
+    line += (
+        f"rounds of two tokens or more {device_counts.two_or_more_share:.0%}, {reference_counts.two_or_more_share:.0%}"
+    )
     check = _bounded(context, FREE, found, line, min(device_counts.rounds, reference_counts.rounds), len(device))
     yield check if credible else Check(FREE, INCONCLUSIVE, f"the counts do not add up; {check.evidence}", check.figures)
     both = zip(device_counts.conditional, reference_counts.conditional, strict=True)

@@ -14,7 +14,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import WIDEST, stage_rows
 from parity.compare.scores import SCORES
 from parity.errors import Inconclusive
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap

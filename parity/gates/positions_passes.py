@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.errors import NotOffered
-from parity.gates.positions import rotation
-from parity.gates.positions.schedule import RopeSchedule
+from parity.gates import rope
+from parity.gates.rope import RopeSchedule
 from parity.seam import Device
 
 ROWS, ROUNDS = 512, 6
@@ -65,7 +65,7 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[str, np.ndarra
 def misturned(schedule: RopeSchedule, keys: np.ndarray) -> np.ndarray:
     """How far each row [S] lies from the others once it is turned back, relative to its head's longest pair."""
     rows = np.arange(len(keys))
-    back = rotation.pairs(keys) / rotation.turn(schedule.frequencies(), rows)[:, None]
+    back = rope.pairs(keys) / rope.turn(schedule.frequencies(), rows)[:, None]
     apart = np.abs(back - _middle(back)).max(axis=-1) / np.abs(back).max(axis=(0, 2))
     return np.nan_to_num(apart, nan=np.inf).max(axis=-1)
 
@@ -73,9 +73,9 @@ def misturned(schedule: RopeSchedule, keys: np.ndarray) -> np.ndarray:
 def seen_position(schedule: RopeSchedule, keys: np.ndarray, right: np.ndarray, row: int) -> int:
     """The position by which this row seems to be turned, judged by the right rows (bool [S])."""
     rows = np.arange(len(keys))
-    turn = rotation.turn(schedule.frequencies(), rows)[:, None]
-    middle = _middle((rotation.pairs(keys) / turn)[right if right.any() else ~right])
-    return int(np.abs(rotation.pairs(keys[row]) - middle * turn).sum(axis=(1, 2)).argmin())
+    turn = rope.turn(schedule.frequencies(), rows)[:, None]
+    middle = _middle((rope.pairs(keys) / turn)[right if right.any() else ~right])
+    return int(np.abs(rope.pairs(keys[row]) - middle * turn).sum(axis=(1, 2)).argmin())
 
 
 def first_wrong(schedule: RopeSchedule, side: str, keys: np.ndarray, prompt: int) -> str:
