@@ -9,8 +9,8 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
-from parity.diagnose.explain import Residual
 from parity.diagnose.gates import GateCause
+from parity.diagnose.residuals import Residual
 from parity.golden.store import Dump
 from parity.reports.dumps import console
 

@@ -64,7 +64,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     """The diagnosis of a run, or of a device run now; what gates found, or lack, where no stage is red; None where nothing is wrong."""
     from parity.cli.wiring import Rerun, builder, counterfactuals, judging
     from parity.diagnose import diagnose, renumbered
-    from parity.diagnose.evidence import (
+    from parity.diagnose.failing_run import (
         FailingRun,
         RerunOnGolden,
         failing_run,

@@ -66,7 +66,7 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
     """
     from parity.cli.golden import make_golden
     from parity.cli.wiring import builder, device
-    from parity.diagnose.evidence import FailingRun, find_failing_run
+    from parity.diagnose.failing_run import FailingRun, find_failing_run
     from parity.policy import read_policy
     from parity.reduce import Reducer
 
@@ -98,7 +98,7 @@ def reduced(golden, device_name, precision, policy, threads, out, folder):
 
 def _why(found) -> str:
     """What a comparison says in which no row fails."""
-    from parity.diagnose.evidence import failures
+    from parity.diagnose.failing_run import failures
     from parity.diagnose.ranks import RankMismatch, rank_causes
 
     if isinstance(found, RankMismatch):

@@ -138,25 +138,30 @@ def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> Gat
     return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
 
 
-def gate_causes(gates: GateReport) -> list[GateCause]:
+def gate_causes(report: GateReport) -> list[GateCause]:
     """What the failing checks mean."""
     return [
-        _read(one.gate, check, one.reproduce) for one in gates.results for check in one.checks if check.verdict == FAIL
+        _cause(result.gate, check, result.reproduce)
+        for result in report.results
+        for check in result.checks
+        if check.verdict == FAIL
     ]
 
 
-def missing_evidence(gates: GateReport) -> list[str]:
+def missing_evidence(report: GateReport) -> list[str]:
     """Which gates lack what, where none fails; nothing where together they pass, by the verdict of `parity gate`."""
-    if gates.verdict not in (INCONCLUSIVE, DISPUTED):
+    if report.verdict not in (INCONCLUSIVE, DISPUTED):
         return []
-    worst = [(one.gate, check) for one in gates.results if one.verdict == gates.verdict for check in one.checks]
     return [
-        f"gate {gate}, {one.name}: {one.evidence}" for gate, one in worst if one.verdict in (gates.verdict, NOT_JUDGED)
+        f"gate {result.gate}, {check.name}: {check.evidence}"
+        for result in report.results
+        for check in result.checks
+        if result.verdict == report.verdict and check.verdict in (report.verdict, NOT_JUDGED)
     ]
 
 
-def _read(gate: str, check: Check, reproduce: str) -> GateCause:
-    for one in GATE_RULES:
-        if one.gate == gate and fnmatchcase(check.name, one.check) and re.search(one.evidence, check.evidence):
-            return GateCause(gate, check, reproduce, one.id, one.says, one.fix, one.seen)
+def _cause(gate: str, check: Check, reproduce: str) -> GateCause:
+    for rule in GATE_RULES:
+        if rule.gate == gate and fnmatchcase(check.name, rule.check) and re.search(rule.evidence, check.evidence):
+            return GateCause(gate, check, reproduce, rule.id, rule.says, rule.fix, rule.seen)
     return GateCause(gate, check, reproduce)

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.compare.rows import HALF_ULP, StageRows, row_floors, stage_rows
 from parity.compare.statistics import fit
-from parity.diagnose.explain import Residual
+from parity.diagnose.residuals import Residual
 from parity.golden.store import Dump
 
 RED = 3.0

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from parity import files, limits
-from parity.errors import UsageError
+from parity.errors import Inconclusive, UsageError
 from parity.golden.sealing import UNSEALED, digest, sealed
 
 SCHEMA_VERSION = 2
@@ -147,6 +147,17 @@ class PromptCase(Record):
     id: Line
     ids: Tokens
     generation: Generation | None
+
+    @property
+    def generated(self) -> Generation:
+        """The free generation; every golden holds one.
+
+        Raises:
+            Inconclusive: the dump holds none.
+        """
+        if self.generation is None:
+            raise Inconclusive(f"no free generation of prompt {self.id} is recorded")
+        return self.generation
 
 
 class Case(Record):

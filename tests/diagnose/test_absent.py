@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.diagnose.explain import MissingOnBothSides
 from parity.diagnose.imagined import Imagined
+from parity.diagnose.residuals import MissingOnBothSides
 from parity.golden.slices import OnePrompt
 
 STAGE = "drafter.taps"

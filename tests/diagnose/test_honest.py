@@ -11,7 +11,7 @@ import pytest
 from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, Report
 from parity.compare.structure import Finding
-from parity.diagnose.evidence import FailingRun, failing_run, failures
+from parity.diagnose.failing_run import FailingRun, failing_run, failures
 from parity.errors import UsageError
 from parity.golden.slices import OnePrompt
 from tests.diagnose.toys import POLICY, compared, explained, scaled

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.cli.run import make_run
-from parity.diagnose.evidence import FailingRun, failing_run
+from parity.diagnose.failing_run import FailingRun, failing_run
 from parity.diagnose.ranks import OneRank, RankMismatch, rank_causes
 from parity.golden.store import Dump, DumpWriter
 from parity.policy import read_policy
@@ -63,7 +63,7 @@ def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
 def test_ranks_that_differ_by_rounding_alone_are_no_clean_run(run_of, small_golden):
     found = judged(small_golden, run_of(lambda x: np.nextafter(x, np.float32(np.inf))))
     assert isinstance(found, RankMismatch) and found.first.stage == STAGE and found.stages == 1
-    assert 0 < found.apart < 2e-7
+    assert 0 < found.largest < 2e-7
     (read,) = rank_causes(found)
     assert read.id == "tp-order-by-rank" and read.check.verdict == "fail" and STAGE in read.check.evidence
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.diagnose import Diagnosis, diagnose
-from parity.diagnose.evidence import FailingRun, failing_run
+from parity.diagnose.failing_run import FailingRun, failing_run
 from parity.diagnose.trials import PromptTrials
 from parity.golden.store import Dump
 from parity.policy import read_policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -15,6 +15,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
 from parity.compare.rows import NOISY, order, row_floors, stage_rows
 from parity.compare.structure import Finding
 from parity.diagnose.imagined import Imagined
+from parity.golden.manifest import Variant
 from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.policy import Policy
@@ -84,7 +85,7 @@ class Residual:
 def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
     """Residuals of these stages (all by default), in the order in which they first show.
 
-    A stage that only inherits is not red: its error is another stage's.
+    A stage that only inherits does not fail: its error is another stage's.
     """
     return report_residuals(golden, run, compare(golden, run, policy, stages))
 
@@ -94,15 +95,16 @@ def report_residuals(golden: Dump, run: Dump, report: Report) -> dict[str, Resid
     rank = order(golden)
     late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
 
-    def when(found: tuple[str, Residual]) -> tuple[int, int]:
-        round_ = found[1].place.round if found[1].red and found[1].place else late
-        return round_, rank.get((round_ > 0, found[0]), 0)
+    def when(item: tuple[str, Residual]) -> tuple[int, int]:
+        stage, residual = item
+        round_ = residual.place.round if residual.red and residual.place else late
+        return round_, rank.get((round_ > 0, stage), 0)
 
     return dict(sorted(_each(report, MissingOnBothSides(golden, run)), key=when))
 
 
 def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], bool]:
-    """Of each row of a stage, by (round, position, how often it came before in it), whether it is wrong by itself."""
+    """Of each row of a stage, by (round, position, how often it came before in it), whether it alone is wrong."""
     rows = stage_rows(golden, run, golden.declared[stage])
     if rows is None:
         return {}
@@ -111,12 +113,12 @@ def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], 
     else:
         device, floor = (measure(rows.golden, side).rows.rel_l2 for side in (rows.device, rows.floor))
         bad = ~(device <= ROW * row_floors(floor, np.zeros(len(floor), bool), NOISY))
-    seen: Counter = Counter()
-    found = {}
-    for *place, red in zip(rows.round.tolist(), rows.position.tolist(), bad.tolist(), strict=True):
-        found[*place, seen[*place]] = red
-        seen[*place] += 1
-    return found
+    seen: Counter[tuple[int, int]] = Counter()
+    wrong = {}
+    for round_, position, red in zip(rows.round.tolist(), rows.position.tolist(), bad.tolist(), strict=True):
+        wrong[round_, position, seen[round_, position]] = red
+        seen[round_, position] += 1
+    return wrong
 
 
 class MissingOnBothSides:
@@ -127,8 +129,8 @@ class MissingOnBothSides:
 
     def __init__(self, golden: Dump, run: Dump):
         self.imagined = isinstance(golden, Imagined)
-        self.sides = ((golden, "float32"), (run, run.manifest.case.precision))
-        rows = golden.golden.rows if self.imagined else golden.rows
+        self.sides: tuple[tuple[Dump, Variant], ...] = ((golden, "float32"), (run, run.manifest.case.precision))
+        rows = golden.golden.rows if isinstance(golden, Imagined) else golden.rows
         self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}
         self.stages = {stage for _, stage in self.due}
 
@@ -143,7 +145,7 @@ class MissingOnBothSides:
         return self.imagined and bool(rounds) and all(self.at(round_, stage) for round_ in rounds)
 
 
-def _each(report: Report, absent: MissingOnBothSides):
+def _each(report: Report, absent: MissingOnBothSides) -> Iterator[tuple[str, Residual]]:
     structural: dict[str, Finding] = {}
     for finding in report.findings:
         if finding.kind != "generation" and not (finding.kind == "missing" and absent.at(finding.round, finding.stage)):
