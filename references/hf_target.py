@@ -18,7 +18,8 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import check_target, read_config
+from parity.references.checkpoint import read_config
+from parity.references.hf_checkpoint import check_target
 from parity.references.rope import read_rope
 
 ATTENTION = "eager_with_tapped_queries"
