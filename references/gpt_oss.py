@@ -5,8 +5,8 @@ a mixture of experts: `layer` is a function of (weights, hidden, cache), so that
 Shapes: S new rows, T cached and new ones, H hidden, N query heads in G groups, D per head, E experts, X of them chosen.
 Everything is in the dtype of the weights but norms, which take at least float32; the rotation's angles are float64.
 
-Sources: the gpt-oss model card (arXiv 2508.10925) and openai/gpt-oss `gpt_oss/torch/model.py` for the equations, Peng et
-al. 2023 for YaRN, OCP Microscaling Formats 1.0 for MXFP4. Tensor names are the hub's.
+Sources: the gpt-oss model card (arXiv 2508.10925) and openai/gpt-oss `gpt_oss/torch/model.py` for the equations, Peng
+et al. 2023 for YaRN, OCP Microscaling Formats 1.0 for MXFP4. Tensor names are the hub's.
 """
 
 from __future__ import annotations
@@ -59,25 +59,27 @@ class Config:
         """Read config.json of a checkpoint folder.
 
         Raises:
-            UsageError: a number is missing, or something is asked for that these equations do not have.
+            UsageError: a number is missing or none, or something is asked for that these equations do not have.
         """
         raw = read_config(checkpoint, "GptOssForCausalLM")
-        quantised = (raw.get("quantization_config") or {}).get("quant_method")
-        raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": quantised == "mxfp4"}
-        if missing := [field.name for field in fields(cls) if field.name not in raw]:
-            raise UsageError(f"{checkpoint / 'config.json'} has no {missing[0]!r}")
-        config = cls(**{field.name: raw[field.name] for field in fields(cls)})
-        for what, is_so in {
-            f"quant_method {quantised}": quantised not in (None, "mxfp4"),
-            "attention_bias false": not raw.get("attention_bias", True),
-            "tie_word_embeddings true": raw.get("tie_word_embeddings", False),
-            f"rope_type {config.rope['rope_type']}": config.rope["rope_type"] not in ("yarn", "default"),
-            f"layer_types {config.layer_types}": len(config.layer_types) != config.num_hidden_layers
-            or set(config.layer_types) - {"sliding_attention", "full_attention"},
-        }.items():
-            if is_so:
-                raise UsageError(f"{checkpoint / 'config.json'}: {what} is not part of the gpt-oss of these equations")
-        return config
+        quantised = raw.get("quantization_config") is not None
+        raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": quantised}
+        values = {field.name: raw.get(field.name) for field in fields(cls)}
+        fits = {name: value is not None for name, value in values.items()}
+        for name in ("rms_norm_eps", "swiglu_limit", "swiglu_alpha"):
+            fits[name] = isinstance(values[name], int | float) and 0 < values[name] < math.inf
+        fits["layer_types"] = (
+            isinstance(raw.get("layer_types"), list)
+            and len(raw["layer_types"]) == raw.get("num_hidden_layers")
+            and all(kind in ("sliding_attention", "full_attention") for kind in raw["layer_types"])
+        )
+        fits["rope_type"] = raw["rope"]["rope_type"] in ("yarn", "default")
+        fits["quantization_config"] = not quantised or raw["quantization_config"].get("quant_method") == "mxfp4"
+        fits["attention_bias"] = raw.get("attention_bias", True) is True
+        fits["tie_word_embeddings"] = raw.get("tie_word_embeddings", False) is False
+        for name in (name for name, fit in fits.items() if not fit):
+            raise UsageError(f"{checkpoint / 'config.json'}: {name} is missing, or not one that gpt-oss has")
+        return cls(**values)
 
 
 def embed(table: torch.Tensor, ids: torch.Tensor, tap: Tap) -> torch.Tensor:
@@ -176,7 +178,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 def allowed(positions: torch.Tensor, keys: int, window: int | None) -> torch.Tensor:
-    """Which keys each query sees, bool [S, T]: none behind it, and with a window only the last `window`, its own included."""
+    """Which keys each query sees, bool [S, T]: its own and those before it; with a window the last `window` of them."""
     distance = positions[:, None] - torch.arange(keys)
     return (distance >= 0) & (distance < (keys if window is None else window))
 
@@ -196,7 +198,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tenso
 
 
 def mixture(config: Config, weights: Weights, x: torch.Tensor, tap: Tap) -> torch.Tensor:
-    """Normed rows [S, H] through the X experts that the router likes best, weighed by a softmax over those X: [S, H]."""
+    """Normed rows [S, H] through the X experts of the highest scores, weighed by a softmax over those X: [S, H]."""
     scores = tap("router_logits", linear(weights, "mlp.router", x))
     chosen = tap("experts", scores.topk(config.num_experts_per_tok).indices)
     shares = scores.gather(1, chosen).softmax(-1)
@@ -232,68 +234,63 @@ class Checkpoint:
     def __init__(self, folder: Path, dtype: torch.dtype):
         self.config, self.dtype = Config.read(folder), dtype
         self.shards = shards(folder)
-        inner = _layer_shapes(self.config)
-        layers = [f"model.layers.{number}." for number in range(self.config.num_hidden_layers)]
-        check_names(
-            folder, self.shards, [*_outer_shapes(self.config), *(one + name for one in layers for name in inner)]
-        )
+        names = [name for number in range(self.config.num_hidden_layers) for name in _on_disk(self.config, number)]
+        check_names(folder, self.shards, [*_outer(self.config), *names])
 
     def outer(self) -> dict[str, torch.Tensor]:
         """Embedding, last norm and head, by their names."""
-        held = read_tensors(self.shards, _outer_shapes(self.config))
-        return {name: tensor.to(self.dtype) for name, tensor in held.items()}
+        return self._read(_outer(self.config))
 
     def layer(self, number: int) -> dict[str, torch.Tensor]:
-        """One layer's weights; MXFP4 is decoded."""
-        prefix = f"model.layers.{number}."
-        shapes = {prefix + name: shape for name, shape in _layer_shapes(self.config).items()}
-        held = {name.removeprefix(prefix): tensor for name, tensor in read_tensors(self.shards, shapes).items()}
-        for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"):
-            if self.config.mxfp4:
-                held[name] = decode_mxfp4(held.pop(f"{name}_blocks"), held.pop(f"{name}_scales"))
-        return {name: tensor.to(self.dtype) for name, tensor in held.items()}
+        """One layer's weights, MXFP4 decoded."""
+        read = self._read(_on_disk(self.config, number))
+        weights = {name.removeprefix(f"model.layers.{number}."): tensor for name, tensor in read.items()}
+        for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if self.config.mxfp4 else ():
+            blocks, scales = weights.pop(f"{name}_blocks"), weights.pop(f"{name}_scales")
+            weights[name] = decode_mxfp4(blocks, scales).to(self.dtype)
+        return weights
 
-
-FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
-"""What four bits mean: a sign, two of exponent, one of mantissa."""
+    def _read(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+        """Bytes of MXFP4 stay as they are."""
+        tensors = read_tensors(self.shards, shapes)
+        return {name: held if held.dtype == torch.uint8 else held.to(self.dtype) for name, held in tensors.items()}
 
 
 def decode_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """uint8 blocks [E, out, in/32, 16] and scales [E, out, in/32] to [E, in, out]; the low half of a byte comes first."""
+    """uint8 blocks [E, out, in/32, 16] and scales [E, out, in/32] to float32 [E, in, out].
+
+    A block's 32 numbers share the scale 2^(s - 127). A byte holds two, the low half first: a sign, two bits of exponent
+    and one of mantissa.
+    """
+    meanings = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
     codes = torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2)
-    values = FP4[codes.long()] * torch.exp2(scales.double() - 127)[..., None]
+    values = torch.ldexp(meanings[codes.int()], scales[..., None].int() - 127)
     return values.flatten(-2).transpose(1, 2)
 
 
-def _outer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+def _outer(config: Config) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors around the layers."""
     table = config.vocab_size, config.hidden_size
     return {"model.embed_tokens.weight": table, "model.norm.weight": table[1:], "lm_head.weight": table}
 
 
-def _layer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Names behind `model.layers.{l}.`, as they are on disk."""
+def _on_disk(config: Config, number: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of a layer's tensors."""
     hidden, inner, count = config.hidden_size, config.intermediate_size, config.num_local_experts
     query, key = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     shapes: dict[str, tuple[int, ...]] = {"self_attn.sinks": (config.num_attention_heads,)}
     for name in ("input_layernorm", "post_attention_layernorm"):
         shapes[f"{name}.weight"] = (hidden,)
-    projections = {
-        "q_proj": (query, hidden),
-        "k_proj": (key, hidden),
-        "v_proj": (key, hidden),
-        "o_proj": (hidden, query),
-    }
-    linears = {f"self_attn.{name}": shape for name, shape in projections.items()} | {"mlp.router": (count, hidden)}
-    for name, shape in linears.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    for name, entering, leaving in (("gate_up_proj", hidden, 2 * inner), ("down_proj", inner, hidden)):
-        stem = f"mlp.experts.{name}"
-        shapes[f"{stem}_bias"] = (count, leaving)
+    leaving = {"self_attn.q_proj": query, "self_attn.k_proj": key, "self_attn.v_proj": key, "mlp.router": count}
+    for name, size in leaving.items():
+        shapes |= {f"{name}.weight": (size, hidden), f"{name}.bias": (size,)}
+    shapes |= {"self_attn.o_proj.weight": (hidden, query), "self_attn.o_proj.bias": (hidden,)}
+    for name, size_in, size_out in (("gate_up_proj", hidden, 2 * inner), ("down_proj", inner, hidden)):
+        name = f"mlp.experts.{name}"
+        shapes[f"{name}_bias"] = (count, size_out)
         if config.mxfp4:
-            shapes |= {
-                f"{stem}_blocks": (count, leaving, entering // 32, 16),
-                f"{stem}_scales": (count, leaving, entering // 32),
-            }
+            shapes[f"{name}_blocks"] = (count, size_out, size_in // 32, 16)
+            shapes[f"{name}_scales"] = (count, size_out, size_in // 32)
         else:
-            shapes[stem] = (count, entering, leaving)
-    return shapes
+            shapes[name] = (count, size_in, size_out)
+    return {f"model.layers.{number}.{name}": shape for name, shape in shapes.items()}

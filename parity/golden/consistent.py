@@ -21,7 +21,14 @@ def refuse_contradictions(manifest: Manifest, path: Path) -> None:
     """Raises:
     UsageError: two parts of the manifest contradict each other; which.
     """
-    parts = (_case(manifest), _generations(manifest), _rows(manifest), _starts(manifest.tensors), _rounds(manifest))
+    parts = (
+        _case(manifest),
+        _generations(manifest),
+        _rows(manifest),
+        _starts(manifest.tensors),
+        _rounds(manifest),
+        _floors(manifest),
+    )
     for wrong in (one for part in parts for one in part):
         raise UsageError(f"{path} contradicts itself: {wrong}")
 
@@ -100,6 +107,22 @@ def _starts(rows: Iterable[TensorRow]) -> Iterator[str]:
         prompt, round_, stage = row.place
         if row.start > ends.get((row.variant, (prompt, round_ - 1, stage), row.rank), 0):
             yield f"{row.key} ({row.variant}) continues {row.start} rows, which {key(prompt, max(round_ - 1, 0), stage)} does not have"
+
+
+def _floors(manifest: Manifest) -> Iterator[str]:
+    """A floor that a golden has of a stage it has of every prompt and round of it."""
+    if manifest.kind != "golden":
+        return
+    there: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for row in manifest.tensors:
+        prompt, round_, stage = row.place
+        there.setdefault((stage, row.variant), set()).add((prompt, round_))
+    for (stage, variant), places in there.items():
+        truth = there.get((stage, TRUTH), set())
+        if places != truth:
+            prompt, round_ = min(places ^ truth)
+            lacking, has = (variant, TRUTH) if (prompt, round_) in truth else (TRUTH, variant)
+            yield f"{key(prompt, round_, stage)} has {has} and no {lacking}, which other rounds of the stage have"
 
 
 def _rounds(manifest: Manifest) -> Iterator[str]:
