@@ -69,6 +69,24 @@ def _object(path: Path, absent: str) -> dict[str, Any]:
     return raw
 
 
+def read_eos(checkpoint: Path) -> tuple[int, ...]:
+    """The ids that end a sequence: generation_config.json decides, else config.json; an int or a list.
+
+    Raises:
+        UsageError: neither file can be read, or they are no ids.
+    """
+    path = checkpoint / "generation_config.json"
+    raw = _object(path, f"{path} cannot be read") if path.exists() else {}
+    if raw.get("eos_token_id") is None:
+        path = checkpoint / "config.json"
+        raw = _object(path, f"{path} cannot be read")
+    eos = raw.get("eos_token_id")
+    ids = [eos] if isinstance(eos, int) else [] if eos is None else eos
+    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
+        raise UsageError(f"{path}: eos_token_id {str(eos)[:40]} is no token id and no list of them")
+    return tuple(ids)
+
+
 def shards(checkpoint: Path) -> dict[str, Path]:
     """Tensor name to the safetensors file that holds it.
 

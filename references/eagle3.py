@@ -14,7 +14,7 @@ from torch import nn
 
 from parity.errors import UsageError
 from parity.references.checkpoint import read_state
-from parity.references.eagle3_config import Eagle3Config
+from parity.references.drafter_config import Eagle3Config
 from parity.references.peagle import Attention, FusionLayer, KVCache, LayerTap, RMSNorm, untapped
 from parity.references.rope import schedule, tables
 

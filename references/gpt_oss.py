@@ -62,8 +62,9 @@ class Config:
             UsageError: a number is missing or none, or something is asked for that these equations do not have.
         """
         raw = read_config(checkpoint, "GptOssForCausalLM")
-        quantised = raw.get("quantization_config") is not None
-        raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": quantised}
+        quantisation = raw.get("quantization_config") or {"quant_method": None}
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
+        raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": method == "mxfp4"}
         values = {field.name: raw.get(field.name) for field in fields(cls)}
         fits = {name: value is not None for name, value in values.items()}
         for name in ("rms_norm_eps", "swiglu_limit", "swiglu_alpha"):
@@ -74,9 +75,13 @@ class Config:
             and all(kind in ("sliding_attention", "full_attention") for kind in raw["layer_types"])
         )
         fits["rope_type"] = raw["rope"]["rope_type"] in ("yarn", "default")
-        fits["quantization_config"] = not quantised or raw["quantization_config"].get("quant_method") == "mxfp4"
+        fits["quantization_config"] = isinstance(quantisation, dict) and method in (None, "mxfp4")
         fits["attention_bias"] = raw.get("attention_bias", True) is True
         fits["tie_word_embeddings"] = raw.get("tie_word_embeddings", False) is False
+        if all(fits.values()):
+            fits["num_key_value_heads"] = values["num_attention_heads"] % values["num_key_value_heads"] == 0
+            fits["num_experts_per_tok"] = values["num_experts_per_tok"] <= values["num_local_experts"]
+            fits["head_dim"] = values["head_dim"] % 2 == 0
         for name in (name for name, fit in fits.items() if not fit):
             raise UsageError(f"{checkpoint / 'config.json'}: {name} is missing, or not one that gpt-oss has")
         return cls(**values)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from parity.references.checkpoint import read_state
-from parity.references.peagle_config import PEagleConfig
+from parity.references.drafter_config import PEagleConfig
 from parity.references.rope import rotate, schedule, tables
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]

@@ -68,4 +68,5 @@ def _made(golden):
         floor = "bfloat16" in golden.variants()
         batch = int(producer.notes["prompts at a time"])
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": manifest.case.roundings}
-    return {"roundings": manifest.case.roundings}
+    plain = "parity.references.plain" in producer.modules
+    return {"reference": "plain" if plain else "own", "roundings": manifest.case.roundings}

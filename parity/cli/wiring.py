@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 REFERENCES = {
     "own": "parity.references.dump",
+    "plain": "parity.references.plain",
     "vllm": "parity.references.vllm_capture.dump",
     "eagle": "parity.references.eagle_capture",
 }
-"""Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
 
 
 def reference(name: str, threads: int) -> ModuleType:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from parity.references.chain import ChainLoop
+from parity.references.drafter_config import Eagle3Config
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
 from parity.references.peagle import KVCache
 
 RAW = {

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from parity.errors import UsageError
-from parity.references.peagle import KVCache, PEagle, PEagleConfig
+from parity.references.drafter_config import PEagleConfig
+from parity.references.peagle import KVCache, PEagle
 from parity.references.rope import schedule
 from tests.references.chain_cases import ROUNDING, relative
 
