@@ -24,8 +24,8 @@ UNKNOWN = ("fc_norm", "norm_before_fc", "norm_output")
 class DrafterConfig:
     """What the forward of any drafter needs of its config.json.
 
-    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or None where there is no
-    longest one or the config does not say.
+    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or None where there is
+    no longest one or the config does not say.
     """
 
     architectures: ClassVar[tuple[str, ...]]

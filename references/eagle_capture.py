@@ -24,9 +24,9 @@ from parity.golden.sources import package, reached
 from parity.references import dump
 from parity.references.checkpoint import read_config, read_state
 from parity.references.drafter_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_layers import KVCache
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
-from parity.references.peagle import KVCache
 
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
 OWN = {"parity.references.eagle3", "parity.references.chain"}

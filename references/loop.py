@@ -14,9 +14,10 @@ import torch
 
 from parity.errors import UsageError
 from parity.references.capture import torch_tap
+from parity.references.drafter_layers import KVCache
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
-from parity.references.peagle import KVCache, PEagle
+from parity.references.peagle import PEagle
 
 
 class Recorder(Protocol):
