@@ -23,6 +23,7 @@ sys.path.insert(0, str(HOUSE))
 from parity.cli.diagnose import diagnose_device  # noqa: E402
 from parity.cli.faults import _golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
+from parity.golden.choice import Wanted  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 """Fault id to the hypotheses that say the same thing, where the ids differ."""
@@ -95,7 +96,7 @@ def main() -> None:
         one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results
     ]
     done = {one["fault"] for one in results}
-    with _golden(options.golden) as golden:
+    with _golden(Wanted(options.golden)) as golden:
         for fault in options.faults or CATALOGUE:
             if fault in done:
                 continue

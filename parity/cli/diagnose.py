@@ -68,7 +68,7 @@ def diagnose_device(golden, run, device_name, precision, policy, threads, folder
     from parity.diagnose.gates import read_gates, until_red
     from parity.diagnose.ranks import OneRank, Parted, read_ranks
     from parity.diagnose.trials import Trials
-    from parity.gates.bench import Bench
+    from parity.gates.context import Bench
     from parity.policy import read_policy
 
     bounds = read_policy(policy, run.manifest.case.precision if run else precision)

@@ -63,7 +63,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     from parity.cli.wiring import Rerun, builder
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
-    from parity.gates.bench import Bench
+    from parity.gates.context import Bench
     from parity.golden.store import Dump
     from parity.partial import scratch
     from parity.reports.gates import print_gates, print_names, print_result

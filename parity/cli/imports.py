@@ -67,6 +67,6 @@ def _list(what: str, names) -> None:
 def export_dump(directory, out, target) -> None:
     """Write a golden or a run as one file of plain arrays."""
     from parity.golden.store import Dump
-    from parity.imports.export import export_npz
+    from parity.imports.files import export_npz
 
     echo(f"{export_npz(Dump(directory), out)} tensors in {out}")

@@ -16,7 +16,7 @@ def main() -> None:
     """Do the job; the answer is there whole or not at all. Ends with whoever started it."""
     folder = Path(sys.argv[1])
     _end_with_parent(folder)
-    from parity.nightly.jobs import Job
+    from parity.nightly.process import Job
 
     try:
         answer = _answer(Job.model_validate_json((folder / "job.json").read_bytes()))
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _answer(job):
-    from parity.nightly.jobs import Answer
+    from parity.nightly.process import Answer
 
     if job.golden:
         from parity.nightly.goldens import provide
@@ -38,7 +38,7 @@ def _answer(job):
     from parity.cli.nightly import judge_cell
     from parity.golden.store import Dump
     from parity.nightly.goldens import local
-    from parity.nightly.jobs import GoldenJob
+    from parity.nightly.process import GoldenJob
 
     golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
     return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
@@ -54,7 +54,7 @@ def _make(job, out: Path) -> None:
 def _failed(error: BaseException):
     """One sentence; the traceback is for the log."""
     from parity.errors import ParityError
-    from parity.nightly.jobs import Answer
+    from parity.nightly.process import Answer
     from parity.remote import Unreachable
 
     if isinstance(error, ParityError):

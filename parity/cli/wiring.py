@@ -70,7 +70,7 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
             f"{name} is a torch file and torch is not installed: pip install 'parity-harness[references]' "
             "-c constraints.txt, or save .safetensors or .npy"
         ) from None
-    from parity.imports.archives import refuse_packed
+    from parity.imports.arrays import refuse_packed
 
     refuse_packed(source, name)
     try:

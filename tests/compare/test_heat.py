@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.cli.wiring import builder
-from parity.compare.heat import heat
+from parity.compare.breakdown import heat
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.cli.wiring import builder
 from parity.device.pipeline import Pipeline
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.guard import bare
 
 Plant = Callable[[Pipeline], None]

@@ -10,7 +10,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from parity.cli.wiring import builder
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.rollback.history import Round, Sequence
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)

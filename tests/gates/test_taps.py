@@ -6,7 +6,7 @@ import pytest
 
 from parity.cli.wiring import builder
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.taps.streams import tapped
 from parity.golden.store import Dump
 

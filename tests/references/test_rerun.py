@@ -9,7 +9,7 @@ from parity import drive
 from parity.cli.diff import compare_dumps
 from parity.cli.run import make_run
 from parity.cli.wiring import Rerun
-from parity.compare.apart import EXPERTS, Flips
+from parity.compare.basis import EXPERTS, Flips
 from parity.errors import Inconclusive
 from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
