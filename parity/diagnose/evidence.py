@@ -12,11 +12,12 @@ from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.explain import Residual, judged
 from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
+from parity.progress import Progress
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

@@ -9,16 +9,13 @@ from pathlib import Path
 from parity.compare import compare
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.report import Report
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.errors import NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.policy import read_policy
+from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
-
-
-def quiet(done: int, total: int, name: str) -> None:
-    """No progress."""
 
 
 @dataclass

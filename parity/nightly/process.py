@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from parity.endings import OUTSIDE, by_signal
 from parity.home import VARIABLE, home
+from parity.nightly import worker
 from parity.nightly.jobs import Answer
 
-COMMAND = (sys.executable, "-m", "parity.cli.job")
+COMMAND = (sys.executable, "-m", worker.__name__)
 Started = Callable[[subprocess.Popen], None]
 
 
