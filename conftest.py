@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
+from tests.foreground import restore_signals
 
-for number in (signal.SIGINT, signal.SIGHUP):  # a job in the background ignores them, and so would all that tests start
-    if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+restore_signals()
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 

@@ -339,7 +339,7 @@ def export_dump(dump: Dump, out: File) -> int:
     Raises:
         UsageError: the file exists already.
     """
-    from parity.imports.export import export_npz
+    from parity.imports.files import export_npz
 
     return export_npz(dump, Path(out))
 

@@ -20,7 +20,7 @@ from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump

@@ -22,7 +22,7 @@ from parity.progress import Progress, note, quiet
 from parity.seam import Device
 
 if TYPE_CHECKING:
-    from parity.gates.bench import Bench
+    from parity.gates.context import Bench
     from parity.isolation import IsolatedFactory, Limits
 
 REFERENCES = {
@@ -178,9 +178,9 @@ def bench(
 
     Args:
         folder: for its runs.
-        rest: as `parity.gates.bench.Bench` takes it.
+        rest: as `parity.gates.context.Bench` takes it.
     """
-    from parity.gates.bench import Bench
+    from parity.gates.context import Bench
 
     build = builder(device_name, golden, limits)
     return Bench(

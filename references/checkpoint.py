@@ -122,16 +122,34 @@ def read_state(
     return state
 
 
+def target_config(checkpoint: Path) -> GptOssConfig:
+    """A target's config.json as Hugging Face reads it.
+
+    Raises:
+        UsageError: it refuses a value.
+    """
+    try:
+        return GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # its own classes of errors, which no base class joins
+        raise _unusable(checkpoint, error) from None
+
+
+def _unusable(checkpoint: Path, error: Exception) -> UsageError:
+    said = " ".join(str(error).split())[:200]
+    return UsageError(f"{checkpoint / 'config.json'}: Hugging Face makes no model of it: {said}")
+
+
 def check_target(checkpoint: Path) -> None:
     """Hold a gpt-oss checkpoint's tensors against its own config; transformers only warns.
 
     Raises:
         UsageError: a tensor is missing, surplus or of the wrong shape.
     """
-    with torch.device("meta"):
-        model = GptOssForCausalLM(
-            GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
-        )
+    try:
+        with torch.device("meta"):
+            model = GptOssForCausalLM(target_config(checkpoint))
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError) as error:
+        raise _unusable(checkpoint, error) from None
     wanted = dict(model.state_dict())
     if "quantization_config" in read_config(checkpoint, "GptOssForCausalLM"):
         wanted = _mxfp4_names(wanted)

@@ -87,7 +87,7 @@ def nightly(
         return
     _installed()
     from parity.cli.night_end import end, interruptible
-    from parity.nightly.start import begin
+    from parity.nightly.run import begin
 
     url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
@@ -119,11 +119,11 @@ def _installed() -> None:
 @contextmanager
 def _engines(run, workers, engine, ray_address):
     """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
-    from parity.nightly.local import Local
+    from parity.nightly.engines import Local
 
     here = there = Local(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
     if engine == "ray":
-        from parity.nightly.ray_engine import Ray
+        from parity.nightly.engines import Ray
 
         there = Ray(ray_address, run.cell_timeout, run.retries)
     try:

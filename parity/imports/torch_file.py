@@ -8,7 +8,7 @@ from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 from parity.errors import UsageError
-from parity.imports.archives import refuse_packed
+from parity.imports.arrays import refuse_packed
 
 
 def torch_load(source: Path | BinaryIO, name: str) -> Any:

@@ -13,14 +13,14 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parity.nightly.jobs import Answer, GoldenJob, Job
+    from parity.nightly.process import Answer, GoldenJob, Job
 
 
 def main() -> None:
     """Do the job; the answer is there whole or not at all. Ends with whoever started it."""
     folder = Path(sys.argv[1])
     _end_with_parent(folder)
-    from parity.nightly.jobs import Job
+    from parity.nightly.process import Job
     from parity.progress import print_notes
 
     print_notes()
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _answer(job: Job) -> Answer:
-    from parity.nightly.jobs import Answer
+    from parity.nightly.process import Answer
 
     if job.golden:
         from parity.nightly.goldens import provide
@@ -45,7 +45,7 @@ def _answer(job: Job) -> Answer:
     from parity.golden.store import Dump
     from parity.nightly.cell import judge_cell
     from parity.nightly.goldens import local
-    from parity.nightly.jobs import GoldenJob
+    from parity.nightly.process import GoldenJob
 
     golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
     return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
@@ -61,7 +61,7 @@ def _make(job: GoldenJob, out: Path) -> None:
 def _failed(error: BaseException) -> Answer:
     """One sentence; the traceback is for the log."""
     from parity.errors import ParityError
-    from parity.nightly.jobs import Answer
+    from parity.nightly.process import Answer
     from parity.remote import Unreachable
 
     if isinstance(error, ParityError):

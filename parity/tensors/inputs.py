@@ -85,8 +85,7 @@ def _named(value: Mapping[Any, object], side: str) -> Arrays:
 
 
 def _file(path: Path, side: str) -> Arrays:
-    from parity.imports.arrays import ARRAYS, held
-    from parity.imports.folders import refuse_executed
+    from parity.imports.arrays import ARRAYS, held, refuse_executed
     from parity.imports.torch_file import torch_load
 
     refuse_executed(path)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from parity.device.pipeline import Pipeline
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.guard import bare
 from parity.producers import builder
 

@@ -9,7 +9,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.provenance import independent, unchanged
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale

@@ -9,7 +9,7 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.rollback.history import Round, Sequence
 from parity.producers import builder
 

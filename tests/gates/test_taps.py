@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.taps.streams import tapped
 from parity.golden.store import Dump
 from parity.producers import builder

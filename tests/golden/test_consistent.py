@@ -88,6 +88,10 @@ EDITS = {
     "a row twice": lambda raw: raw["tensors"].append(raw["tensors"][0]),
     "a row of another prompt": lambda raw: row(raw).update(key="p002/r0001/verify.tokens"),
     "a row of another round": lambda raw: row(raw).update(key="p000/r0004/verify.tokens"),
+    "a floor without one round": lambda raw: raw["tensors"].remove(
+        row(raw, "p000/r0001/verify.logits", "bfloat16.local")
+    ),
+    "a floor of a round without its truth": lambda raw: raw["tensors"].remove(row(raw, "p001/r0002/verify.logits")),
     "a key of two parts": lambda raw: row(raw).update(key="p000/verify.tokens"),
     "a key with a sign": lambda raw: row(raw).update(key="p-01/r0001/verify.tokens"),
     "an empty shape": lambda raw: row(raw).update(shape=[]),

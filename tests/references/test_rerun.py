@@ -7,7 +7,7 @@ import pytest
 
 from parity import drive
 from parity.api import compare_dumps, run_device
-from parity.compare.apart import EXPERTS, Flips
+from parity.compare.basis import EXPERTS, Flips
 from parity.errors import Inconclusive
 from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
@@ -42,7 +42,7 @@ def run(golden, tmp_path_factory) -> Dump:
 
 
 @pytest.fixture(scope="module")
-def rerun() -> Rerun:
+def rerun() -> ReferenceRerun:
     """Made once for every run."""
     return ReferenceRerun()
 
