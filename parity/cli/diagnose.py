@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -19,12 +18,8 @@ from parity.cli.common import (
     open_golden,
     precision_option,
     progress,
-    published_configs,
     write_json,
 )
-
-HISTORIES = 60
-"""Accept/reject histories that a diagnosis explores where no stage is red."""
 
 
 @click.command()
@@ -42,80 +37,20 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
     nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
     """
+    from parity.api import diagnose_device
     from parity.golden.store import Dump
-    from parity.partial import scratch
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gates
 
     golden = open_golden(golden)
-    with scratch("diagnose") as folder:
-        run = Dump(run) if run else None
-        if run is not None:
-            agree(run, device_name=device_name, precision=precision)
-        found = diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits(**isolation))
+    run = Dump(run) if run else None
+    if run is not None:
+        agree(run, device_name=device_name, precision=precision)
+    asked = dict(run=run, policy=policy, threads=threads, limits=limits(**isolation))
+    with progress(f"diagnose {device_name}") as bar:
+        found = diagnose_device(golden, device_name, precision, **asked, progress=bar)
     write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
     if not found:
         print_clean(golden, run)
         return
     (print_gates if isinstance(found, list) else print_diagnosis)(found, golden)
     sys.exit(3 if getattr(found, "verdict", "") in ("inconclusive", "disputed") else 1)
-
-
-def diagnose_device(golden, run, device_name, precision, policy, threads, folder, limits=None):
-    """The diagnosis of a run, or of a device run now; what gates found, or lack, where no stage is red; None where nothing is wrong."""
-    from parity.cli.wiring import Rerun, builder, counterfactuals, judging
-    from parity.diagnose import diagnose, renumbered
-    from parity.diagnose.failing_run import (
-        FailingRun,
-        RerunOnGolden,
-        failing_run,
-        failures,
-        find_failing_run,
-        other_prompts,
-    )
-    from parity.diagnose.gates import gate_causes, run_until_failure
-    from parity.diagnose.ranks import OneRank, RankMismatch, rank_causes
-    from parity.diagnose.trials import PromptTrials
-    from parity.gates.context import GateContext
-    from parity.policy import read_policy
-
-    bounds = read_policy(policy, run.manifest.case.precision if run else precision)
-    if run is not None:
-        judging(golden)
-        red = failing_run(golden, run, bounds, Rerun())
-    else:
-        build = builder(device_name, golden, limits)
-        context = GateContext(golden, device_name, build, precision, folder / "gates", HISTORIES, bounds=policy)
-        context.rotate, context.configs = build.rotary(), published_configs()
-        if shared := gate_causes(run_until_failure(context, ["provenance"])):
-            return shared
-        live = context.device()
-        with progress(f"diagnose {device_name}") as bar:
-            red = find_failing_run(golden, live, bounds, folder, bar, context.run)
-    if isinstance(red, RankMismatch):
-        return rank_causes(red)
-    if not isinstance(red, FailingRun):
-        return _beyond_stages(red, run is None and run_until_failure(context))
-    rank = red.run.rank if isinstance(red.run, OneRank) else None
-    reference, hypotheses = counterfactuals(golden, threads)
-    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
-    if run is None:
-        trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, folder, rank)
-    trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
-    found = diagnose(trials, hypotheses, red.first, red.residuals())
-    found = replace(found, evidence=failures(red.report))
-    read = gate_causes(run_until_failure(context)) if run is None and red.free else []
-    return read or (found if red.golden is golden else renumbered(found, red.prompt))
-
-
-def _beyond_stages(report, gates):
-    """What gates found; else what is missing in the comparison, where it was inconclusive, and in the gates."""
-    from parity.diagnose import inconclusive, undecided
-    from parity.diagnose.gates import gate_causes, missing_evidence
-
-    if gates and (found := gate_causes(gates)):
-        return found
-    lack = missing_evidence(gates) if gates else []
-    if report:
-        told = inconclusive(report)
-        return replace(told, evidence=(*told.evidence, *lack))
-    return undecided("local and chained", gates.verdict, lack) if lack else None

@@ -12,11 +12,12 @@ from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import OneRank, RankMismatch, first_failing_rank, rank_mismatch
 from parity.diagnose.residuals import Residual, report_residuals
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
+from parity.progress import Progress
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

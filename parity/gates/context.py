@@ -12,12 +12,13 @@ from parity.compare import compare
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.report import Report
 from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.policy import read_policy
+from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
 
 
@@ -70,10 +71,6 @@ def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
     return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
 
 
-def no_progress(done: int, total: int, name: str) -> None:
-    """No progress."""
-
-
 @dataclass
 class GateContext:
     """A golden and the device under test.
@@ -103,7 +100,7 @@ class GateContext:
     histories: int = 500
     seed: int = 0
     bound: float = 0.05
-    progress: Progress = no_progress
+    progress: Progress = quiet
     rotate: Rotary | None = None
     configs: Path | None = None
     bounds: str | None = None

@@ -28,7 +28,9 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 Diagnose = Callable[[], Named | None]
 
 
-def judge(night: str, cell: Cell, context: GateContext, baseline: Clocked | None, diagnose: Diagnose | None) -> CellResult:
+def judge(
+    night: str, cell: Cell, context: GateContext, baseline: Clocked | None, diagnose: Diagnose | None
+) -> CellResult:
     """Everything a cell is asked for.
 
     Args:

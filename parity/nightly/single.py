@@ -25,7 +25,9 @@ def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = 
         rerun: as for `parity.compare.compare`.
     """
     began, case = monotonic(), run.manifest.case
-    context = GateContext(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
+    context = GateContext(
+        golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun
+    )
     context.give(run)
     report = context.compared(case.mode)
     cell = _cell(golden, run, bounds or "")

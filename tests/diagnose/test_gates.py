@@ -18,7 +18,7 @@ def gates(monkeypatch):
         def run_gate(context, name):
             return GateResult(name, (Check("first", PASS, "seen"), Check("second", others.get(name, PASS), LACKS)))
 
-        monkeypatch.setattr("parity.diagnose.failing_run.find_failing_run", lambda *_: None)
+        monkeypatch.setattr("parity.diagnose.whole.find_failing_run", lambda *_: None)
         monkeypatch.setattr("parity.diagnose.gates.run_gate", run_gate)
 
     return plant

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.cli.wiring import builder
 from parity.device.pipeline import Pipeline
 from parity.gates.context import GateContext
 from parity.guard import unguarded
+from parity.producers import builder
 
 Plant = Callable[[Pipeline], None]
 LAYER = 4
@@ -18,7 +18,7 @@ LAYER = 4
 
 
 def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> GateContext:
-    """A context whose devices all carry this defect."""
+    """A bench whose devices all carry this defect."""
     build = builder("numpy", golden)
 
     def planted(precision: str, **options: int) -> Pipeline:
