@@ -90,7 +90,7 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
             raise Inconclusive(f"plain decoding, token {step + 1}: chose {list(chosen)}, emitted {list(fresh)}")
         tokens.append(int(fresh[0]))
         seen.append(tap.seen)
-    return Decoded(tuple(tokens), {name: np.concatenate([one[name] for one in seen]) for name in (seen or [{}])[0]})
+    return Decoded(tuple(tokens), {name: np.concatenate([step[name] for step in seen]) for name in (seen or [{}])[0]})
 
 
 def ended(tokens: Sequence[int], eos: Sequence[int], budget: int) -> bool:

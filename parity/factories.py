@@ -78,10 +78,10 @@ def multiplier(name: str) -> Multiply:
         raise UsageError(
             f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options"
         )
-    found = _function(name, "multiply")
-    if found is None:
+    multiply = _function(name, "multiply")
+    if multiply is None:
         raise NotOffered(f"--device {name}: its module {module} has no function multiply")
-    return found
+    return multiply
 
 
 def module_of(name: str) -> tuple[str, str]:
@@ -93,13 +93,13 @@ def module_of(name: str) -> tuple[str, str]:
 
 def options_of(name: str) -> dict[str, int | str]:
     """The options behind a device's name, whole numbers as such."""
-    found: dict[str, int | str] = {}
+    options: dict[str, int | str] = {}
     for part in name.split(",")[1:]:
         option, equals, value = part.partition("=")
-        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
+        if not (option.isidentifier() and equals and value) or option in (*FIXED, *options):
             raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
-        found[option] = int(value) if value.isdecimal() else value
-    return found
+        options[option] = int(value) if value.isdecimal() else value
+    return options
 
 
 def _imported(name: str) -> Callable[..., Device]:
@@ -135,8 +135,8 @@ def _module(name: str) -> ModuleType:
 
 def _function(name: str, function: str) -> Callable[..., Any] | None:
     """A function beside the factory, guarded."""
-    found = getattr(_module(name), function, None)
-    return found and partial(call_guarded, name, function, partial(found, **_engine(name)))
+    attribute = getattr(_module(name), function, None)
+    return attribute and partial(call_guarded, name, function, partial(attribute, **_engine(name)))
 
 
 def _engine(name: str) -> dict[str, str]:
@@ -147,4 +147,4 @@ def _engine(name: str) -> dict[str, str]:
 def _takes(make: Callable[..., Device], option: str) -> bool:
     """Whether a factory has this parameter, by name or among its keywords."""
     parameters = signature(make).parameters
-    return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    return option in parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())

@@ -147,10 +147,10 @@ def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tup
     """One fault: both comparisons where it has a stage, its own gate where that is another one, and its text."""
     seen = {mode: compare_planted(request, fault, mode) for mode in request.modes if _due(fault, mode)[0]}
     gate, note = fault.gate, ""
-    killed = any(one.verdict == FAIL for one in seen.values())
+    killed = any(comparison.verdict == FAIL for comparison in seen.values())
     if gate not in ("", "stages"):
         killed, note = _gate(request, fault)
-    broken = [one.verdict for one in seen.values() if one.verdict.startswith("broke")]
+    broken = [comparison.verdict for comparison in seen.values() if comparison.verdict.startswith("broke")]
     try:
         changed = _emitted(request, _planted(request, fault)(precision=fault.precision)) != clean
     except Exception as error:
@@ -204,14 +204,14 @@ def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
 def _seen(golden: Dump, report: Report, fault: PlantableFault, due: tuple[str, int | None]) -> FaultComparison:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
-    found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
-    wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | found
+    structural = {finding.stage for finding in report.findings if finding.kind not in ("generation", "config")}
+    wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | structural
 
     def inherits(stage: str) -> bool:
         behind = any(source in wrong for source in inputs(golden.declared[stage], golden.declared))
-        return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in found and behind)
+        return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in structural and behind)
 
-    outside = [name for name in {**marks, **dict.fromkeys(sorted(found))} if not _at_home(fault, name)]
+    outside = [name for name in {**marks, **dict.fromkeys(sorted(structural))} if not _at_home(fault, name)]
     own = tuple(name for name in outside if not inherits(name))
     first = (report.first.stage, report.first.round) if report.first else None
     return FaultComparison(report.verdict, first, due, own, len(outside) - len(own))

@@ -160,8 +160,8 @@ class _CauseSearch:
 def renumbered(diagnosis: Diagnosis, prompt: int) -> Diagnosis:
     """A diagnosis of a view of one prompt, in the numbers of the golden that the prompt is of."""
 
-    def place(one: Place | None) -> Place | None:
-        return one and replace(one, prompt=prompt)
+    def place(of: Place | None) -> Place | None:
+        return of and replace(of, prompt=prompt)
 
     causes = tuple(replace(cause, place=place(cause.place)) for cause in diagnosis.causes)
     rest = diagnosis.unexplained and replace(diagnosis.unexplained, place=place(diagnosis.unexplained.place))
@@ -199,9 +199,9 @@ def _over_all_prompts(
     first = evidence[0]
     if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
         return replace(diagnosis, unexplained=first, signature=error_signature(trials, first, trials.rounds))
-    found, made, left = explain_over_all_prompts(trials, hypotheses, first)
-    if found is not None:
-        return replace(diagnosis, causes=tuple(_causes(found, first, left, made, whole=True)))
+    trial, made, left = explain_over_all_prompts(trials, hypotheses, first)
+    if trial is not None:
+        return replace(diagnosis, causes=tuple(_causes(trial, first, left, made, whole=True)))
     return replace(
         diagnosis,
         unexplained=first,
@@ -222,10 +222,12 @@ def error_signature(trials: PromptTrials, rest: Residual, rounds: int) -> tuple[
 
 
 def _causes(
-    found: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool
+    trial: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool
 ) -> list[Cause]:
     """A trial as judged over all rounds, with what it leaves at every stage."""
-    equal = [_says(one) for one in made if one.assumed != found.assumed and one.settles and len(one.assumed) == 1]
+    equal = [
+        _says(other) for other in made if other.assumed != trial.assumed and other.settles and len(other.assumed) == 1
+    ]
     return [
         Cause(
             hypothesis=hypothesis.id,
@@ -233,16 +235,16 @@ def _causes(
             value=value,
             stage=first.stage,
             place=first.place,
-            explained=found.explained,
-            before=found.before,
-            after=found.after,
-            whole=whole and found.settles,
+            explained=trial.explained,
+            before=trial.before,
+            after=trial.after,
+            whole=whole and trial.settles,
             remaining=sum(not residual.settled for residual in left.values()),
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),
             others=tuple(equal[:3]),
         )
-        for hypothesis, value in found.assumed
+        for hypothesis, value in trial.assumed
     ]
 
 

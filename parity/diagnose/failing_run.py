@@ -43,13 +43,13 @@ class FailingRun:
     @property
     def first(self) -> Place:
         """Where it first fails; a stage that the golden does not know has no layer."""
-        return self.report.first or next(_where(one) for one in self.report.findings)
+        return self.report.first or next(_where(finding) for finding in self.report.findings)
 
     @property
     def free(self) -> bool:
         """Whether every stage passes on the golden's tokens, and only what the device emits by itself is wrong."""
-        return all(one.verdict != FAIL for one in self.report.stages) and {
-            one.kind for one in self.report.findings
+        return all(result.verdict != FAIL for result in self.report.stages) and {
+            finding.kind for finding in self.report.findings
         } == {"generation"}
 
     @property
@@ -63,21 +63,23 @@ class FailingRun:
 
     def residuals(self) -> tuple[Residual, ...]:
         """What failed in the comparison, as it judged it: stages, then what belongs to none of them."""
-        stages = [one for one in report_residuals(self.golden, self.run, self.report).values() if one.red]
-        named = {one.stage for one in stages}
-        places = [_where(one) for one in self.report.findings if one.stage not in named]
+        stages = [
+            residual for residual in report_residuals(self.golden, self.run, self.report).values() if residual.red
+        ]
+        named = {result.stage for result in stages}
+        places = [_where(finding) for finding in self.report.findings if finding.stage not in named]
         return (*stages, *(Residual(place.stage, True, inf, None, inf, place) for place in places))
 
 
-def _where(found: Finding) -> Place:
-    return Place(found.stage, None, found.prompt, found.round)
+def _where(finding: Finding) -> Place:
+    return Place(finding.stage, None, finding.prompt, finding.round)
 
 
 def failures(report: Report) -> tuple[str, ...]:
     """What a comparison says against a run, in a sentence for stages and one for findings."""
     wanted = FAIL if report.verdict == FAIL else report.verdict
-    stages = [one for one in report.stages if one.verdict == wanted]
-    own = [one for one in stages if "inherited" not in one.marks] or stages
+    stages = [result for result in report.stages if result.verdict == wanted]
+    own = [result for result in stages if "inherited" not in result.marks] or stages
     said = (
         [f"{len(stages)} of {len(report.stages)} stages: {report.verdict}, {own[0].stage} by {_by(own[0])}"]
         if own
@@ -85,7 +87,7 @@ def failures(report: Report) -> tuple[str, ...]:
     )
     said += [str(report.own_experts)] if report.own_experts is not None and report.verdict != FAIL else []
     many = f"{len(report.findings)} findings, the first: " if len(report.findings) > 1 else ""
-    return (*said, *(many + one.message for one in report.findings[:1]))
+    return (*said, *(many + finding.message for finding in report.findings[:1]))
 
 
 def _by(result: StageResult) -> str:
@@ -125,13 +127,13 @@ def failing_run(
     Args:
         rerun: as for `parity.compare.compare`: a run that went on with experts of its own is inconclusive without it.
     """
-    one, report = first_failing_rank(golden, run, policy, rerun)
+    view, report = first_failing_rank(golden, run, policy, rerun)
     if report.exit_code == 0:
         return None
     if report.verdict != FAIL:
         return report
-    red = FailingRun(golden, one, 0, report)
-    return rank_mismatch(one, report) or replace(red, prompt=red.first.prompt)
+    red = FailingRun(golden, view, 0, report)
+    return rank_mismatch(view, report) or replace(red, prompt=red.first.prompt)
 
 
 def find_failing_run(
@@ -156,30 +158,32 @@ def find_failing_run(
     last = len(prompts[longest].generation.acceptance_length)
     for number, mode in enumerate(MODES):
         progress(number, 4, f"{mode}, {prompts[longest].id}")
-        found = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode)
-        if isinstance(found, FailingRun) and any(one.worst > CLEAR for one in found.residuals()):
+        failing = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode)
+        if isinstance(failing, FailingRun) and any(residual.worst > CLEAR for residual in failing.residuals()):
             again = (
-                _first_rounds(golden, device, policy, mode, longest, last, folder / "whole") if last > QUICK else found
+                _first_rounds(golden, device, policy, mode, longest, last, folder / "whole")
+                if last > QUICK
+                else failing
             )
-            return again if isinstance(again, FailingRun) else found
+            return again if isinstance(again, FailingRun) else failing
     rest: list[RankMismatch | Report] = []
     for number, mode in enumerate(MODES, 2):
         progress(number, 4, mode)
         run = whole(mode) if whole else Dump(run_device(RunRequest(device, golden, mode, (), folder / f"all-{mode}")))
-        found = failing_run(golden, run, policy)
-        if isinstance(found, FailingRun):
-            return found
-        rest += [found] if found else []
-    return next((one for one in rest if isinstance(one, RankMismatch)), next(iter(rest), None))
+        failing = failing_run(golden, run, policy)
+        if isinstance(failing, FailingRun):
+            return failing
+        rest += [failing] if failing else []
+    return next((other for other in rest if isinstance(other, RankMismatch)), next(iter(rest), None))
 
 
 def _first_rounds(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
     """The first rounds of one prompt."""
     view = OnePrompt(golden, prompt, rounds)
-    found = failing_run(
+    failing = failing_run(
         view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
     )
-    return replace(found, prompt=prompt) if isinstance(found, FailingRun) else found
+    return replace(failing, prompt=prompt) if isinstance(failing, FailingRun) else failing
 
 
 def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:

@@ -116,16 +116,16 @@ def _heads(rows: StageRows) -> Iterator[str]:
 
 def _scale(rows: StageRows) -> Iterator[str]:
     """Whether a factor is most of it, or nothing of the golden is left in the device's tensor."""
-    found = fit(rows.golden, rows.device)
+    fitted = fit(rows.golden, rows.device)
     golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
     size = np.linalg.norm(golden) * np.linalg.norm(device)
     if size > 0 and abs(cosine := float((golden * device).sum() / size)) < UNRELATED:
         yield f"unrelated to the golden's (cosine {cosine:.2f}): as from weights that were never loaded"
         return
     before = np.linalg.norm(device - golden)
-    after = np.linalg.norm(device - golden * (1 + found.scale))
+    after = np.linalg.norm(device - golden * (1 + fitted.scale))
     if before > 0 and (after / before) ** 2 < 0.1:
-        yield f"scaled by {1 + found.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
+        yield f"scaled by {1 + fitted.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
 
 
 def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:

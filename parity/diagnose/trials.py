@@ -161,7 +161,10 @@ class PromptTrials:
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
         _, run = self.cut(rounds)
-        before, after = (red_rows(self.counterfactual(one, rounds), run, stage) for one in (known, (*known, *assumed)))
+        before, after = (
+            red_rows(self.counterfactual(assumptions, rounds), run, stage)
+            for assumptions in (known, (*known, *assumed))
+        )
         return all(before.get(place, False) for place, red in after.items() if red)
 
     def counterfactual(self, assumed: Sequence[Assumption], rounds: int) -> Imagined:
@@ -271,7 +274,7 @@ def _differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
 
 
 def _contents(dump: Dump, variant: Variant) -> Tensors:
-    places = [(round_, stage) for one, _, round_, stage in dump.rows if one == variant]
+    places = [(round_, stage) for stored, _, round_, stage in dump.rows if stored == variant]
     tensors = {place: dump.contents(variant, 0, *place) for place in places}
     return {place: value for place, value in tensors.items() if value is not None}
 

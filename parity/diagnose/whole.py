@@ -76,10 +76,10 @@ def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
     if run is None:
         trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank)
     trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
-    found = diagnose(trials, hypotheses, red.first, red.residuals())
-    found = replace(found, evidence=failures(red.report))
+    diagnosis = diagnose(trials, hypotheses, red.first, red.residuals())
+    diagnosis = replace(diagnosis, evidence=failures(red.report))
     read = gate_causes(run_until_failure(context)) if run is None and red.free else []
-    return read or (found if red.golden is golden else renumbered(found, red.prompt))
+    return read or (diagnosis if red.golden is golden else renumbered(diagnosis, red.prompt))
 
 
 def _beyond_stages(report: Report | None, gates: GateReport | None) -> Diagnosis | list[GateCause] | None:

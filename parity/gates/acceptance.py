@@ -26,7 +26,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     comparable(context.golden, run)
     device = [prompt.generation for prompt in run.manifest.case.prompts]
     reference = [prompt.generation for prompt in case.prompts]
-    if any(one is None for one in (*device, *reference)):
+    if any(generation is None for generation in (*device, *reference)):
         yield Check(COUNTS, INCONCLUSIVE, "the run holds no free generation of every prompt")
     else:
         added = add_up(context, device, reference)
@@ -39,12 +39,12 @@ def checks(context: GateContext) -> Iterator[Check]:
 def add_up(context: GateContext, device: Sequence[Generation], reference: Sequence[Generation]) -> Check:
     """Lengths, drafts and emitted tokens of every prompt agree, and AL = 1 + the rates per position."""
     case = context.golden.manifest.case
-    ends = {one.emitted[-1] for one in (*device, *reference) if one.finish == "eos"}
+    ends = {generation.emitted[-1] for generation in (*device, *reference) if generation.finish == "eos"}
     wrong = [
-        f"{side} {prompt.id}: {found}"
+        f"{side} {prompt.id}: {contradiction}"
         for side, generations in (("device", device), ("reference", reference))
-        for prompt, one in zip(case.prompts, generations, strict=True)
-        for found in contradictions(one, case.k, case.max_new_tokens, ends if side == "device" else ())
+        for prompt, generation in zip(case.prompts, generations, strict=True)
+        for contradiction in contradictions(generation, case.k, case.max_new_tokens, ends if side == "device" else ())
     ]
     wrong += _recount(context) + _shown(context)
     device_counts, reference_counts = AcceptanceCounts.of(device, case.k), AcceptanceCounts.of(reference, case.k)
@@ -61,16 +61,16 @@ def free(
     """The free run: the interval of the acceptance length, and the rates behind it."""
     k = context.golden.manifest.case.k
     device_counts, reference_counts = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
-    found = paired_bootstrap(_sums(device), _sums(reference), context.seed)
+    interval = paired_bootstrap(_sums(device), _sums(reference), context.seed)
     line = f"device {device_counts.acceptance_length:.3f}, reference {reference_counts.acceptance_length:.3f}: "
     line += f"accepted drafts {device_counts.accepted_drafts:.3f}, {reference_counts.accepted_drafts:.3f}; "
     line += (
         f"rounds of two tokens or more {device_counts.two_or_more_share:.0%}, {reference_counts.two_or_more_share:.0%}"
     )
-    check = _bounded(context, FREE, found, line, min(device_counts.rounds, reference_counts.rounds), len(device))
+    check = _bounded(context, FREE, interval, line, min(device_counts.rounds, reference_counts.rounds), len(device))
     yield check if credible else Check(FREE, INCONCLUSIVE, f"the counts do not add up; {check.evidence}", check.figures)
     both = zip(device_counts.conditional, reference_counts.conditional, strict=True)
-    rates = ", ".join(f"{place}: {one:.3f} / {other:.3f}" for place, (one, other) in enumerate(both, 1))
+    rates = ", ".join(f"{place}: {own:.3f} / {other:.3f}" for place, (own, other) in enumerate(both, 1))
     figures = {"device": device_counts.figures()["conditional"], "reference": reference_counts.figures()["conditional"]}
     yield Check(
         "conditional rates", NOT_JUDGED, f"draft i of rounds that accepted i - 1, device / reference: {rates}", figures
@@ -87,9 +87,13 @@ def teacher_forced(context: GateContext) -> Check:
         paired_bootstrap(_forced_sums(device_counts, part), _forced_sums(reference_counts, part), context.seed)
         for part in ("greedy", "expected")
     )
-    rounds = sum(len(one.greedy) for one in device_counts)
-    lengths = [sum(one.greedy.sum() for one in side) / max(rounds, 1) for side in (device_counts, reference_counts)]
-    weighed = [sum(one.expected.sum() for one in side) / max(rounds, 1) for side in (device_counts, reference_counts)]
+    rounds = sum(len(forced.greedy) for forced in device_counts)
+    lengths = [
+        sum(forced.greedy.sum() for forced in side) / max(rounds, 1) for side in (device_counts, reference_counts)
+    ]
+    weighed = [
+        sum(forced.expected.sum() for forced in side) / max(rounds, 1) for side in (device_counts, reference_counts)
+    ]
     line = f"device {lengths[0]:.3f}, reference {lengths[1]:.3f}"
     check = _bounded(context, FORCED, greedy, line, rounds, len(device_counts))
     more = f"{check.evidence}; expected by the golden's logits {weighed[0]:.3f}, {weighed[1]:.3f}: {expected}"
@@ -102,25 +106,27 @@ def emits_what_counts(context: GateContext) -> Check:
     golden, device = context.golden.manifest.case, context.device()
     ids, eos = golden.prompts[0].ids, device.describe().eos
     try:
-        found = try_accept_rule(device, ids, cuts(ids, golden.k, eos))
+        tried = try_accept_rule(device, ids, cuts(ids, golden.k, eos))
     except Inconclusive as error:
         return Check(CUTS, INCONCLUSIVE, f"not checked: {error}")
-    figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
-    if found.wrong:
+    figures = {"rounds": tried.rounds, "wrong": list(tried.wrong)}
+    if tried.wrong:
         return Check(
-            CUTS, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures
+            CUTS, FAIL, f"{len(tried.wrong)} of {tried.rounds} rounds emit other tokens; {tried.wrong[0]}", figures
         )
     if not eos:
         return Check(CUTS, INCONCLUSIVE, "the device names no end token: only cuts by the budget were checked", figures)
     return Check(
-        CUTS, PASS, f"{found.rounds} made-up rounds, every budget to K+1, an end token in every place", figures
+        CUTS, PASS, f"{tried.rounds} made-up rounds, every budget to K+1, an end token in every place", figures
     )
 
 
-def _bounded(context: GateContext, name: str, found: Interval, line: str, rounds: int, prompts: int) -> Check:
-    judged, why = interval_verdict(found, context.bound, rounds, prompts)
-    line += f"; {found}; {rounds} rounds, {prompts} prompts" + (f"; {why}" if why else "")
-    return Check(name, judged, line, _figures(found) | {"bound": context.bound, "rounds": rounds, "prompts": prompts})
+def _bounded(context: GateContext, name: str, interval: Interval, line: str, rounds: int, prompts: int) -> Check:
+    judged, why = interval_verdict(interval, context.bound, rounds, prompts)
+    line += f"; {interval}; {rounds} rounds, {prompts} prompts" + (f"; {why}" if why else "")
+    return Check(
+        name, judged, line, _figures(interval) | {"bound": context.bound, "rounds": rounds, "prompts": prompts}
+    )
 
 
 def _recount(context: GateContext) -> list[str]:
@@ -130,7 +136,9 @@ def _recount(context: GateContext) -> list[str]:
     except Inconclusive:
         return []  # the teacher-forced check says so
     pairs = zip(reference_counts, context.golden.manifest.case.prompts, strict=True)
-    return [f"reference {case.id}: its drafts give other counts" for one, case in pairs if not counts_match(one, case)]
+    return [
+        f"reference {case.id}: its drafts give other counts" for forced, case in pairs if not counts_match(forced, case)
+    ]
 
 
 def _shown(context: GateContext) -> list[str]:
@@ -155,17 +163,17 @@ def _all_forced(context: GateContext) -> tuple[list[ForcedRounds], list[ForcedRo
 
 def _sums(generations: Sequence[Generation]) -> TokenSums:
     return TokenSums(
-        np.array([len(one.emitted) - 1 for one in generations], np.float64),
-        np.array([len(one.acceptance_length) for one in generations], np.float64),
+        np.array([len(generation.emitted) - 1 for generation in generations], np.float64),
+        np.array([len(generation.acceptance_length) for generation in generations], np.float64),
     )
 
 
-def _forced_sums(found: Sequence[ForcedRounds], part: str) -> TokenSums:
+def _forced_sums(rounds: Sequence[ForcedRounds], part: str) -> TokenSums:
     return TokenSums(
-        np.array([getattr(one, part).sum() for one in found], np.float64),
-        np.array([len(one.greedy) for one in found], np.float64),
+        np.array([getattr(forced, part).sum() for forced in rounds], np.float64),
+        np.array([len(forced.greedy) for forced in rounds], np.float64),
     )
 
 
-def _figures(found: Interval) -> dict[str, float]:
-    return {"relative": found.estimate, "low": found.low, "high": found.high}
+def _figures(interval: Interval) -> dict[str, float]:
+    return {"relative": interval.estimate, "low": interval.low, "high": interval.high}

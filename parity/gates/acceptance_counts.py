@@ -38,13 +38,13 @@ class AcceptanceCounts:
     @classmethod
     def of(cls, generations: Sequence[Generation], k: int) -> AcceptanceCounts:
         """Count the rounds of these generations."""
-        lengths = np.array([n for one in generations for n in one.acceptance_length], np.int64)
-        drafts = np.array([n for one in generations for n in one.accepted_drafts], np.int64)
+        lengths = np.array([n for generation in generations for n in generation.acceptance_length], np.int64)
+        drafts = np.array([n for generation in generations for n in generation.accepted_drafts], np.int64)
         cut = drafts >= lengths
         places = np.arange(1, k + 1)
         return cls(
             rounds=len(lengths),
-            tokens=sum(len(one.emitted) - 1 for one in generations),
+            tokens=sum(len(generation.emitted) - 1 for generation in generations),
             cut=int(cut.sum()),
             reached=(drafts[:, None] >= places).sum(axis=0),
             tried=((drafts[:, None] >= places - 1) & ~(cut[:, None] & (drafts[:, None] == places - 1))).sum(axis=0),
@@ -102,18 +102,18 @@ class AcceptanceCounts:
         }
 
 
-def contradictions(one: Generation, k: int, budget: int, ends: Sequence[int] = ()) -> Iterator[str]:
+def contradictions(generation: Generation, k: int, budget: int, ends: Sequence[int] = ()) -> Iterator[str]:
     """What in a generation's counts cannot be, in words.
 
     Args:
         ends: ids known to end a generation.
     """
-    lengths, drafts = one.acceptance_length, one.accepted_drafts
+    lengths, drafts = generation.acceptance_length, generation.accepted_drafts
     if len(lengths) != len(drafts):
         yield f"{len(lengths)} acceptance lengths, {len(drafts)} counts of accepted drafts"
         return
-    if sum(lengths) != len(one.emitted) - 1:
-        yield f"acceptance lengths add up to {sum(lengths)}, {len(one.emitted) - 1} tokens came behind the first"
+    if sum(lengths) != len(generation.emitted) - 1:
+        yield f"acceptance lengths add up to {sum(lengths)}, {len(generation.emitted) - 1} tokens came behind the first"
     for number, (length, count) in enumerate(zip(lengths, drafts, strict=True), 1):
         last = number == len(lengths)
         if not (1 <= length <= k + 1 and 0 <= count <= k):
@@ -122,11 +122,11 @@ def contradictions(one: Generation, k: int, budget: int, ends: Sequence[int] = (
             yield f"round {number}: length {length} with {count} accepted drafts; " + (
                 "no cut explains it" if last else "only the last round can be cut"
             )
-    if len(one.emitted) > budget or (one.finish == "length" and len(one.emitted) != budget):
-        yield f"{len(one.emitted)} tokens of a budget of {budget}, ended by {one.finish}"
-    if any(token in ends for token in one.emitted[:-1]):
+    if len(generation.emitted) > budget or (generation.finish == "length" and len(generation.emitted) != budget):
+        yield f"{len(generation.emitted)} tokens of a budget of {budget}, ended by {generation.finish}"
+    if any(token in ends for token in generation.emitted[:-1]):
         yield "it went on behind an end token"
-    if one.finish == "eos" and ends and one.emitted[-1] not in ends:
+    if generation.finish == "eos" and ends and generation.emitted[-1] not in ends:
         yield "it says EOS and ends with another token"
 
 
@@ -153,23 +153,23 @@ def forced_rounds(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> Fo
     emitted = np.array(case.generation.emitted, np.int64)
     surely = log_softmax(_logits(golden, case, prompt))
     starts = np.cumsum([1, *case.generation.acceptance_length])
-    found = []
+    rounds = []
     for round_, start in enumerate(starts[:-1], 1):
         drafts = dump.stored(variant, prompt, round_, DRAFTS)
         if drafts is None:
             raise Inconclusive(f"{dump.folder} holds no {DRAFTS} of prompt {case.id}, round {round_}")
-        found.append(_round(drafts, emitted[start:], surely[start:]))
+        rounds.append(_round(drafts, emitted[start:], surely[start:]))
     return (
-        ForcedRounds(*(np.array(part) for part in zip(*found, strict=True)))
-        if found
+        ForcedRounds(*(np.array(part) for part in zip(*rounds, strict=True)))
+        if rounds
         else ForcedRounds(*[np.zeros(0)] * 3)
     )
 
 
-def counts_match(found: ForcedRounds, case: PromptCase) -> bool:
+def counts_match(rounds: ForcedRounds, case: PromptCase) -> bool:
     """Whether a golden's counts are what its own drafts and text give."""
     lengths, drafts = case.generation.acceptance_length, case.generation.accepted_drafts
-    return found.greedy.tolist() == list(lengths) and found.accepted.tolist() == list(drafts)
+    return rounds.greedy.tolist() == list(lengths) and rounds.accepted.tolist() == list(drafts)
 
 
 def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[int, int, float]:
@@ -185,7 +185,7 @@ def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
     lengths = case.generation.acceptance_length
     prefill = golden.stored("float32", prompt, 0, "target.logits")
-    rounds = [golden.stored("float32", prompt, one, "verify.logits") for one in range(1, 1 + len(lengths))]
+    rounds = [golden.stored("float32", prompt, round_, "verify.logits") for round_ in range(1, 1 + len(lengths))]
     if prefill is None or any(part is None for part in rounds):
         raise Inconclusive(f"{golden.folder} lacks logits of prompt {case.id}")
     return np.concatenate([prefill[-1:], *(part[:length] for part, length in zip(rounds, lengths, strict=True))])

@@ -83,11 +83,13 @@ def mean_limits(values: Sequence[float], low: float, high: float, seed: int = 0)
     Fewer than two values say nothing: [low, high]. For a prompt's rounds, which are few and not independent: a
     picture's limits, not a gate's.
     """
-    found = np.asarray(values, float)
-    if len(found) < 2:
+    sample = np.asarray(values, float)
+    if len(sample) < 2:
         return low, high
-    drawn = found[np.random.default_rng(seed).integers(len(found), size=(RESAMPLES, len(found)))].mean(axis=1)
-    limits = found.mean() + (np.quantile(drawn, [0.025, 0.975]) - found.mean()) * np.sqrt(len(found) / (len(found) - 1))
+    drawn = sample[np.random.default_rng(seed).integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1)
+    limits = sample.mean() + (np.quantile(drawn, [0.025, 0.975]) - sample.mean()) * np.sqrt(
+        len(sample) / (len(sample) - 1)
+    )
     return max(float(limits[0]), low), min(float(limits[1]), high)
 
 
@@ -96,15 +98,15 @@ def least_rounds(bound: float) -> int:
     return ceil(AT_ROUNDS * (HALF_WIDTH / bound) ** 2)
 
 
-def interval_verdict(found: Interval, bound: float, rounds: int, prompts: int) -> tuple[str, str]:
+def interval_verdict(interval: Interval, bound: float, rounds: int, prompts: int) -> tuple[str, str]:
     """Pass when a larger loss than the bound is excluded, fail when a smaller one is; why, where neither.
 
     Too few rounds or prompts are never a verdict, whatever the interval says: it is itself an estimate.
     """
     if rounds < least_rounds(bound) or prompts < PROMPTS:
         return INCONCLUSIVE, f"too few: {least_rounds(bound)} rounds and {PROMPTS} prompts are needed"
-    if found.low >= -bound:
+    if interval.low >= -bound:
         return PASS, ""
-    if found.high < -bound:
+    if interval.high < -bound:
         return FAIL, f"a loss of less than {bound:.0%} is excluded"
     return INCONCLUSIVE, f"the limits hold -{bound:.0%}: more prompts are needed"

@@ -59,14 +59,14 @@ def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
     if rows is None:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
-    found = measure(rows.golden, rows.floor)
-    relative = found.rows.rel_l2
-    if found.count < found.size:
+    measured = measure(rows.golden, rows.floor)
+    relative = measured.rows.rel_l2
+    if measured.count < measured.size:
         raise Inconclusive(f"{golden.folder} has NaN or Inf in {stage} or its noise floor: its noise is unknown")
-    if found.rel_l2 > WIDEST:
-        raise Inconclusive(f"the noise floor of {stage} is {found.rel_l2:.0%} of the golden: it bounds nothing")
-    rms = relative * np.sqrt(found.rows.golden_sq / rows.golden.shape[1])
-    crest = float(np.median(found.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
+    if measured.rel_l2 > WIDEST:
+        raise Inconclusive(f"the noise floor of {stage} is {measured.rel_l2:.0%} of the golden: it bounds nothing")
+    rms = relative * np.sqrt(measured.rows.golden_sq / rows.golden.shape[1])
+    crest = float(np.median(measured.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
     pooled = float(np.sqrt((relative**2).mean()))
     return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
 

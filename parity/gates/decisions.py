@@ -34,19 +34,19 @@ def checks(context: GateContext) -> Iterator[Check]:
     yield planted_ties(context, vocabulary)
 
 
-def _group(name: str, found: JudgedRows, precision: str, free: list[str]) -> Check:
+def _group(name: str, judged: JudgedRows, precision: str, free: list[str]) -> Check:
     """One group of rows under the tie rule; in float32 every choice must be the golden's."""
-    figures = found.figures()
+    figures = judged.figures()
     if name == "drafter":
-        figures["slots"] = {_slot(slot): found.of(found.slot == slot).figures() for slot in np.unique(found.slot)}
-    bad = found.bugs | ~found.finite | (precision == "float32") & (found.verdict != SAME)
+        figures["slots"] = {_slot(slot): judged.of(judged.slot == slot).figures() for slot in np.unique(judged.slot)}
+    bad = judged.bugs | ~judged.finite | (precision == "float32") & (judged.verdict != SAME)
     said, place = _line(figures), None
     if bad.any():
-        first = min(np.flatnonzero(bad), key=lambda row: (found.round[row], found.prompt[row], found.position[row]))
-        place = Place(found.stage, None, *(int(x[first]) for x in (found.prompt, found.round, found.position)))
+        first = min(np.flatnonzero(bad), key=lambda row: (judged.round[row], judged.prompt[row], judged.position[row]))
+        place = Place(judged.stage, None, *(int(x[first]) for x in (judged.prompt, judged.round, judged.position)))
     verdict = FAIL if bad.any() else PASS
     unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
-    if lack := "; ".join(one for one in (found.lack, unforced) if one):
+    if lack := "; ".join(reason for reason in (judged.lack, unforced) if reason):
         verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
     return Check(_title(name, figures), verdict, said, figures, place)
 
@@ -58,7 +58,7 @@ def _slot(slot: int) -> str:
 def _title(name: str, figures: dict) -> str:
     if "slots" not in figures:
         return f"{name}, {figures['rows']} rows"
-    differ = ", ".join(f"{slot} {one['rows'] - one['same']}" for slot, one in figures["slots"].items())
+    differ = ", ".join(f"{slot} {counts['rows'] - counts['same']}" for slot, counts in figures["slots"].items())
     return f"{name}, {figures['rows']} rows (differing: {differ})"
 
 
@@ -182,7 +182,7 @@ def _tie_check(ties: PlantedTies) -> Check:
     name, total = "planted ties", sum(ties.rows.values())
     figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
     if ties.wrong:
-        first = min(ties.wrong, key=lambda one: one.round)
+        first = min(ties.wrong, key=lambda wrong: wrong.round)
         deaf = "none of them: it does not go on with what the tap returns"
         what = "one of them" if first.token in first.tied else deaf
         said = f"{len(ties.wrong)} of {total} tied rows: {first.tied} tie and {first.token} is chosen, {what}"

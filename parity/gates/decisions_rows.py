@@ -59,15 +59,15 @@ def read_draft_vocabulary(golden: Dump) -> DraftVocabulary:
     if scores is None or chosen is None:
         raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
     columns, tokens, width = scores.golden.argmax(axis=1), chosen.golden, scores.golden.shape[1]
-    found = _from_checkpoint(Path(golden.manifest.model.drafter.path), width) or _from_rows(columns, tokens, width)
-    wrong = np.flatnonzero(found.tokens[columns] != tokens)
+    vocabulary = _from_checkpoint(Path(golden.manifest.model.drafter.path), width) or _from_rows(columns, tokens, width)
+    wrong = np.flatnonzero(vocabulary.tokens[columns] != tokens)
     if len(wrong):
         column, token = columns[wrong[0]], tokens[wrong[0]]
         raise Inconclusive(
-            f"the golden drafts token {token} from column {column}, {found.source} says {found.tokens[column]}: "
+            f"the golden drafts token {token} from column {column}, {vocabulary.source} says {vocabulary.tokens[column]}: "
             "which of them is right is not for this gate to say"
         )
-    return found
+    return vocabulary
 
 
 def _from_checkpoint(folder: Path, width: int) -> DraftVocabulary | None:
@@ -139,10 +139,10 @@ class JudgedRows:
     def figures(self) -> dict[str, Any]:
         """Counts, means and maxima."""
         counts = {name: int((self.verdict == name).sum()) for name in (SAME, TIE, NOISE, BUG)}
-        found = {"rows": len(self.verdict), **counts, "tie_at_two_ulp": int(self.near.sum())}
+        figures = {"rows": len(self.verdict), **counts, "tie_at_two_ulp": int(self.near.sum())}
         if not len(self.verdict):
-            return found
-        return found | {
+            return figures
+        return figures | {
             "regret_zero": int((self.regret == 0).sum()),
             "regret_mean": float(self.regret.mean()),
             "regret_max": float(self.regret.max()),

@@ -130,14 +130,14 @@ def run_gate(context: GateContext, name: str) -> GateResult:
     checks: Callable[[GateContext], Iterator[Check]] = import_module(f"parity.gates.{name}").checks
     command = f"parity gate --only {name} --golden {context.golden.folder} --device {context.device_name}"
     command += f" --precision {context.precision}"
-    found = []
+    made = []
     try:
         for check in checks(context):
-            found.append(check)
+            made.append(check)
     except UsageError:
         raise
     except ParityError as error:
-        found.append(Check(name, INCONCLUSIVE, str(error)))
+        made.append(Check(name, INCONCLUSIVE, str(error)))
     except Exception as error:
-        found.append(Check(name, INCONCLUSIVE, str(as_parity_error(context.device_name, f"gate {name}", error))))
-    return GateResult(name, tuple(found), command)
+        made.append(Check(name, INCONCLUSIVE, str(as_parity_error(context.device_name, f"gate {name}", error))))
+    return GateResult(name, tuple(made), command)

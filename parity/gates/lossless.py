@@ -40,37 +40,37 @@ def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: s
         context.progress(number, len(case.prompts), f"lossless {prompt.id}")
         run, plain = align(device, number, prompt.ids, case.max_new_tokens)
         runs.append(run)
-        for one in run.divergences:
-            verdict = classify_divergence(one, plain, noise if precision == "bfloat16" else None)
+        for divergence in run.divergences:
+            verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" else None)
             verdicts[verdict] += 1
-            first = one if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
+            first = divergence if first is None or (verdict == BUG and not verdicts[BUG] > 1) else first
     return _check(precision, runs, verdicts, first)
 
 
-def classify_divergence(found: Divergence, plain: Decoded, noise: NoiseFloors | None) -> str:
+def classify_divergence(divergence: Divergence, plain: Decoded, noise: NoiseFloors | None) -> str:
     """Why speculation chose another token: by the plain row's logits; in float32 (no noise) nothing explains it.
 
     A router tie on the way explains any regret: the first expert that parted must itself be a tie or within
     noise, by the plain row's router logits. One or two ULP are bfloat16's, of the larger logit.
     """
-    scores = found.scores[None]
-    if noise is None or not 0 <= found.theirs < scores.shape[1]:
+    scores = divergence.scores[None]
+    if noise is None or not 0 <= divergence.theirs < scores.shape[1]:
         return BUG
-    mine, theirs = ranked(scores, np.array([found.mine]), np.array([found.theirs]))
+    mine, theirs = ranked(scores, np.array([divergence.mine]), np.array([divergence.theirs]))
     judged = judge(scores, mine, theirs, noise.rms("verify.logits", scores))
-    step = ulp(np.maximum(abs(scores[0, found.mine]), abs(scores[0, found.theirs])))
+    step = ulp(np.maximum(abs(scores[0, divergence.mine]), abs(scores[0, divergence.theirs])))
     if judged.verdict[0] != TIE and judged.regret[0] <= 2 * step:
         return TWO_ULP
-    return str(judged.verdict[0]) if judged.verdict[0] != BUG else _explained_by_router_tie(found, plain, noise)
+    return str(judged.verdict[0]) if judged.verdict[0] != BUG else _explained_by_router_tie(divergence, plain, noise)
 
 
-def _explained_by_router_tie(found: Divergence, plain: Decoded, noise: NoiseFloors) -> str:
+def _explained_by_router_tie(divergence: Divergence, plain: Decoded, noise: NoiseFloors) -> str:
     """Whether a router tie came before."""
-    if found.flip is None:
+    if divergence.flip is None:
         return BUG
-    name, row, experts = found.flip
+    name, row, experts = divergence.flip
     logits = name.replace(".experts", ".router_logits")
-    scores, mine = (plain.rows[one][row : row + 1] for one in (logits, name))
+    scores, mine = (plain.rows[stage][row : row + 1] for stage in (logits, name))
     scores = scores.astype(np.float32)
     judged = judge_experts(scores, mine.astype(np.int64), experts[None].astype(np.int64), noise.rms(logits, scores))
     return ROUTER if judged.verdict[0] in (SAME, TIE, NOISE) else BUG
@@ -99,15 +99,15 @@ def accepts_by_rule(context: GateContext) -> Check:
     name, golden, device = "accept rule", context.golden.manifest.case, context.device()
     ids = golden.prompts[0].ids
     try:
-        found = try_accept_rule(device, ids, agreements(ids, golden.k, device.describe().eos))
+        tried = try_accept_rule(device, ids, agreements(ids, golden.k, device.describe().eos))
     except Inconclusive as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
-    figures = {"rounds": found.rounds, "wrong": list(found.wrong)}
-    if found.wrong:
+    figures = {"rounds": tried.rounds, "wrong": list(tried.wrong)}
+    if tried.wrong:
         return Check(
-            name, FAIL, f"{len(found.wrong)} of {found.rounds} rounds emit other tokens; {found.wrong[0]}", figures
+            name, FAIL, f"{len(tried.wrong)} of {tried.rounds} rounds emit other tokens; {tried.wrong[0]}", figures
         )
-    return Check(name, PASS, f"{found.rounds} made-up rounds, every pattern of accepted and rejected drafts", figures)
+    return Check(name, PASS, f"{tried.rounds} made-up rounds, every pattern of accepted and rejected drafts", figures)
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class _Alignment:
         mine = {name: self.plain.rows[name][: before + row + 1] for name in names}
         theirs = {name: np.concatenate([*self.experts.get(name, []), seen[name][: row + 1]]) for name in names}
         parted = [
-            (int(one), layer, name) for layer, name in enumerate(names) for one in _others(mine[name], theirs[name])
+            (int(row), layer, name) for layer, name in enumerate(names) for row in _others(mine[name], theirs[name])
         ]
         if not parted:
             return None

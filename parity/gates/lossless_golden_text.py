@@ -75,22 +75,22 @@ def golden_text(context: GateContext, precision: str) -> Check:
         Inconclusive: the golden lacks logits, or the device does not go on with the tokens that a tap returns.
     """
     golden, device = context.golden, context.device(precision)
-    truth, found = _GoldenLogits(golden, precision), GoldenTextResult()
+    truth, result = _GoldenLogits(golden, precision), GoldenTextResult()
     for number, prompt in enumerate(golden.manifest.case.prompts):
         context.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
         for step, (mine, (theirs, logits)) in enumerate(
             zip(prompt.generation.emitted, _decode_along_golden(device, golden, number), strict=True)
         ):
             if logits is not None:
-                found.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
-            found.unseen += logits is None and step > 0
-            found.rows += 1
-            found.same += mine == theirs
+                result.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
+            result.unseen += logits is None and step > 0
+            result.rows += 1
+            result.same += mine == theirs
             if mine != theirs:
                 verdict, place = truth.judged(number, len(prompt.ids) + step - 1, mine, theirs)
-                found.verdicts[verdict] += 1
-                found.first.setdefault(verdict, place)
-    return _check(found, precision)
+                result.verdicts[verdict] += 1
+                result.first.setdefault(verdict, place)
+    return _check(result, precision)
 
 
 class _GoldenLogits:
@@ -129,9 +129,9 @@ class _GoldenLogits:
         place = replace(place, stage=place.stage.replace("logits", "tokens"))
         if not 0 <= theirs < scores.shape[1]:
             return BUG, place
-        found = judge(scores, np.array([mine]), np.array([theirs]), np.array([noise]))
-        tied = self.float32 and found.verdict[0] == TIE and found.regret[0] > NOISE_SIGMAS * noise
-        return BUG if tied else str(found.verdict[0]), place
+        choice = judge(scores, np.array([mine]), np.array([theirs]), np.array([noise]))
+        tied = self.float32 and choice.verdict[0] == TIE and choice.regret[0] > NOISE_SIGMAS * noise
+        return BUG if tied else str(choice.verdict[0]), place
 
     def off(self, prompt: int, position: int, logits: np.ndarray) -> tuple[float, Place]:
         """RMS error of a row of logits [V] over the row's noise; infinite where it is no such row, or not finite."""
@@ -163,7 +163,7 @@ def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tupl
         tap = _MatchingShapeTap(force, KEPT.__contains__)
         chosen = device.verify(NO_DRAFTS, tap)
         own.append(_own_choice(tap, "verify.tokens", chosen[0], token))
-        fresh = [int(one) for one in device.commit(NO_DRAFTS, chosen, untapped)]
+        fresh = [int(token) for token in device.commit(NO_DRAFTS, chosen, untapped)]
         if fresh != [token]:
             raise Inconclusive(f"prompt {number}, round {round_}: the device emitted {fresh}, led on with {token}")
     return own
@@ -198,25 +198,27 @@ def _emitted_rows(clock: Clock) -> Iterator[tuple[int, int]]:
         yield from ((round_, row) for row in range(count))
 
 
-def _check(found: GoldenTextResult, precision: str) -> Check:
+def _check(result: GoldenTextResult, precision: str) -> Check:
     counts = ", ".join(
-        f"{found.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if found.verdicts[name] or name == BUG
+        f"{result.verdicts[name]} {name}" for name in (TIE, NOISE, BUG) if result.verdicts[name] or name == BUG
     )
-    line = f"{found.same} of {found.rows} tokens the golden's, {counts}"
-    line += f"; their logits off by {found.pooled:.2g} x noise" if found.off else ""
-    wrong = not found.pooled <= BEYOND
-    place = found.first.get(BUG) or (next(place for size, place in found.off if not size <= BEYOND) if wrong else None)
+    line = f"{result.same} of {result.rows} tokens the golden's, {counts}"
+    line += f"; their logits off by {result.pooled:.2g} x noise" if result.off else ""
+    wrong = not result.pooled <= BEYOND
+    place = result.first.get(BUG) or (
+        next(place for size, place in result.off if not size <= BEYOND) if wrong else None
+    )
     line += (
-        f"; the device showed no verify.logits of {found.unseen} tokens: give the tap those of every row"
-        if found.unseen
+        f"; the device showed no verify.logits of {result.unseen} tokens: give the tap those of every row"
+        if result.unseen
         else ""
     )
     figures = {
-        "tokens": found.rows,
-        "same": found.same,
-        "others": dict(found.verdicts),
-        "noise": found.pooled,
-        "unseen": found.unseen,
+        "tokens": result.rows,
+        "same": result.same,
+        "others": dict(result.verdicts),
+        "noise": result.pooled,
+        "unseen": result.unseen,
     }
-    verdict = FAIL if place else INCONCLUSIVE if found.unseen else PASS
+    verdict = FAIL if place else INCONCLUSIVE if result.unseen else PASS
     return Check(f"plain decoding = the golden's text, {precision}", verdict, line, figures, place)

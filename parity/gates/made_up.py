@@ -45,11 +45,16 @@ def try_accept_rule(device: Device, ids: tuple[int, ...], made: Iterable[MadeUpR
     """
     eos = device.describe().eos
     wrong, count = [], 0
-    for one in made:
-        emitted, due = _emitted(device, ids[:PROMPT_TOKENS], one, eos), accepted(one.drafts, one.tokens, eos, one.left)
+    for round_ in made:
+        emitted, due = (
+            _emitted(device, ids[:PROMPT_TOKENS], round_, eos),
+            accepted(round_.drafts, round_.tokens, eos, round_.left),
+        )
         count += 1
         if emitted != due:
-            wrong.append(f"drafts {list(one.drafts)}, chosen {list(one.tokens)}, {one.left} left: {emitted}, not {due}")
+            wrong.append(
+                f"drafts {list(round_.drafts)}, chosen {list(round_.tokens)}, {round_.left} left: {emitted}, not {due}"
+            )
     return AcceptRuleResult(count, tuple(wrong))
 
 
@@ -82,13 +87,13 @@ def _tokens(ids: tuple[int, ...], k: int, eos: tuple[int, ...]) -> tuple[list[in
     return [legal[place] for place in places], [legal[(place + 1) % len(legal)] for place in places]
 
 
-def _emitted(device: Device, ids: tuple[int, ...], one: MadeUpRound, eos: tuple[int, ...]) -> list[int]:
+def _emitted(device: Device, ids: tuple[int, ...], round_: MadeUpRound, eos: tuple[int, ...]) -> list[int]:
     """What the device emits in this round, right behind prefill."""
-    budget = one.left + 1
+    budget = round_.left + 1
     if ended([int(device.prefill(ids, budget, untapped))], eos, budget):
         raise Inconclusive("the short prompt ends at its first token")
     device.draft(untapped)
-    drafts, tokens = np.array(one.drafts, np.int64), np.array(one.tokens, np.int64)
+    drafts, tokens = np.array(round_.drafts, np.int64), np.array(round_.tokens, np.int64)
     returned = np.asarray(device.verify(drafts, TargetPassTap({"verify.tokens": tokens})))
     if returned.tolist() != tokens.tolist():
         raise Inconclusive("the device does not go on with the tokens that the tap returns")

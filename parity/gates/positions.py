@@ -42,10 +42,10 @@ def checks(context: GateContext) -> Iterator[Check]:
     yield _attempt("schedules of the golden's pair", lambda: _compared(own))
 
 
-def _attempt(name: str, found: Callable[[], tuple[str, str, dict]]) -> Check:
+def _attempt(name: str, measure_: Callable[[], tuple[str, str, dict]]) -> Check:
     """A check under this name; one that could not be made is inconclusive."""
     try:
-        return Check(name, *found())
+        return Check(name, *measure_())
     except ParityError as error:
         return Check(name, INCONCLUSIVE, str(error))
 
@@ -66,18 +66,22 @@ def _published(context: GateContext, side: str) -> list[Case]:
 
 def _long(context: GateContext, side: str, published: list[Case], own: Path) -> tuple[str, str, dict]:
     """Published configs and the golden's own as they are spelt, then at some positions in both spellings."""
-    rotate, found = _rotary(context), []
+    rotate, readings = _rotary(context), []
     try:
         for folder, some in [*published, (own, None)]:
-            found.append(judge_rotation(rotate, folder, side, folder.name, context.seed, some))
-            found += _respelt(rotate, folder, side, context.seed)
+            readings.append(judge_rotation(rotate, folder, side, folder.name, context.seed, some))
+            readings += _respelt(rotate, folder, side, context.seed)
     except RotationError as error:
-        return FAIL, f"{side} of {folder.name}: {error}", _figures(found)
-    worst = max(found, key=lambda one: one.share)
-    wrong = sum(one.share > 1 for one in found)
+        return FAIL, f"{side} of {folder.name}: {error}", _figures(readings)
+    worst = max(readings, key=lambda reading: reading.share)
+    wrong = sum(reading.share > 1 for reading in readings)
     if wrong:
-        return FAIL, f"{wrong} of {len(found)} readings wrong; {worst}", _figures(found)
-    return PASS, f"{len(found)} readings, at most {worst.share:.2g} of the float32 bound; {found[0]}", _figures(found)
+        return FAIL, f"{wrong} of {len(readings)} readings wrong; {worst}", _figures(readings)
+    return (
+        PASS,
+        f"{len(readings)} readings, at most {worst.share:.2g} of the float32 bound; {readings[0]}",
+        _figures(readings),
+    )
 
 
 def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[RotationResult]:
@@ -88,8 +92,8 @@ def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Rot
             yield judge_rotation(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
 
 
-def _figures(found: Iterable[RotationResult]) -> dict:
-    return {"readings": [asdict(one) for one in found]}
+def _figures(readings: Iterable[RotationResult]) -> dict:
+    return {"readings": [asdict(reading) for reading in readings]}
 
 
 def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
@@ -103,9 +107,9 @@ def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]
     except Exception as error:
         raise as_parity_error(context.device_name, "what it handed back", error) from error
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
-    wrong = [line for side, one in keys.items() if (line := first_wrong(schedules[side], side, one, prompt))]
-    apart = {side: float(misturned(schedules[side], one).max()) for side, one in keys.items()}
-    rows = " and ".join(f"{len(one)} {side} rows" for side, one in keys.items())
+    wrong = [line for side, rows_of in keys.items() if (line := first_wrong(schedules[side], side, rows_of, prompt))]
+    apart = {side: float(misturned(schedules[side], rows_of).max()) for side, rows_of in keys.items()}
+    rows = " and ".join(f"{len(rows_of)} {side} rows" for side, rows_of in keys.items())
     line = f"{rows} turned by their positions, {prompt} in the prompt; keys at most {max(apart.values()):.1e} apart"
     return (FAIL if wrong else PASS), "; ".join(wrong) or line, {"apart": apart, "bound": SAME}
 
@@ -113,8 +117,8 @@ def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]
 def _refusals(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
     """Wrong configs and positions, made from the golden's pair."""
     rotate = _rotary(context)
-    found = [not_refused(rotate, folder, side) for side, folder in own.items()]
-    taken, tried = [what for one, _ in found for what in one], sum(count for _, count in found)
+    sides = [not_refused(rotate, folder, side) for side, folder in own.items()]
+    taken, tried = [what for wrong, _ in sides for what in wrong], sum(count for _, count in sides)
     figures = {"tried": tried, "wrong": taken}
     if not taken:
         return PASS, f"{tried} of {tried} as they must be: wrong ones are errors, good ones are taken", figures
@@ -127,7 +131,7 @@ def _compared(own: dict[str, Path]) -> tuple[str, str, dict]:
     target, drafter = schedules.values()
     same = (target.kind, target.theta, target.parameters) == (drafter.kind, drafter.theta, drafter.parameters)
     line = f"target {target}, drafter {drafter}: {'the same' if same else 'they differ'}"
-    return PASS, line, {side: asdict(one) for side, one in schedules.items()} | {"same": same}
+    return PASS, line, {side: asdict(schedule) for side, schedule in schedules.items()} | {"same": same}
 
 
 Config = dict[str, Any]
@@ -158,7 +162,7 @@ def unknown(config: Config, style: str) -> Iterator[tuple[str, Config]]:
     for name in NEEDS[kind]:
         yield f"no {name}", config | {style: {key: value for key, value in rope.items() if key != name}}
     yield "no rope_theta", config | {style: {**rope, "rope_theta": None}, "rope_theta": None}
-    other = next(one for one in STYLES if one != style)
+    other = next(other_style for other_style in STYLES if other_style != style)
     yield "two types in two spellings", config | {other: {"rope_type": "nonsense", "rope_theta": 1e4}}
 
 
@@ -174,8 +178,8 @@ def not_refused(rotate: Rotary, folder: Path, side: str) -> tuple[list[str], int
         tried.append((f"{side}, {style}: a good config", restyled(own, style), count - 1, False))
     tried += [(f"{side}: position {at}", own, at, True) for at in (count, 2 * count, -1)]
     with scratch("positions") as temporary:
-        found = [what for what, one, at, refuse in tried if _raises(rotate, temporary, side, one, at) != refuse]
-    return found, len(tried)
+        wrong = [what for what, config, at, refuse in tried if _raises(rotate, temporary, side, config, at) != refuse]
+    return wrong, len(tried)
 
 
 def _raises(rotate: Rotary, folder: Path, side: str, config: Config, position: int) -> bool:

@@ -93,7 +93,7 @@ def first_wrong(schedule: RopeSchedule, side: str, keys: np.ndarray, prompt: int
 
 def plain_token(ids: Sequence[int], ends: Sequence[int]) -> int:
     """A token of the prompt that ends nothing."""
-    return next(one for one in ids if one not in ends)
+    return next(token for token in ids if token not in ends)
 
 
 def _middle(vectors: np.ndarray) -> np.ndarray:

@@ -48,10 +48,10 @@ class RotationResult:
     def __str__(self) -> str:
         """One line of evidence."""
         grow = f"first half {self.halves[0]:.1e}, second half {self.halves[1]:.1e}"
-        found = (
+        figures = (
             f"worst error {self.worst:.1e} at {self.place}, {self.worst / self.floor:.2g}x the float32 floor ({grow})"
         )
-        return f"{self.what}: {self.wrong or f'{self.positions:,} positions'}, {found}"
+        return f"{self.what}: {self.wrong or f'{self.positions:,} positions'}, {figures}"
 
 
 def judge_rotation(
@@ -140,7 +140,7 @@ def name_suspect(
     whole = _rms(got - rope.dimensions(rope.rotate(schedule, x, positions)))
     if not np.isfinite(whole):
         return "it holds NaN or infinity"
-    left = {name: _rms(got - one) / whole for name, one in _suspects(schedule, theta, x, positions, rows)}
+    left = {name: _rms(got - rotated) / whole for name, rotated in _suspects(schedule, theta, x, positions, rows)}
     name = min(left, key=left.get)
     if left[name] <= EXPLAINED:
         return f"it is {name}"
@@ -202,7 +202,7 @@ def _schedules(schedule: RopeSchedule, theta: float | None) -> Iterator[RopeSche
             kinds.append(replace(schedule, kind="yarn", parameters=DEFAULTS | numbers | {"truncate": truncate}))
     yield from kinds
     if theta is not None and theta != schedule.theta:
-        yield from (replace(one, theta=theta) for one in (schedule, *kinds))
+        yield from (replace(other, theta=theta) for other in (schedule, *kinds))
 
 
 def _interleaved(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -19,19 +19,19 @@ def checks(context: GateContext) -> Iterator[Check]:
 
 def unchanged(context: GateContext) -> Check:
     """Checkpoints, tokenizer, chat template and the references' source are what they were."""
-    found, manifest = changes(context.golden), context.golden.manifest
-    figures = {"checkpoints": found.checkpoints, "sources": found.sources, "unknown": found.unknown}
+    changed, manifest = changes(context.golden), context.golden.manifest
+    figures = {"checkpoints": changed.checkpoints, "sources": changed.sources, "unknown": changed.unknown}
     verdict, said = (
         PASS,
         f"both checkpoints, tokenizer, chat template and {len(manifest.producer.sources)} source files",
     )
-    if found.all:
+    if changed.all:
         verdict, said = (
             FAIL,
-            f"{enumerated(found.all)} changed since {manifest.created}; `parity dump-golden` makes a new one",
+            f"{enumerated(changed.all)} changed since {manifest.created}; `parity dump-golden` makes a new one",
         )
-    elif found.unknown:
-        verdict, said = INCONCLUSIVE, "; ".join(found.unknown)
+    elif changed.unknown:
+        verdict, said = INCONCLUSIVE, "; ".join(changed.unknown)
     return Check("golden unchanged", verdict, said, figures)
 
 

@@ -37,21 +37,21 @@ def checks(context: GateContext) -> Iterator[Check]:
 
 def constants_check(context: GateContext) -> Check:
     """Every number of config.json as the device reads it."""
-    found = check_constants(context.golden, context.run("local"))
-    wrong = found.findings or found.set_aside
-    said = "; ".join([one.message for one in wrong[:3]] or found.unjudged) or f"{found.compared} alike"
+    compared = check_constants(context.golden, context.run("local"))
+    wrong = compared.findings or compared.set_aside
+    said = "; ".join([finding.message for finding in wrong[:3]] or compared.unjudged) or f"{compared.compared} alike"
     verdict = (
         FAIL
-        if found.findings
+        if compared.findings
         else DISPUTED
         if wrong
         else INCONCLUSIVE
-        if found.silent
+        if compared.silent
         else PASS
-        if found.compared
+        if compared.compared
         else NOT_JUDGED
     )
-    return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
+    return Check("config constants", verdict, said, {"compared": compared.compared, "unjudged": compared.unjudged})
 
 
 def float32_checks(context: GateContext) -> Iterator[Check]:
@@ -121,8 +121,8 @@ def _line(report: Report) -> str:
         return str(report.own_experts)
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
     if wrong or report.findings:
-        found = f"; {len(report.findings)} structural findings" if report.findings else ""
-        return f"{len(wrong)} stages do not pass{found}; first at {report.first_told or _found(report)}"
+        structural = f"; {len(report.findings)} structural findings" if report.findings else ""
+        return f"{len(wrong)} stages do not pass{structural}; first at {report.first_told or _found(report)}"
     return (
         "nothing to compare"
         if worst is None

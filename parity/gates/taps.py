@@ -32,16 +32,16 @@ def checks(context: GateContext) -> Iterator[Check]:
 
 def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     """Every chunk of every committed row against the run's own stream."""
-    found = list(committed_taps(golden, run, streams))
-    wrong = [feed for feed in found if feed.wrong]
-    rows, chunks = sum(len(feed.taps) for feed in found), len(streams)
-    bad = sum(feed.wrong for feed in found)
+    rounds = list(committed_taps(golden, run, streams))
+    wrong = [feed for feed in rounds if feed.wrong]
+    rows, chunks = sum(len(feed.taps) for feed in rounds), len(streams)
+    bad = sum(feed.wrong for feed in rounds)
     figures = {
         "in_of": stream_numbers(streams),
         "rows": rows,
         "chunks": rows * chunks,
         "wrong": bad,
-        "rounds": len(found),
+        "rounds": len(rounds),
     }
     name = f"{chunks} taps, in_of {figures['in_of']} = out_of {[number - 1 for number in figures['in_of']]}"
     if wrong:
@@ -49,32 +49,32 @@ def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
         place = Place(TAPS, None, first.prompt, first.round, first.position)
         said = f"{bad} of {rows * chunks} chunks are another tensor; {explain_wrong_chunk(run, first, streams)}"
         return Check(name, FAIL, said, figures, place)
-    said = f"bit for bit the run's own stream in all {rows} rows of {len(found)} rounds"
+    said = f"bit for bit the run's own stream in all {rows} rows of {len(rounds)} rounds"
     return Check(name, PASS, said, figures)
 
 
 def token_pairs(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     """Ids, positions and hiddens of every row; of the first one above all."""
     name = "pairs (next token, hidden of the position before it)"
-    mistaken = next((one for one in token_pairings(golden, golden, "float32") if one.wrong), None)
+    mistaken = next((pair for pair in token_pairings(golden, golden, "float32") if pair.wrong), None)
     if mistaken is not None:
         raise Inconclusive(f"the golden's own {mistaken.wrong} (prompt {mistaken.prompt}, round {mistaken.round})")
-    found = list(token_pairings(golden, run, run.manifest.case.precision))
-    wrong = [one for one in found if one.wrong]
+    pairs = list(token_pairings(golden, run, run.manifest.case.precision))
+    wrong = [pair for pair in pairs if pair.wrong]
     heads = [feed for feed in committed_taps(golden, run, streams) if feed.round == 0]
     late = [feed for feed in heads if not feed.same[0].all()]
-    rows = sum(one.rows for one in found)
-    figures = {"rows": rows, "rounds": len(found), "wrong_rounds": len(wrong), "first_rows": len(heads)}
+    rows = sum(pair.rows for pair in pairs)
+    figures = {"rows": rows, "rounds": len(pairs), "wrong_rounds": len(wrong), "first_rows": len(heads)}
     if wrong or late:
-        first = min((*wrong, *late), key=lambda one: (one.round, one.prompt))
+        first = min((*wrong, *late), key=lambda round_: (round_.round, round_.prompt))
         stage, said = IDS, first.wrong
         if isinstance(first, CommittedTaps):
             stage, said = TAPS, f"row 0 is not paired with its hidden: {explain_wrong_chunk(run, first, streams)}"
         where = Place(stage, None, first.prompt, first.round, first.position)
-        return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(found)} rounds: {said}", figures, where)
+        return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(pairs)} rounds: {said}", figures, where)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
     said += f"{rows} rows carry the token behind their position"
-    return Check(name, PASS if found and heads else INCONCLUSIVE, said, figures)
+    return Check(name, PASS if pairs and heads else INCONCLUSIVE, said, figures)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def checks(context: GateContext) -> Iterator[Check]:
 def rows_agree(context: GateContext, noise: NoiseFloors, precision: str) -> Check:
     """Every position of the cases, passes of 1, 2, K and K+1 drafts."""
     device, k = context.device(precision), context.golden.manifest.case.k
-    found, drafts = Agreement(precision, noise), sorted({min(1, k), min(2, k), k})
+    agreement, drafts = Agreement(precision, noise), sorted({min(1, k), min(2, k), k})
     cases = _own_lengths(context, PROMPTS) + _edges(context, device)
     for number, case in enumerate(cases):
         context.progress(number, len(cases), f"verify {case.name}")
@@ -42,13 +42,13 @@ def rows_agree(context: GateContext, noise: NoiseFloors, precision: str) -> Chec
         for count in drafts:
             whole = count == k and case.budget > FEW_STEPS
             for phase in range(count + 1 if whole else 1):
-                _collect(found, accepting_passes(device, case, plain, count, phase), plain)
+                _collect(agreement, accepting_passes(device, case, plain, count, phase), plain)
         for true in range(k):
-            _collect(found, rejecting_passes(device, case, plain, k, true, behind=1 + true % 2), plain)
-    more = _one_above(context, found, precision)
+            _collect(agreement, rejecting_passes(device, case, plain, k, true, behind=1 + true % 2), plain)
+    more = _one_above(context, agreement, precision)
     widths = ", ".join(map(str, drafts)) + (f", {k + 1}" if not more else "")
     name = f"K+1 rows = K+1 decodes, {precision}"
-    return _check(name, found, f"K {widths}, {len(cases)} prompts, lengths {_lengths(cases)}{more}")
+    return _check(name, agreement, f"K {widths}, {len(cases)} prompts, lengths {_lengths(cases)}{more}")
 
 
 def batch_agrees(context: GateContext, noise: NoiseFloors) -> Check:
@@ -59,13 +59,13 @@ def batch_agrees(context: GateContext, noise: NoiseFloors) -> Check:
     except NotOffered as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
     alone, k = context.device(), context.golden.manifest.case.k
-    found, across = (Agreement(context.precision, noise) for _ in range(2))
+    agreement, across = (Agreement(context.precision, noise) for _ in range(2))
     for case in _own_lengths(context, BATCH_PROMPTS):
-        one = decode(alone, case.ids, case.budget)
+        single = decode(alone, case.ids, case.budget)
         plain = decode(device, case.ids, case.budget)
-        _collect(found, accepting_passes(device, case, plain, k), plain)
-        _collect(across, accepting_passes(device, case, one, 0), one)
-    first = _check(name, found, "verify = decode")
+        _collect(agreement, accepting_passes(device, case, plain, k), plain)
+        _collect(across, accepting_passes(device, case, single, 0), single)
+    first = _check(name, agreement, "verify = decode")
     second = _check(name, across, f"batch {BATCH} = batch 1")
     worst = first if first.verdict == FAIL else second if second.verdict != PASS else first
     both = {"verify": first.figures, "against_batch_1": second.figures}
@@ -76,25 +76,25 @@ def lowest_wins(context: GateContext) -> Check:
     """Exact ties, made up and handed to the device through its tap."""
     name, golden = "lowest id on a tie", context.golden.manifest.case
     try:
-        found = try_tie_rule(context.device(), golden.prompts[0].ids, golden.k, context.seed)
+        tried = try_tie_rule(context.device(), golden.prompts[0].ids, golden.k, context.seed)
     except Inconclusive as error:
         return Check(name, INCONCLUSIVE, f"not checked: {error}")
-    figures = {"rows": found.rows, "wrong": list(found.wrong)}
-    if found.wrong:
+    figures = {"rows": tried.rows, "wrong": list(tried.wrong)}
+    if tried.wrong:
         return Check(
-            name, FAIL, f"{len(found.wrong)} of {found.rows} rows take another; first {found.wrong[0]}", figures
+            name, FAIL, f"{len(tried.wrong)} of {tried.rows} rows take another; first {tried.wrong[0]}", figures
         )
     return Check(
-        name, PASS, f"{found.rows} rows of equal largest logits in prefill, 1 row and {golden.k + 1} rows", figures
+        name, PASS, f"{tried.rows} rows of equal largest logits in prefill, 1 row and {golden.k + 1} rows", figures
     )
 
 
-def _collect(found: Agreement, passes, plain: Decoded) -> None:
-    for one in passes:
-        found.add(one, plain)
+def _collect(agreement: Agreement, passes, plain: Decoded) -> None:
+    for verify_pass in passes:
+        agreement.add(verify_pass, plain)
 
 
-def _one_above(context: GateContext, found: Agreement, precision: str) -> str:
+def _one_above(context: GateContext, agreement: Agreement, precision: str) -> str:
     """The same with one draft more than the golden's K; why not, where the device refuses it."""
     k = context.golden.manifest.case.k + 1
     try:
@@ -103,31 +103,31 @@ def _one_above(context: GateContext, found: Agreement, precision: str) -> str:
         return f"; K {k} not checked: {str(error).rstrip('.')}"
     for case in _own_lengths(context, 1):
         plain = decode(device, case.ids, case.budget)
-        _collect(found, accepting_passes(device, case, plain, k), plain)
+        _collect(agreement, accepting_passes(device, case, plain, k), plain)
     return ""
 
 
-def _check(name: str, found: Agreement, what: str) -> Check:
-    verdict = found.verdict()
-    if not found.errors:
-        return Check(name, verdict, found.evidence(), found.figures())
-    words, place = found.worst()
-    line = f"{what}: {found.evidence()}" + ("" if verdict == PASS else f"; worst at {words}")
-    return Check(name, verdict, line, found.figures(), None if verdict == PASS else place)
+def _check(name: str, agreement: Agreement, what: str) -> Check:
+    verdict = agreement.verdict()
+    if not agreement.errors:
+        return Check(name, verdict, agreement.evidence(), agreement.figures())
+    words, place = agreement.worst()
+    line = f"{what}: {agreement.evidence()}" + ("" if verdict == PASS else f"; worst at {words}")
+    return Check(name, verdict, line, agreement.figures(), None if verdict == PASS else place)
 
 
 def _own_lengths(context: GateContext, count: int) -> list[DecodeCase]:
     """Golden prompts, evenly spread."""
     case = context.golden.manifest.case
-    chosen = sorted({len(case.prompts) * one // count for one in range(count)})
+    chosen = sorted({len(case.prompts) * index // count for index in range(count)})
     budget = min(case.max_new_tokens, STEPS + 1)
-    return [DecodeCase(case.prompts[one].id, one, case.prompts[one].ids, budget) for one in chosen]
+    return [DecodeCase(case.prompts[number].id, number, case.prompts[number].ids, budget) for number in chosen]
 
 
 def _edges(context: GateContext, device: Device) -> list[DecodeCase]:
     """The longest prompt, cut to just below, at and above every padding width it reaches."""
     prompts = context.golden.manifest.case.prompts
-    number = max(range(len(prompts)), key=lambda one: len(prompts[one].ids))
+    number = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
     ids, room = prompts[number].ids, device.describe().max_positions
     lengths = [edge + step for edge in EDGES for step in (-1, 0, 1)]
     fitting = [length for length in lengths if length <= len(ids) and length + 2 * FEW_STEPS + 1 <= room]

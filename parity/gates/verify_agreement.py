@@ -98,14 +98,14 @@ def _start(device: Device, case: DecodeCase, plain: Decoded) -> int:
 
 def _accept(device: Device, case: DecodeCase, plain: Decoded, step: int, count: int) -> VerifyPass:
     ids = np.array(plain.tokens[step + 1 : step + 1 + count], np.int64)
-    found = _look(device, case, plain, step, count + 1, ids)
+    verify_pass = _look(device, case, plain, step, count + 1, ids)
     true = np.array(plain.tokens[step + 1 : step + 2 + count], np.int64)
     fresh = device.commit(ids, true, untapped)
     if list(fresh) != list(true):
         raise Inconclusive(
             f"{case.name}: {count} accepted drafts emitted {list(fresh)}, not {list(true)} (see lossless)"
         )
-    return found
+    return verify_pass
 
 
 def _look(device: Device, case: DecodeCase, plain: Decoded, step: int, rows: int, ids: Sequence[int]) -> VerifyPass:
@@ -152,9 +152,12 @@ class Agreement:
     experts: Counter = field(default_factory=Counter)
     bug: RowPlace | None = None
 
-    def add(self, found: VerifyPass, plain: Decoded) -> None:
+    def add(self, verify_pass: VerifyPass, plain: Decoded) -> None:
         """Compare the rows of one pass."""
-        mine, theirs = plain.rows[LOGITS][found.first :][: found.rows], found.seen[LOGITS][: found.rows]
+        mine, theirs = (
+            plain.rows[LOGITS][verify_pass.first :][: verify_pass.rows],
+            verify_pass.seen[LOGITS][: verify_pass.rows],
+        )
         if theirs.shape != mine.shape:
             raise ValueError(f"verify.logits have shape {theirs.shape}, decoded alone {mine.shape}")
         self.equal += int((mine == theirs).all(axis=1).sum())
@@ -164,34 +167,39 @@ class Agreement:
         size = np.maximum(np.sqrt((scores**2).mean(axis=1)), np.finfo(np.float32).tiny)
         self.errors += (np.sqrt((gap**2).mean(axis=1)) / size).tolist()
         self.largest += (np.abs(gap).max(axis=1) / size).tolist()
-        self.places += [_spot(found, row) for row in range(found.rows)]
-        self._tokens(found, plain, mine.astype(np.float32))
-        for name in plain.routed(0, 1).keys() & found.seen.keys():
-            self._experts(name, found, plain)
+        self.places += [_spot(verify_pass, row) for row in range(verify_pass.rows)]
+        self._tokens(verify_pass, plain, mine.astype(np.float32))
+        for name in plain.routed(0, 1).keys() & verify_pass.seen.keys():
+            self._experts(name, verify_pass, plain)
 
-    def _tokens(self, found: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:
-        mine = np.array(plain.tokens[found.first + 1 : found.first + 1 + found.rows])
-        theirs = np.asarray(found.seen["verify.tokens"][: found.rows], np.int64)
+    def _tokens(self, verify_pass: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:
+        mine = np.array(plain.tokens[verify_pass.first + 1 : verify_pass.first + 1 + verify_pass.rows])
+        theirs = np.asarray(verify_pass.seen["verify.tokens"][: verify_pass.rows], np.int64)
         legal = (theirs >= 0) & (theirs < scores.shape[1])
         noise = self._row_noise(LOGITS, scores)
         verdicts = judge(scores, *ranked(scores, mine, np.where(legal, theirs, mine)), noise).verdict
-        self._count(self.tokens, np.where(legal, verdicts, BUG), found)
+        self._count(self.tokens, np.where(legal, verdicts, BUG), verify_pass)
 
-    def _experts(self, name: str, found: VerifyPass, plain: Decoded) -> None:
+    def _experts(self, name: str, verify_pass: VerifyPass, plain: Decoded) -> None:
         logits = name.replace(".experts", ".router_logits")
-        rows = slice(found.first, found.first + found.rows)
+        rows = slice(verify_pass.first, verify_pass.first + verify_pass.rows)
         scores = plain.rows[logits][rows].astype(np.float32)
-        mine, theirs = plain.rows[name][rows].astype(np.int64), found.seen[name][: found.rows].astype(np.int64)
-        self._count(self.experts, judge_experts(scores, mine, theirs, self._row_noise(logits, scores)).verdict, found)
+        mine, theirs = (
+            plain.rows[name][rows].astype(np.int64),
+            verify_pass.seen[name][: verify_pass.rows].astype(np.int64),
+        )
+        self._count(
+            self.experts, judge_experts(scores, mine, theirs, self._row_noise(logits, scores)).verdict, verify_pass
+        )
 
     def _row_noise(self, stage: str, scores: np.ndarray) -> np.ndarray:
         return np.zeros(len(scores)) if self.precision == "float32" else self.noise.rms(stage, scores)
 
-    def _count(self, into: Counter, verdicts: np.ndarray, found: VerifyPass) -> None:
+    def _count(self, into: Counter, verdicts: np.ndarray, verify_pass: VerifyPass) -> None:
         verdicts = np.where(verdicts == SAME, SAME, BUG) if self.precision == "float32" else verdicts
         into.update(verdicts.tolist())
         if self.bug is None and BUG in verdicts:
-            self.bug = _spot(found, int(np.flatnonzero(verdicts == BUG)[0]))
+            self.bug = _spot(verify_pass, int(np.flatnonzero(verdicts == BUG)[0]))
 
     @property
     def unit(self) -> str:
@@ -215,26 +223,26 @@ class Agreement:
         """Fail on a bound or a bug, inconclusive without rows."""
         if not self.errors:
             return INCONCLUSIVE
-        bounds, found = read_policy(None, self.precision).row(LOGITS, "chained").bounds, self.statistics()
-        verdicts = [_against(found[name], bounds[name]) for name in found if name in bounds]
+        bounds, statistics = read_policy(None, self.precision).row(LOGITS, "chained").bounds, self.statistics()
+        verdicts = [_against(statistics[name], bounds[name]) for name in statistics if name in bounds]
         return join([*verdicts, FAIL if self.bug else PASS])
 
     def evidence(self) -> str:
         """Counts and the worst figures."""
         if not self.errors:
             return "no row could be compared: every plain decoding ended at its first token"
-        found = self.statistics()
-        line = f"{len(self.errors)} rows, {self.equal} bit-equal, all {found['l2']:.2g}, "
-        line += f"worst row {found['worst_row']:.2g} {self.unit}; tokens {_words(self.tokens)}"
+        statistics = self.statistics()
+        line = f"{len(self.errors)} rows, {self.equal} bit-equal, all {statistics['l2']:.2g}, "
+        line += f"worst row {statistics['worst_row']:.2g} {self.unit}; tokens {_words(self.tokens)}"
         flips = sum(self.experts.values()) - self.experts[SAME]
         line += f"; {flips} expert flips" + (f" ({_words(self.experts, SAME)})" if flips else "")
         return line
 
     def figures(self) -> dict[str, Any]:
         """For JSON."""
-        found = self.statistics() if self.errors else {}
+        statistics = self.statistics() if self.errors else {}
         counts = {"rows": len(self.errors), "bit_equal": self.equal, "unit": self.unit}
-        return counts | found | {"tokens": dict(self.tokens), "experts": dict(self.experts)}
+        return counts | statistics | {"tokens": dict(self.tokens), "experts": dict(self.experts)}
 
     def worst(self) -> tuple[str, Place]:
         """Words and place of the first bug, or of the worst row."""
@@ -244,8 +252,8 @@ class Agreement:
         return words, Place(LOGITS, None, spot.case.prompt, 1 + spot.first, position)
 
 
-def _spot(found: VerifyPass, row: int) -> RowPlace:
-    return RowPlace(found.case, found.first, row, found.drafts)
+def _spot(verify_pass: VerifyPass, row: int) -> RowPlace:
+    return RowPlace(verify_pass.case, verify_pass.first, row, verify_pass.drafts)
 
 
 def _against(value: float, bound: Bound) -> str:

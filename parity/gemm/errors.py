@@ -51,9 +51,9 @@ def piece_slices(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
 
     The batch is cut first: its members share nothing. K is never cut.
     """
-    one = max(gemm.m, gemm.k) * gemm.n
-    if one <= limit:
-        together = max(1, limit // one)
+    size = max(gemm.m, gemm.k) * gemm.n
+    if size <= limit:
+        together = max(1, limit // size)
         return [(slice(at, min(at + together, gemm.batch)), slice(0, gemm.n)) for at in range(0, gemm.batch, together)]
     width = max(1, limit // max(gemm.m, gemm.k))
     columns = [slice(at, min(at + width, gemm.n)) for at in range(0, gemm.n, width)]
@@ -115,7 +115,9 @@ def measure_errors(piece: GemmPiece, result: np.ndarray, dtype: str, draw: np.ra
     Args:
         draw: chooses what is judged.
     """
-    left, right, result = (one if one.ndim == 3 else one[None] for one in (piece.left, piece.right, result))
+    left, right, result = (
+        operand if operand.ndim == 3 else operand[None] for operand in (piece.left, piece.right, result)
+    )
     rows, columns = _sample(left.shape[-2], ROWS, draw), _sample(right.shape[-1], COLUMNS, draw)
     scale = piece.row_scale[rows] * piece.column_scale[columns]
     signs = draw.choice([-1.0, 1.0], right.shape[-1]) / piece.column_scale
@@ -124,11 +126,11 @@ def measure_errors(piece: GemmPiece, result: np.ndarray, dtype: str, draw: np.ra
         x = left[number if len(left) > 1 else 0]
         sums.append(_sums(device, x, w, signs) / (piece.row_scale * _size(x / piece.row_scale)))
         if number in chosen:
-            one, part = x[rows], w[:, columns]
-            exact = one.astype(np.float64) @ part.astype(np.float64)
-            floor = sequential(one, part).astype(DTYPES[dtype]).astype(np.float64)
+            some, part = x[rows], w[:, columns]
+            exact = some.astype(np.float64) @ part.astype(np.float64)
+            floor = sequential(some, part).astype(DTYPES[dtype]).astype(np.float64)
             parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
-    flat = (np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True))
+    flat = (np.concatenate([values.ravel() for values in part]) for part in zip(*parts, strict=True))
     return GemmErrors(*flat, np.concatenate(sums).ravel())
 
 

@@ -70,7 +70,7 @@ class GemmReport:
     @property
     def verdict(self) -> str:
         """The worst of all."""
-        return conclude(one.verdict for one in self.results)
+        return conclude(result.verdict for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -79,7 +79,7 @@ class GemmReport:
 
 def try_gemm(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> GemmResult:
     """One shape; a device that raises or returns something else than [.., M, N] of the declared dtype fails."""
-    found = []
+    parts = []
     for piece in pieces(gemm, seed, limit):
         try:
             result = np.asarray(multiply(piece.left, piece.right, gemm.dtype))
@@ -93,14 +93,14 @@ def try_gemm(gemm: Gemm, multiply: Multiply, seed: int, limit: int) -> GemmResul
         if result.shape != wanted or result.dtype != DTYPES[gemm.dtype]:
             got, asked = f"{result.dtype}{list(result.shape)}", f"{gemm.dtype}{list(wanted)}"
             return GemmResult(gemm, FAIL, why=f"returned {got} where the program says {asked}")
-        found.append(measure_errors(piece, result, gemm.dtype, np.random.default_rng([seed, piece.number])))
-    return judge_gemm(gemm, found)
+        parts.append(measure_errors(piece, result, gemm.dtype, np.random.default_rng([seed, piece.number])))
+    return judge_gemm(gemm, parts)
 
 
 def judge_gemm(gemm: Gemm, parts: list[GemmErrors]) -> GemmResult:
     """The verdict over all pieces."""
     device, floor, exact = (
-        np.concatenate([getattr(one, name) for one in parts]) for name in ("device", "floor", "exact")
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("device", "floor", "exact")
     )
     rms = _rms(exact)
     # The floor of a few exact sums may be zero; the rounding of the result never is, on average.
@@ -111,7 +111,7 @@ def judge_gemm(gemm: Gemm, parts: list[GemmErrors]) -> GemmResult:
         figures = {
             "noise": _rms(device) / quiet,
             "worst": np.max(np.abs(device) / unit) / max(np.max(np.abs(floor) / unit), step / 2.0**-7 / 2),
-            "sums": max(np.max(np.abs(one.sums)) / quiet for one in parts),
+            "sums": max(np.max(np.abs(part.sums)) / quiet for part in parts),
             "rms_ulp": _rms(device / unit),
             "max_ulp": np.max(np.abs(device) / unit),
         }

@@ -51,7 +51,7 @@ class IsolatedDevice:
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
-        return self._verb("prefill", [tuple(int(one) for one in prompt_ids), int(max_new_tokens)], tap)
+        return self._verb("prefill", [tuple(int(token) for token in prompt_ids), int(max_new_tokens)], tap)
 
     def draft(self, tap: Tap) -> np.ndarray:
         """See `Device.draft`."""
@@ -68,7 +68,7 @@ class IsolatedDevice:
     def reached_modules(self, declared: Sequence[str], name: str, golden: Sequence[str]) -> set[str]:
         """See `parity.golden.trust.device_modules`: only its own process has them loaded."""
         asked = {"do": "modules", "declared": list(declared), "name": name, "golden": list(golden)}
-        return {str(one) for one in self._ask("describe", asked)}
+        return {str(module) for module in self._ask("describe", asked)}
 
     def _verb(self, verb: str, arguments: list[Any], tap: Tap | None) -> Any:
         offers = None if tap is None else [name for name in OFFERS if hasattr(tap, name)]
@@ -128,7 +128,7 @@ def _texts(said: dict[str, Any]) -> dict[str, str]:
 
 
 def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(one) for one in said)
+    return tuple(int(number) for number in said)
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {

@@ -24,11 +24,13 @@ def of_session(session: int, enough: int) -> int:
             do, counts once; asking for that takes the kernel longer.
     """
     members = list(_members(session))
-    total = sum(_resident(one) for one in members)
+    total = sum(_resident(process) for process in members)
     return (
         total
         if total <= enough
-        else sum(_kilobytes(one, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(one) for one in members)
+        else sum(
+            _kilobytes(process, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(process) for process in members
+        )
     )
 
 

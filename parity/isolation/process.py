@@ -30,7 +30,7 @@ SHARE = 0.9
 POLL = 0.1
 """Seconds between two looks at its memory."""
 
-CLASSES = {one.__name__: one for one in (NotOffered, Inconclusive, UsageError)}
+CLASSES = {error.__name__: error for error in (NotOffered, Inconclusive, UsageError)}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DeviceProcess:
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
-        path = [os.path.abspath(one) for one in sys.path]
+        path = [os.path.abspath(place) for place in sys.path]
         code = f"import sys; sys.path[:] = {path!r}; from parity.isolation.served import main; main({theirs.fileno()})"
         flags = subprocess._args_from_interpreter_flags()
         with theirs:
@@ -244,7 +244,7 @@ def _tapped(
         raise
     except BaseException as error:
         return {"is": "raised"}, error
-    if taken is given or (how == "ranks" and all(one is other for one, other in zip(taken, given, strict=True))):
+    if taken is given or (how == "ranks" and all(shard is other for shard, other in zip(taken, given, strict=True))):
         return {"is": "same"}, raised
     return {"is": "taken", "taken": list(taken) if how == "ranks" else taken}, raised
 

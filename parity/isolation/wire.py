@@ -63,8 +63,8 @@ def packed(said: Any) -> list[bytes | memoryview]:
     """
     arrays: list[np.ndarray] = []
     plain = _plain(said, arrays)
-    header = json.dumps({"said": plain, "arrays": [[one.dtype.name, one.shape] for one in arrays]}).encode()
-    bodies = [memoryview(one.reshape(-1).view(np.uint8)) for one in arrays if one.size]
+    header = json.dumps({"said": plain, "arrays": [[array.dtype.name, array.shape] for array in arrays]}).encode()
+    bodies = [memoryview(array.reshape(-1).view(np.uint8)) for array in arrays if array.size]
     whole = [len(header).to_bytes(8, "little") + header, *bodies]
     return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
@@ -96,14 +96,14 @@ def unpacked(read: ReadInto) -> Any:
 def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    if kind := next((one for one in PLAIN if isinstance(value, one) and not isinstance(value, np.number)), None):
+    if kind := next((kind_ for kind_ in PLAIN if isinstance(value, kind_) and not isinstance(value, np.number)), None):
         return PLAIN[kind](value)
     if isinstance(value, tuple):
-        return {"tuple": [_plain(one, arrays) for one in value]}
+        return {"tuple": [_plain(item, arrays) for item in value]}
     if isinstance(value, list):
-        return [_plain(one, arrays) for one in value]
+        return [_plain(item, arrays) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {str.__str__(key): _plain(one, arrays) for key, one in value.items()}}
+        return {"dict": {str.__str__(key): _plain(item, arrays) for key, item in value.items()}}
     if not hasattr(value, "__array__"):
         raise TypeError(f"{type(value).__name__} is neither an array nor a number")
     array = np.asarray(value)
@@ -115,14 +115,14 @@ def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
 
 def _restored(said: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(said, list):
-        return [_restored(one, arrays) for one in said]
+        return [_restored(item, arrays) for item in said]
     if not isinstance(said, dict):
         return said
     ((kind, value),) = said.items() if len(said) == 1 else [("", None)]
     if kind == "dict":
-        return {name: _restored(one, arrays) for name, one in value.items()}
+        return {name: _restored(item, arrays) for name, item in value.items()}
     if kind == "tuple":
-        return tuple(_restored(one, arrays) for one in value)
+        return tuple(_restored(item, arrays) for item in value)
     if kind in ("array", "scalar"):
         return arrays[value] if kind == "array" else arrays[value][()]
     raise KeyError(kind)

@@ -165,18 +165,18 @@ def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def row_errors(found: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarray:
+def row_errors(rows: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarray:
     """Of each row, the L2 error against true[start:] over the RMS norm of all true rows: float64 [S].
 
     NaN and Inf count as infinite, and so does another shape.
     """
-    against = true[start : start + len(found)].astype(np.float64)
-    if found.shape != against.shape:
-        return np.full(max(len(found), 1), np.inf)
+    against = true[start : start + len(rows)].astype(np.float64)
+    if rows.shape != against.shape:
+        return np.full(max(len(rows), 1), np.inf)
     axes = tuple(range(1, true.ndim))
     scale = np.sqrt((true.astype(np.float64) ** 2).sum(axis=axes).mean())
     with np.errstate(all="ignore"):
-        gap = np.sqrt(((found.astype(np.float64) - against) ** 2).sum(axis=axes))
+        gap = np.sqrt(((rows.astype(np.float64) - against) ** 2).sum(axis=axes))
         return np.nan_to_num(gap / scale, nan=np.inf, posinf=np.inf)
 
 
@@ -190,10 +190,10 @@ SHORT = (2, 9)
 def window(golden: Dump) -> int | None:
     """The target's sliding window, from its checkpoint's config; None where it has none or cannot be read."""
     try:
-        found = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
+        size = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
     except UsageError:
         return None
-    return found if isinstance(found, int) and found > 0 else None
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def starts(golden: Dump, most: int) -> list[tuple[int, list[int]]]:

@@ -75,27 +75,27 @@ def explore(
     Poison and errors that break something are left out from then on, and the exploration starts anew, so that
     every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
     """
-    found = Exploration(player, poisons=isinstance(player.device, Poisonable))
+    exploration = Exploration(player, poisons=isinstance(player.device, Poisonable))
     with suppress(InvariantBroken):  # it counts each verb's stages; whether anything breaks is asked below
         player.play(_cases(player, False, False)[0])
-    while not found.wrong:
-        found.played.clear()
-        random, tries, failure = Random(seed), 0, _first(found)
-        while failure is None and len(found.played) < count and tries < 8:
-            progress(len(found.played), count, what)
-            failure, tries = _search(found, count, random), tries + 1
+    while not exploration.wrong:
+        exploration.played.clear()
+        random, tries, failure = Random(seed), 0, _first(exploration)
+        while failure is None and len(exploration.played) < count and tries < 8:
+            progress(len(exploration.played), count, what)
+            failure, tries = _search(exploration, count, random), tries + 1
         if failure is None:
             break
-        found.add(failure)
+        exploration.add(failure)
     progress(count, count, "")
-    return found
+    return exploration
 
 
-def _first(found: Exploration) -> Failure | None:
+def _first(exploration: Exploration) -> Failure | None:
     """The failure of the first plain case that breaks."""
-    for history in _cases(found.player, found.poisons, found.errors):
-        found.played.add(history)
-        failure = judge_history(found.player, history)
+    for history in _cases(exploration.player, exploration.poisons, exploration.errors):
+        exploration.played.add(history)
+        failure = judge_history(exploration.player, history)
         if failure:
             return failure
     return None
@@ -105,33 +105,35 @@ def _cases(player: HistoryPlayer, poisons: bool, errors: bool) -> list[History]:
     """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
     k, longest = player.k, len(player.baselines) - 1
     plain = [RoundPlan(right, k) for right in range(k + 1)]
-    found = [((SequencePlan(0, _budget(player), (one,))),) for one in plain]
-    found += [(SequencePlan(longest, _budget(player), (one, one)),) for one in plain]
+    cases = [((SequencePlan(0, _budget(player), (round_,))),) for round_ in plain]
+    cases += [(SequencePlan(longest, _budget(player), (round_, round_)),) for round_ in plain]
     disturbed = [RoundPlan(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
     disturbed += [RoundPlan(1, k, error=TapError(verb, where)) for verb in VERBS if errors for where in (500, 999)]
-    return found + [
-        (SequencePlan(longest, _budget(player), (RoundPlan(1, k), one, RoundPlan(0, k))),) for one in disturbed
+    return cases + [
+        (SequencePlan(longest, _budget(player), (RoundPlan(1, k), round_, RoundPlan(0, k))),) for round_ in disturbed
     ]
 
 
-def _search(found: Exploration, count: int, random: Random) -> Failure | None:
+def _search(exploration: Exploration, count: int, random: Random) -> Failure | None:
     """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
-    player = found.player
-    drawn = histories(HistoryLimits(player.k, len(player.baselines), _budget(player), found.poisons, found.errors))
+    player = exploration.player
+    drawn = histories(
+        HistoryLimits(player.k, len(player.baselines), _budget(player), exploration.poisons, exploration.errors)
+    )
     broken: list[Failure] = []
 
     def breaks(history: History) -> bool:
         if not broken:
-            if history in found.played or len(found.played) >= count:
+            if history in exploration.played or len(exploration.played) >= count:
                 return False
-            found.played.add(history)
+            exploration.played.add(history)
         failure = judge_history(player, history)
         if failure and (not broken or failure.aspect == broken[0].aspect):
             broken.append(failure)
         return bool(failure) and failure.aspect == broken[0].aspect
 
     options = settings(
-        max_examples=2 * (count - len(found.played)) + 10,  # some are drawn twice
+        max_examples=2 * (count - len(exploration.played)) + 10,  # some are drawn twice
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),

@@ -72,10 +72,10 @@ History = tuple[SequencePlan, ...]
 def render(history: History, lengths: list[int]) -> str:
     """The history in one line; `lengths` are the prompt tokens of the starts."""
     parts = []
-    for one in history:
-        failing = f" (error at {one.error.where / 10:.0f} %)" if one.error else ""
-        parts.append(f"prefill {lengths[one.start]}, budget {one.budget}{failing}")
-        parts += map(str, one.rounds)
+    for sequence in history:
+        failing = f" (error at {sequence.error.where / 10:.0f} %)" if sequence.error else ""
+        parts.append(f"prefill {lengths[sequence.start]}, budget {sequence.budget}{failing}")
+        parts += map(str, sequence.rounds)
     return "; ".join(parts)
 
 
@@ -84,7 +84,9 @@ def calmer(history: History, *kept: str) -> History:
     calm = {"poison": None, "error": None, "rehearsed": False}
     calm = {field: value for field, value in calm.items() if field not in kept}
     error = {field: value for field, value in calm.items() if field == "error"}
-    return tuple(replace(one, **error, rounds=tuple(replace(r, **calm) for r in one.rounds)) for one in history)
+    return tuple(
+        replace(sequence, **error, rounds=tuple(replace(r, **calm) for r in sequence.rounds)) for sequence in history
+    )
 
 
 @dataclass(frozen=True)

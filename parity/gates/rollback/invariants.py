@@ -85,20 +85,20 @@ class Invariants:
             ("drafter.positions", list(range(start, start + count))),
             ("drafter.slots", list(range(start, start + count))),
         ):
-            found = tensors.get(stage, np.array(expected))[:count].tolist()
-            if found != expected:
-                message = f"{stage} of the committed rows is {found}, not {expected}"
+            given = tensors.get(stage, np.array(expected))[:count].tolist()
+            if given != expected:
+                message = f"{stage} of the committed rows is {given}, not {expected}"
                 raise InvariantBroken("rows", message, self.place(stage, start))
         true = None if self.exact else sequence.baseline.drafts.get(sequence.length)
         if true is not None:
             self._compare("drafter.logits", tensors["drafter.logits"], true, start)
 
-    def tokens(self, found: list[int], position: int, stage: str) -> None:
+    def tokens(self, chosen: list[int], position: int, stage: str) -> None:
         """Greedy ids of true rows, from this position on, are the text's, or as high as those."""
         if self.exact:
             return
         baseline = self.sequence.baseline
-        for row, token in enumerate(found, position):
+        for row, token in enumerate(chosen, position):
             if token != baseline.text[row + 1] and not baseline.tie(row, token):
                 message = (
                     f"{stage} row {row} is {token}; never having speculated the device says {baseline.text[row + 1]}"
@@ -119,10 +119,10 @@ class Invariants:
         sequence.caches = {stage: x for stage, x in tensors.items() if stage.startswith("kv.")}
 
     def _length(self, stage: str, tensors: dict, length: int) -> None:
-        found = tensors[stage].tolist()
-        if found != [length]:
+        length_ = tensors[stage].tolist()
+        if length_ != [length]:
             raise InvariantBroken(
-                "rows", f"{stage} is {found[0] if found else 'empty'}, not {length}", self.place(stage)
+                "rows", f"{stage} is {length_[0] if length_ else 'empty'}, not {length}", self.place(stage)
             )
 
     def _contents(self, stage: str, now: np.ndarray, length: int, verified: dict | None) -> None:
@@ -149,9 +149,9 @@ class Invariants:
         if state is not None and stage in tensors:
             self._compare(stage, tensors[stage][:count], state, start, start)
 
-    def _compare(self, stage: str, found: np.ndarray, true: np.ndarray, position: int, start: int = 0) -> None:
+    def _compare(self, stage: str, rows: np.ndarray, true: np.ndarray, position: int, start: int = 0) -> None:
         """Rows against the never-speculated ones, true[start:], within the float32 bound."""
-        errors = row_errors(found, true, start)
+        errors = row_errors(rows, true, start)
         if not len(errors):
             return
         worst = int(errors.argmax())

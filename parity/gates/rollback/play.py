@@ -53,21 +53,21 @@ class HistoryPlayer(Invariants):
             Broken: an invariant does not hold, or the device breaks down.
         """
         rounds = self.coverage.rounds
-        for one in history:
-            self._start(one)
-            for round_ in one.rounds:
+        for plan in history:
+            self._start(plan)
+            for round_ in plan.rounds:
                 if self._finished():
                     break
                 self._round(round_)
         self.coverage.longest = max(self.coverage.longest, self.coverage.rounds - rounds)
 
-    def _start(self, one: SequencePlan) -> None:
-        baseline = self.baselines[one.start]
+    def _start(self, plan: SequencePlan) -> None:
+        baseline = self.baselines[plan.start]
         if not self.exact:
             self._computed(baseline)
         self.failed = {}
-        self.sequence = sequence = SequenceState(baseline, min(one.budget, baseline.more), [], 1)
-        error = one.error and TapError("prefill", one.error.where)
+        self.sequence = sequence = SequenceState(baseline, min(plan.budget, baseline.more), [], 1)
+        error = plan.error and TapError("prefill", plan.error.where)
         first, tap = self._verb(
             "prefill", error, baseline.ids, sequence.budget, routes=self.routes(0, len(baseline.ids))
         )
@@ -91,35 +91,35 @@ class HistoryPlayer(Invariants):
         sequence = self.sequence
         return len(sequence.emitted) >= sequence.budget or sequence.emitted[-1] in self.eos
 
-    def _round(self, one: RoundPlan) -> None:
+    def _round(self, plan: RoundPlan) -> None:
         sequence = self.sequence
         sequence.round += 1
-        sequence.drafting = sequence.drafting and not one.plain
-        drafts, _, emitted = self._plan(one, self.k)
+        sequence.drafting = sequence.drafting and not plan.plain
+        drafts, _, emitted = self._plan(plan, self.k)
         self.coverage.rounds += 1
-        self.coverage.accepted[len(emitted) - 1, len(drafts)] += len(emitted) == min(one.right, len(drafts)) + 1
-        if one.rehearsed:
+        self.coverage.accepted[len(emitted) - 1, len(drafts)] += len(emitted) == min(plan.right, len(drafts)) + 1
+        if plan.rehearsed:
             self._rehearse(drafts, self.routes(sequence.length, sequence.length + len(emitted)))
-        if one.poison is not None:
-            self.device.poison(one.poison)
-            self.coverage.poisoned[one.poison] += 1
-        if one.error and one.error.verb == "prefill":
-            self._broken_prefill(one.error)
+        if plan.poison is not None:
+            self.device.poison(plan.poison)
+            self.coverage.poisoned[plan.poison] += 1
+        if plan.error and plan.error.verb == "prefill":
+            self._broken_prefill(plan.error)
         try:
-            self._verbs(one, one.error)
+            self._verbs(plan, plan.error)
         except RestartRound:
-            self._verbs(one, None)
+            self._verbs(plan, None)
 
-    def _plan(self, one: RoundPlan, room: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    def _plan(self, plan: RoundPlan, room: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """Drafts [n], what verify says of them [n+1], and what has to be emitted."""
-        sequence, offered = self.sequence, 0 if one.plain else min(one.offered, room)
+        sequence, offered = self.sequence, 0 if plan.plain else min(plan.offered, room)
         after = sequence.baseline.text[len(sequence.baseline.ids) + len(sequence.emitted) :]
-        right = min(one.right, offered, len(after) - 1)
+        right = min(plan.right, offered, len(after) - 1)
         drafts = (after + sequence.baseline.text)[:offered]
         tokens = after[: right + 1] + drafts[right + 1 :] + [after[0]]
         if right < offered:
             drafts[right] = next(token for token in (*sequence.baseline.text, 0, 1) if token != after[right])
-            if one.end and self.eos:  # and the drafts behind it agree too: none of them may come out
+            if plan.end and self.eos:  # and the drafts behind it agree too: none of them may come out
                 drafts[right] = tokens[right] = self.eos[0]
         emitted = tokens[: right + 1][: sequence.budget - len(sequence.emitted)]
         return np.array(drafts, np.int64), np.array(tokens[: offered + 1], np.int64), emitted
@@ -136,7 +136,7 @@ class HistoryPlayer(Invariants):
         self.coverage.errors["prefill"] += self._fail("prefill", self._at("prefill", error), (other.ids, 2), {})
         self.failed.pop("prefill")
 
-    def _verbs(self, one: RoundPlan, error: TapError | None) -> None:
+    def _verbs(self, plan: RoundPlan, error: TapError | None) -> None:
         sequence, before, room = self.sequence, self.sequence.length, self.k
         if sequence.drafting:
             given, tap = self._verb("draft", error)
@@ -146,7 +146,7 @@ class HistoryPlayer(Invariants):
                 raise InvariantBroken(
                     "rows", f"draft gave {room} drafts, not {self.k}", self.place("drafter.draft_tokens")
                 )
-        drafts, tokens, emitted = self._plan(one, room)
+        drafts, tokens, emitted = self._plan(plan, room)
         routes = self.routes(before, before + len(emitted))
         said, verified = self._verb("verify", error, drafts, routes=routes)
         if np.shape(said) != np.shape(tokens):

@@ -65,10 +65,10 @@ class RecordedPlay:
 def repeat_more(device: Device, baseline: Baseline, within: WithinNoise) -> RepeatResult:
     """The first repetitions that differ, of `MORE` plays."""
     for _ in range(MORE // PLAYS):
-        found = repeat_round(device, baseline, within)
-        if not found.exact:
+        result = repeat_round(device, baseline, within)
+        if not result.exact:
             break
-    return found
+    return result
 
 
 def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> RepeatResult:
@@ -81,7 +81,7 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
     true, *others = (_play(device, baseline, within.names, script).seen for _ in range(PLAYS - 1))
     tensors, bad, worst, place = 0, [], (0.0, ""), None
     for verb, stage, before, now in (
-        (verb, stage, true[verb], one[verb]) for one in others for verb in true for stage in true[verb]
+        (verb, stage, true[verb], seen[verb]) for seen in others for verb in true for stage in true[verb]
     ):
         tensors += 1
         if BitExact().changed(stage, before, now) is None:
@@ -93,11 +93,11 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
             position = position_of(verb, stage, int(rows.argmax()), len(baseline.ids), 1)
             place = Place(stage, within.names[stage].layer, baseline.prompt, int(verb != "prefill"), position)
     order = {
-        (bool(round_), one.name): n
+        (bool(round_), named.name): n
         for round_ in (0, 1)
-        for n, one in enumerate(dataflow(within.names.values(), round_))
+        for n, named in enumerate(dataflow(within.names.values(), round_))
     }
-    first = min(bad, key=lambda one: (one[0], order.get(one, 0)), default=(False, ""))[1]
+    first = min(bad, key=lambda differing: (differing[0], order.get(differing, 0)), default=(False, ""))[1]
     return RepeatResult(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
 
 
@@ -144,9 +144,9 @@ def unless_device_fails(
         return None, error
 
 
-def comparison_for(found: RepeatResult | None, within: WithinNoise) -> RepeatComparison:
+def comparison_for(result: RepeatResult | None, within: WithinNoise) -> RepeatComparison:
     """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
-    return BitExact() if found is None or found.exact else within
+    return BitExact() if result is None or result.exact else within
 
 
 def not_repeated(error: DeviceFailed | None, within: WithinNoise) -> Check:
@@ -154,21 +154,26 @@ def not_repeated(error: DeviceFailed | None, within: WithinNoise) -> Check:
     return Check(f"repeats itself, {within.precision}", INCONCLUSIVE, f"it could not be asked: {error}")
 
 
-def repeat_check(found: RepeatResult, within: WithinNoise) -> Check:
+def repeat_check(result: RepeatResult, within: WithinNoise) -> Check:
     """The line of its own: how often, how much, and the first stage; a failure only where it is no rounding."""
     name = f"repeats itself, {within.precision}"
-    figures = {"plays": found.plays, "tensors": found.tensors, "differing": found.differing, "worst": found.worst[0]}
-    if found.exact:
-        played = "prefill and a round" if found.rounds else "prefill, which ends the sequence"
+    figures = {
+        "plays": result.plays,
+        "tensors": result.tensors,
+        "differing": result.differing,
+        "worst": result.worst[0],
+    }
+    if result.exact:
+        played = "prefill and a round" if result.rounds else "prefill, which ends the sequence"
         return Check(
-            name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of {played}", figures
+            name, PASS, f"{result.plays} more times the same bits in {result.tensors} tensors of {played}", figures
         )
-    apart, stage = found.worst
-    line = f"it does not: {found.differing} of {found.tensors} tensors have other bits when the same verbs are called again; "
-    line += f"first at {found.first}; worst row "
+    apart, stage = result.worst
+    line = f"it does not: {result.differing} of {result.tensors} tensors have other bits when the same verbs are called again; "
+    line += f"first at {result.first}; worst row "
     line += f"{stage} is another choice or shape" if isinf(apart) else f"{within.said(stage, apart)} at {stage}"
     if apart > 1.0:
-        return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, found.place)
+        return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, result.place)
     return Check(
         name, PASS, f"{line}; a verb called again is judged by that bound, not by bits", figures | {"stage": stage}
     )

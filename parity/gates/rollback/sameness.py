@@ -121,9 +121,9 @@ class WithinNoise:
     def _share(self, stage: str) -> float:
         return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
 
-    def _near(self, found: Choices, noise: np.ndarray) -> np.ndarray:
+    def _near(self, choices: Choices, noise: np.ndarray) -> np.ndarray:
         """In float32 both scores may be off by their bound, in bfloat16 a tie or the row's noise explains it."""
-        return found.regret <= 2 * noise if self.precision == "float32" else found.verdict != BUG
+        return choices.regret <= 2 * noise if self.precision == "float32" else choices.verdict != BUG
 
 
 def _matched(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
