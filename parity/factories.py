@@ -47,15 +47,15 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
-        options = {"k": self.k, **self._named, **options}
-        for option in options:
+        given: dict[str, int | str] = {"k": self.k, **self._named, **options}
+        for option in given:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         watch_threads()
         made = call_guarded(
             self.name,
             "its factory",
-            lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name),
+            lambda: guard(self._make(**self._fixed, precision=precision, **given), self.name),
         )
         call_guarded(
             self.name, "describe", lambda: check_description(made.describe(), self.name, precision, options["k"])
@@ -110,9 +110,10 @@ def _imported(name: str) -> Callable[..., Device]:
     if not factory.isidentifier():
         raise UsageError(f"--device {name} cannot be imported: {factory!r} names no factory")
     try:
-        return getattr(_module(name), factory)
+        make: Callable[..., Device] = getattr(_module(name), factory)
     except AttributeError as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    return make
 
 
 def _module(name: str) -> ModuleType:

@@ -96,7 +96,7 @@ class FaultOutcome:
     id: str
     gate: str
     killed: bool
-    comparisons: dict[str, FaultComparison]
+    comparisons: dict[Mode, FaultComparison]
     text_changed: bool | None
     note: str = ""
     precision: str = "bfloat16"

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from parity.seam import Description, Device, Poisonable, Tap
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+T = TypeVar("T")
+
 LONGEST = 400
 """Characters of an exception's message that are told."""
 
 
-def call_guarded(device: str, call: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def call_guarded(device: str, call: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
@@ -131,23 +133,28 @@ class Guarded:
 
     def describe(self) -> Description:
         """What the device says of itself."""
-        return self._ask("describe")
+        description: Description = self._ask("describe")
+        return description
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
-        return self._ask("prefill", prompt_ids, max_new_tokens, tap)
+        token: int = self._ask("prefill", prompt_ids, max_new_tokens, tap)
+        return token
 
     def draft(self, tap: Tap) -> np.ndarray:
         """See `Device.draft`."""
-        return self._tokens("draft", tap)
+        drafts: np.ndarray = self._tokens("draft", tap)
+        return drafts
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.verify`."""
-        return self._tokens("verify", draft_tokens, tap)
+        tokens: np.ndarray = self._tokens("verify", draft_tokens, tap)
+        return tokens
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.commit`."""
-        return self._tokens("commit", draft_tokens, verify_tokens, tap)
+        emitted: np.ndarray = self._tokens("commit", draft_tokens, verify_tokens, tap)
+        return emitted
 
     def _tokens(self, verb: str, *arguments: Any) -> Any:
         """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""
@@ -180,7 +187,7 @@ class PoisonableGuarded(Guarded):
 
     def poison(self, value: float) -> None:
         """See `Poisonable.poison`."""
-        return self._ask("poison", value)
+        self._ask("poison", value)
 
 
 def guard(device: Device, name: str) -> Guarded:
@@ -197,8 +204,9 @@ def watch_threads() -> None:
 def _thread_raised(ended: threading.ExceptHookArgs) -> None:
     from parity.plain import echo
 
-    at = raised_at(ended.exc_value)
-    echo(f"parity: a thread of the device raised {error_text(ended.exc_value)}" + (f" ({at})" if at else ""), err=True)
+    error = ended.exc_value or ended.exc_type()
+    at = raised_at(error)
+    echo(f"parity: a thread of the device raised {error_text(error)}" + (f" ({at})" if at else ""), err=True)
 
 
 def unguarded(device: Device) -> Device:

@@ -176,7 +176,7 @@ def _undetermined_rows(golden: Dump, tensors: Tensors, mode: Mode) -> dict[tuple
     undetermined, changed = {}, set()
     for place, value in tensors.items():
         rows = value.astype(np.float32).reshape(len(value), int(np.prod(value.shape[1:])))
-        missing = np.isnan(rows).all(axis=1) & (rows.shape[1] > 0)
+        missing = np.asarray(np.isnan(rows).all(axis=1) & (rows.shape[1] > 0))
         if not np.isfinite(rows[~missing]).all():
             raise NotComparable
         true = golden.contents("float32", 0, *place)

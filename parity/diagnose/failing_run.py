@@ -155,7 +155,7 @@ def find_failing_run(
     """
     prompts = golden.manifest.case.prompts
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
-    last = len(prompts[longest].generation.acceptance_length)
+    last = len(prompts[longest].generated.acceptance_length)
     for number, mode in enumerate(MODES):
         progress(number, 4, f"{mode}, {prompts[longest].id}")
         failing = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode)
@@ -177,7 +177,9 @@ def find_failing_run(
     return next((other for other in rest if isinstance(other, RankMismatch)), next(iter(rest), None))
 
 
-def _first_rounds(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
+def _first_rounds(
+    golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path
+) -> FailingRun | RankMismatch | Report | None:
     """The first rounds of one prompt."""
     view = OnePrompt(golden, prompt, rounds)
     failing = failing_run(
@@ -194,5 +196,5 @@ def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump])
         if isinstance(run, Dump):
             yield golden, run, number
         else:
-            view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generation.acceptance_length))
+            view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generated.acceptance_length))
             yield view, run(view), 0

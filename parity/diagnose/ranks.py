@@ -70,7 +70,8 @@ def rank_mismatch(run: Dump, report: Report) -> RankMismatch | None:
 def _difference(run: Dump, place: tuple[Variant, int, int, str]) -> float:
     """The largest relative L2 between the first rank's tensor and another's."""
     first, *others = (run.read(row).astype(np.float64) for row in run.parts[place])
-    return max(float(np.linalg.norm(other - first) / max(np.linalg.norm(first), 1e-30)) for other in others)
+    size = max(float(np.linalg.norm(first)), 1e-30)
+    return max(float(np.linalg.norm(other - first)) / size for other in others)
 
 
 def rank_causes(mismatch: RankMismatch) -> list[GateCause]:

@@ -32,7 +32,7 @@ def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
     if rows.named.stage.exact:
         yield from _exact(rows)
         return
-    lost = ~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1)
+    lost = np.asarray(~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1))
     if lost.any() or not np.isfinite(rows.golden).all():
         yield (
             f"{lost.sum()} of {len(lost)} rows hold NaN or Inf" if lost.any() else "the golden itself holds NaN or Inf"
@@ -55,7 +55,8 @@ def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Relative L2 of every row [R]; a row of zeros counts its error as it is."""
     golden, other = (side.reshape(len(side), -1).astype(np.float64) for side in (golden, other))
     size = np.linalg.norm(golden, axis=1)
-    return np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
+    relative: np.ndarray = np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
+    return relative
 
 
 def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _masked(rows: StageRows) -> np.ndarray | None:
 
 def _heads(rows: StageRows) -> Iterator[str]:
     """Which heads, of a stage that has them."""
-    if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3:
+    if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3 or rows.floor is None:
         return
     heads = range(rows.golden.shape[1])
     error, noise = (

@@ -73,9 +73,9 @@ def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
     rank = red.run.rank if isinstance(red.run, OneRank) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
-    if run is None:
-        trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank)
-    trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
+    trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank) if run is None else None
+    runs = red.run if trials.drive is None or red.golden is golden else trials.drive
+    trials.others = partial(other_prompts, golden, red.prompt, runs)
     diagnosis = diagnose(trials, hypotheses, red.first, red.residuals())
     diagnosis = replace(diagnosis, evidence=failures(red.report))
     read = gate_causes(run_until_failure(context)) if run is None and red.free else []

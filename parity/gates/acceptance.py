@@ -24,9 +24,9 @@ def checks(context: GateContext) -> Iterator[Check]:
     """Counts, the free run's acceptance with its rates per position, and the teacher-forced companion."""
     run, case = context.run("chained"), context.golden.manifest.case
     comparable(context.golden, run)
-    device = [prompt.generation for prompt in run.manifest.case.prompts]
-    reference = [prompt.generation for prompt in case.prompts]
-    if any(generation is None for generation in (*device, *reference)):
+    device = [prompt.generation for prompt in run.manifest.case.prompts if prompt.generation is not None]
+    reference = [prompt.generation for prompt in case.prompts if prompt.generation is not None]
+    if len(device) < len(run.manifest.case.prompts) or len(reference) < len(case.prompts):
         yield Check(COUNTS, INCONCLUSIVE, "the run holds no free generation of every prompt")
     else:
         added = add_up(context, device, reference)
@@ -147,7 +147,7 @@ def _shown(context: GateContext) -> list[str]:
     variant, wrong = run.manifest.case.precision, []
     for _, prompt, round_, _ in [place for place in run.rows if place[3] == "accept.length"]:
         length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
-        if emitted is not None and int(length[0]) != len(emitted):
+        if length is not None and emitted is not None and int(length[0]) != len(emitted):
             wrong.append(
                 f"device {cases[prompt].id}, round {round_}: shows length {int(length[0])}, emits {len(emitted)}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,7 +102,7 @@ class AcceptanceCounts:
         }
 
 
-def contradictions(generation: Generation, k: int, budget: int, ends: Sequence[int] = ()) -> Iterator[str]:
+def contradictions(generation: Generation, k: int, budget: int, ends: Collection[int] = ()) -> Iterator[str]:
     """What in a generation's counts cannot be, in words.
 
     Args:
@@ -125,7 +125,7 @@ def contradictions(generation: Generation, k: int, budget: int, ends: Sequence[i
     if len(generation.emitted) > budget or (generation.finish == "length" and len(generation.emitted) != budget):
         yield f"{len(generation.emitted)} tokens of a budget of {budget}, ended by {generation.finish}"
     if any(token in ends for token in generation.emitted[:-1]):
-        yield "it went on behind an end token"
+        yield "it continues behind an end token"
     if generation.finish == "eos" and ends and generation.emitted[-1] not in ends:
         yield "it says EOS and ends with another token"
 
@@ -144,32 +144,31 @@ class ForcedRounds:
 
 
 def forced_rounds(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> ForcedRounds:
-    """Hold the drafts that `dump` recorded against the golden's text and logits.
+    """Compare the drafts that `dump` recorded with the golden's text and logits.
 
     Raises:
         Inconclusive: drafts or logits are missing.
     """
     case = golden.manifest.case.prompts[prompt]
-    emitted = np.array(case.generation.emitted, np.int64)
+    emitted = np.array(case.generated.emitted, np.int64)
     surely = log_softmax(_logits(golden, case, prompt))
-    starts = np.cumsum([1, *case.generation.acceptance_length])
+    starts = np.cumsum([1, *case.generated.acceptance_length])
     rounds = []
     for round_, start in enumerate(starts[:-1], 1):
         drafts = dump.stored(variant, prompt, round_, DRAFTS)
         if drafts is None:
             raise Inconclusive(f"{dump.folder} holds no {DRAFTS} of prompt {case.id}, round {round_}")
         rounds.append(_round(drafts, emitted[start:], surely[start:]))
-    return (
-        ForcedRounds(*(np.array(part) for part in zip(*rounds, strict=True)))
-        if rounds
-        else ForcedRounds(*[np.zeros(0)] * 3)
-    )
+    if not rounds:
+        return ForcedRounds(np.zeros(0), np.zeros(0), np.zeros(0))
+    greedy, accepted, expected = (np.array(part) for part in zip(*rounds, strict=True))
+    return ForcedRounds(greedy, accepted, expected)
 
 
 def counts_match(rounds: ForcedRounds, case: PromptCase) -> bool:
     """Whether a golden's counts are what its own drafts and text give."""
-    lengths, drafts = case.generation.acceptance_length, case.generation.accepted_drafts
-    return rounds.greedy.tolist() == list(lengths) and rounds.accepted.tolist() == list(drafts)
+    lengths, drafts = case.generated.acceptance_length, case.generated.accepted_drafts
+    return bool(rounds.greedy.tolist() == list(lengths) and rounds.accepted.tolist() == list(drafts))
 
 
 def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[int, int, float]:
@@ -183,15 +182,17 @@ def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[in
 
 def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
-    lengths = case.generation.acceptance_length
+    lengths = case.generated.acceptance_length
     prefill = golden.stored("float32", prompt, 0, "target.logits")
     rounds = [golden.stored("float32", prompt, round_, "verify.logits") for round_ in range(1, 1 + len(lengths))]
-    if prefill is None or any(part is None for part in rounds):
+    present = [part for part in rounds if part is not None]
+    if prefill is None or len(present) < len(rounds):
         raise Inconclusive(f"{golden.folder} lacks logits of prompt {case.id}")
-    return np.concatenate([prefill[-1:], *(part[:length] for part, length in zip(rounds, lengths, strict=True))])
+    return np.concatenate([prefill[-1:], *(part[:length] for part, length in zip(present, lengths, strict=True))])
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Log-probabilities of logits [n, V], float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    logarithms: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return logarithms

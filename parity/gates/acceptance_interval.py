@@ -60,8 +60,10 @@ def paired_bootstrap(device: TokenSums, reference: TokenSums, seed: int) -> Inte
     return Interval(estimate, estimate + float(low * wider), estimate + float(high * wider))
 
 
-def _relative(tokens, rounds, true_tokens, true_rounds):
-    return (tokens / np.maximum(rounds, 1)) / np.maximum(true_tokens / np.maximum(true_rounds, 1), 1e-9) - 1
+def _relative(tokens: np.ndarray, rounds: np.ndarray, true_tokens: np.ndarray, true_rounds: np.ndarray) -> np.ndarray:
+    reference = np.maximum(true_tokens / np.maximum(true_rounds, 1), 1e-9)
+    difference: np.ndarray = (tokens / np.maximum(rounds, 1)) / reference - 1
+    return difference
 
 
 def wilson_limits(hits: int, tries: int) -> tuple[float, float]:

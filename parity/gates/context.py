@@ -25,8 +25,8 @@ from parity.seam import Device, Rotary
 class NoiseFloors:
     """Chained bfloat16 floors of a golden, measured once for each stage.
 
-    A device's own rows have no floor of their own: all of them together are held against the pooled floor
-    of the golden's rows, a single one against the noisy tenth's (see `parity.compare.rows`).
+    A device's own rows have no floor of their own: all of them together are compared with the pooled floor
+    of the golden's rows, a single one with the noisy tenth's (see `parity.compare.rows`).
     """
 
     def __init__(self, golden: Dump):
@@ -47,7 +47,8 @@ class NoiseFloors:
 
     def rms(self, stage: str, scores: np.ndarray) -> np.ndarray:
         """RMS noise [R] to expect in rows of scores [R, X]."""
-        return self.noisy(stage) * np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
+        noise: np.ndarray = self.noisy(stage) * np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
+        return noise
 
     def _floor(self, stage: str) -> tuple[float, float, float]:
         if stage not in self._floors:
@@ -57,7 +58,7 @@ class NoiseFloors:
 
 def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
-    if rows is None:
+    if rows is None or rows.floor is None:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
     measured = measure(rows.golden, rows.floor)
     relative = measured.rows.rel_l2
@@ -86,10 +87,10 @@ class GateContext:
         seed: of everything random.
         bound: relative loss of acceptance length that still passes.
         progress: told (done, total, what) while a run is made.
-        rotate: the device's rotary embedding by itself, where its module offers one.
+        rotate: the device's rotary embedding alone, where its module offers one.
         configs: folder of the published configs, where it is installed.
         bounds: policy file or name of the stage comparisons; the default policy of the precision where None.
-        rerun: runs the reference again with the experts of a given run that went on with its own.
+        rerun: runs the reference again with the experts of a given run that continued with its own.
     """
 
     golden: Dump
@@ -105,7 +106,7 @@ class GateContext:
     configs: Path | None = None
     bounds: str | None = None
     rerun: Rerun | None = None
-    _devices: dict[tuple, Device] = field(default_factory=dict)
+    _devices: dict[tuple[str | int | tuple[str, int], ...], Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
     _given: list[Dump] = field(default_factory=list)
@@ -118,9 +119,10 @@ class GateContext:
             UsageError: the device cannot be built, or is not the one that made a given run.
         """
         options = {"k": self.golden.manifest.case.k, **options}
-        wanted = (precision or self.precision, *sorted(options.items()))
+        chosen = precision or self.precision
+        wanted = (chosen, *sorted(options.items()))
         if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
-            self._devices[wanted] = self._built(*wanted[:1], **options)
+            self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]
 
     def _built(self, precision: str, **options: int) -> Device:

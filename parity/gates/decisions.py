@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -55,14 +56,14 @@ def _slot(slot: int) -> str:
     return f"MTP {slot}" if slot else "NTP"
 
 
-def _title(name: str, figures: dict) -> str:
+def _title(name: str, figures: dict[str, Any]) -> str:
     if "slots" not in figures:
         return f"{name}, {figures['rows']} rows"
     differ = ", ".join(f"{slot} {counts['rows'] - counts['same']}" for slot, counts in figures["slots"].items())
     return f"{name}, {figures['rows']} rows (differing: {differ})"
 
 
-def _line(f: dict) -> str:
+def _line(f: dict[str, Any]) -> str:
     """Counts, regret, divergence, overlap and the largest difference."""
     if not f["rows"]:
         return "no row to judge"
@@ -95,7 +96,7 @@ class WrongChoice:
 
 @dataclass
 class PlantedTies:
-    """A tap that makes every row of logits tie and holds the tokens that come out against the ties.
+    """A tap that makes every row of logits tie and compares the tokens that come out with the ties.
 
     Args:
         vocabulary: of the draft logits; they are tied only where the lowest column is the lowest id.
@@ -126,7 +127,7 @@ class PlantedTies:
         return tied
 
     def look(self, stage: str, tokens: Sequence[int] | np.ndarray) -> None:
-        """Hold tokens [R] against the ties of the last R rows of this stage."""
+        """Compare tokens [R] with the ties of the last R rows of this stage."""
         tied = self.tied.get(stage, np.empty((0, 3), np.int64))[-len(tokens) :]
         self.rows[stage] = self.rows.get(stage, 0) + len(tied)
         for row, (token, due) in enumerate(zip(np.asarray(tokens).tolist(), tied.tolist(), strict=False)):
@@ -175,7 +176,8 @@ def planted_ties(context: GateContext, vocabulary: DraftVocabulary) -> Check:
 def _above(logits: np.ndarray) -> np.ndarray:
     """A power of two above every logit of a row, [R, 1]: exact in every dtype."""
     largest = np.abs(logits.astype(np.float64)).max(axis=1, keepdims=True)
-    return np.exp2(np.ceil(np.log2(largest + 1)) + 1).astype(logits.dtype)
+    above: np.ndarray = np.exp2(np.ceil(np.log2(largest + 1)) + 1).astype(logits.dtype)
+    return above
 
 
 def _tie_check(ties: PlantedTies) -> Check:
@@ -183,7 +185,7 @@ def _tie_check(ties: PlantedTies) -> Check:
     figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
     if ties.wrong:
         first = min(ties.wrong, key=lambda wrong: wrong.round)
-        deaf = "none of them: it does not go on with what the tap returns"
+        deaf = "none of them: it does not continue with what the tap returns"
         what = "one of them" if first.token in first.tied else deaf
         said = f"{len(ties.wrong)} of {total} tied rows: {first.tied} tie and {first.token} is chosen, {what}"
         return Check(name, FAIL, said, figures, Place(first.stage, None, 0, first.round))

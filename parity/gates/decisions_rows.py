@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from parity.compare.basis import Basis
-from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, regrets, row_noise
+from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, regrets
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
-from parity.compare.rows import WIDEST, stage_rows
-from parity.compare.scores import SCORES
+from parity.compare.rows import WIDEST, StageRows, stage_rows
+from parity.compare.scores import SCORES, row_noise
 from parity.errors import Inconclusive
+from parity.gates.acceptance_counts import log_softmax
 from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.metrics import measure
@@ -97,6 +98,9 @@ def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> DraftVoca
     return DraftVocabulary(known, "the golden's own rows")
 
 
+GREEDY = ("target.tokens", "verify.tokens", "drafter.draft_tokens")
+"""Stages that hold a greedy choice of tokens."""
+
 KS = (1, 5, 50)
 UNKNOWN = "unknown"
 """The verdict of another choice in a row that ran through experts of the run's own, of which nothing is known."""
@@ -129,7 +133,8 @@ class JudgedRows:
     @property
     def bugs(self) -> np.ndarray:
         """Rows [R] whose choice nothing explains."""
-        return self.verdict == BUG
+        bugs: np.ndarray = self.verdict == BUG
+        return bugs
 
     def of(self, rows: np.ndarray) -> JudgedRows:
         """Some of the rows."""
@@ -163,6 +168,7 @@ def judge_rows(on: Basis, run: Dump, stage: str, vocabulary: DraftVocabulary) ->
         count = 0 if tokens is None else len(tokens.golden)
         return _nothing(stage, f"{count} of {due} rows have tokens and logits on both sides")
     mine, theirs = tokens.golden, tokens.device.astype(np.int64)
+    floor = 0.0 if scores.floor is None else measure(scores.golden, scores.floor).rel_l2
     if stage.startswith("drafter"):
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])
@@ -184,8 +190,7 @@ def judge_rows(on: Basis, run: Dump, stage: str, vocabulary: DraftVocabulary) ->
         round=tokens.round,
         position=tokens.position,
         slot=_slots(tokens.prompt, tokens.round),
-        lack=_lack(len(tokens.golden), due, measure(scores.golden, scores.floor).rel_l2, choices.count(NOISE))
-        or (str(on.own) if apart.any() else ""),
+        lack=_lack(len(tokens.golden), due, floor, choices.count(NOISE)) or (str(on.own) if apart.any() else ""),
     )
 
 
@@ -198,15 +203,30 @@ def _lack(rows: int, due: int, floor: float, explained: int) -> str:
 
 
 def _nothing(stage: str, lack: str) -> JudgedRows:
-    none, words = np.empty(0), np.empty(0, dtype="U4")
-    return JudgedRows(stage, words, *[none] * 3, np.empty((0, 3)), none, none == 0, *[none.astype(np.int64)] * 4, lack)
+    none, flags, numbers = np.empty(0), np.empty(0, bool), np.empty(0, np.int64)
+    return JudgedRows(
+        stage=stage,
+        verdict=np.empty(0, dtype="U4"),
+        regret=none,
+        near=flags,
+        kl=none,
+        overlap=np.empty((0, 3)),
+        relative=none,
+        finite=flags,
+        prompt=numbers,
+        round=numbers,
+        position=numbers,
+        slot=numbers,
+        lack=lack,
+    )
 
 
 def _slots(prompt: np.ndarray, round_: np.ndarray) -> np.ndarray:
     """The number of each row among its round's rows."""
     number = np.arange(len(prompt))
     first = np.r_[True, (np.diff(prompt) != 0) | (np.diff(round_) != 0)]
-    return number - np.maximum.accumulate(np.where(first, number, 0))
+    slots: np.ndarray = number - np.maximum.accumulate(np.where(first, number, 0))
+    return slots
 
 
 def _moved(golden: np.ndarray, device: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -215,9 +235,9 @@ def _moved(golden: np.ndarray, device: np.ndarray) -> tuple[np.ndarray, np.ndarr
     step = max(BLOCK // golden.shape[1], 1)
     for start in range(0, len(golden), step):
         g, d = (side[start : start + step].astype(np.float64) for side in (golden, device))
-        finite = np.isfinite(d).all(axis=1)
+        finite = np.asarray(np.isfinite(d).all(axis=1))
         d = np.where(finite[:, None], d, 0.0)
-        p, q = _log_softmax(g), _log_softmax(d)
+        p, q = log_softmax(g), log_softmax(d)
         kl = np.maximum((np.exp(p) * (p - q)).sum(axis=1), 0.0)
         largest = np.abs(d - g).max(axis=1) / np.maximum(np.abs(g).max(axis=1), np.finfo(np.float64).tiny)
         parts.append(np.stack([np.where(finite, kl, np.inf), np.where(finite, largest, np.inf), finite]))
@@ -225,37 +245,33 @@ def _moved(golden: np.ndarray, device: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return kl, relative, finite.astype(bool)
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
 def own_choices(golden: Dump, run: Dump, vocabulary: DraftVocabulary) -> Check:
-    """All rows of target, verify and drafter; no golden number enters."""
-    name, counts, wrong, lacking = "its own logits", {}, [], []
-    for stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens"):
-        rows = [stage_rows(golden, run, golden.declared[one]) for one in (stage, SCORES[stage])]
-        if any(one is None for one in rows) or len(rows[0].device) != len(rows[1].device):
+    """Every token of target, verify and drafter against the device's own logits; no golden number enters."""
+    name, lacking = "its own logits", []
+    counts: dict[str, dict[str, int]] = {}
+    wrong: list[tuple[StageRows, int, int, int]] = []
+    for stage in GREEDY:
+        tokens, logits = (stage_rows(golden, run, golden.declared[name]) for name in (stage, SCORES[stage]))
+        if tokens is None or logits is None or len(tokens.device) != len(logits.device):
             lacking.append(stage)
             continue
-        tokens, scores = rows[0], rows[1].device.astype(np.float32)
+        scores = logits.device.astype(np.float32)
         chosen, known = tokens.device.astype(np.int64), np.ones(len(scores), dtype=bool)
         best = scores == scores.max(axis=1, keepdims=True)
         lowest = best.argmax(axis=1)
         if stage.startswith("drafter"):
-            due = vocabulary.tokens[lowest]
-            known, lowest = due >= 0, due
+            lowest = vocabulary.tokens[lowest]
+            known = lowest >= 0
         lacking += [f"{(~known).sum()} rows of {stage} (no column known)"] if not known.all() else []
         differ = np.flatnonzero(known & (chosen != lowest))
         counts[stage] = {"rows": len(chosen), "tied": int((best.sum(axis=1) > 1).sum()), "wrong": len(differ)}
         wrong += [(tokens, int(row), int(chosen[row]), int(lowest[row])) for row in differ]
-    tied = sum(one["tied"] for one in counts.values())
-    total = sum(one["rows"] for one in counts.values())
+    total, tied = (sum(count[what] for count in counts.values()) for what in ("rows", "tied"))
     figures = {"stages": counts, "vocabulary": vocabulary.source, "lacking": lacking}
     if wrong:
-        rows, row, chosen, lowest = min(wrong, key=lambda one: (one[0].round[one[1]], one[0].prompt[one[1]]))
+        rows, row, token, due = min(wrong, key=lambda at: (at[0].round[at[1]], at[0].prompt[at[1]]))
         place = Place(rows.named.name, None, *(int(x[row]) for x in (rows.prompt, rows.round, rows.position)))
-        said = f"{len(wrong)} of {total} tokens are not the lowest id among their row's maxima: {chosen} for {lowest}"
+        said = f"{len(wrong)} of {total} tokens are not the lowest id among their row's maxima: {token} for {due}"
         return Check(name, FAIL, said, figures, place)
     said = f"{total} tokens are the lowest id among the exact maxima of the row recorded ({tied} rows tie)"
     if lacking:

@@ -35,7 +35,9 @@ def checks(context: GateContext) -> Iterator[Check]:
 def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: str) -> Check:
     """Every golden prompt; every divergence classified by the device's own logits."""
     case, device = context.golden.manifest.case, context.device(precision)
-    runs, verdicts, first = [], Counter(), None
+    runs: list[AlignedRun] = []
+    verdicts: Counter[str] = Counter()
+    first: Divergence | None = None
     for number, prompt in enumerate(case.prompts):
         context.progress(number, len(case.prompts), f"lossless {prompt.id}")
         run, plain = align(device, number, prompt.ids, case.max_new_tokens)
@@ -76,7 +78,7 @@ def _explained_by_router_tie(divergence: Divergence, plain: Decoded, noise: Nois
     return ROUTER if judged.verdict[0] in (SAME, TIE, NOISE) else BUG
 
 
-def _check(precision: str, runs: list[AlignedRun], verdicts: Counter, first: Divergence | None) -> Check:
+def _check(precision: str, runs: list[AlignedRun], verdicts: Counter[str], first: Divergence | None) -> Check:
     tokens, lost, drafts = (sum(getattr(run, name) for run in runs) for name in ("tokens", "lost", "drafts"))
     wrong = next((run.wrong for run in runs if run.wrong), "")
     whole = sum(not run.divergences and not run.lost for run in runs)

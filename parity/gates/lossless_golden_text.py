@@ -54,7 +54,7 @@ class GoldenTextResult:
 
     rows: int = 0
     same: int = 0
-    verdicts: Counter = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
     first: dict[str, Place] = field(default_factory=dict)
     off: list[tuple[float, Place]] = field(default_factory=list)
     unseen: int = 0
@@ -79,7 +79,7 @@ def golden_text(context: GateContext, precision: str) -> Check:
     for number, prompt in enumerate(golden.manifest.case.prompts):
         context.progress(number, len(golden.manifest.case.prompts), f"lossless {prompt.id}, the golden's text")
         for step, (mine, (theirs, logits)) in enumerate(
-            zip(prompt.generation.emitted, _decode_along_golden(device, golden, number), strict=True)
+            zip(prompt.generated.emitted, _decode_along_golden(device, golden, number), strict=True)
         ):
             if logits is not None:
                 result.off.append(truth.off(number, len(prompt.ids) + step - 1, logits))
@@ -152,7 +152,7 @@ def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tupl
     """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's choices."""
     case = golden.manifest.case
     prompt = case.prompts[number]
-    emitted = prompt.generation.emitted
+    emitted = prompt.generated.emitted
     tap = _MatchingShapeTap(_golden_choices(golden, number, 0, "target.tokens"), KEPT.__contains__)
     own = [_own_choice(tap, "target.tokens", device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
     for token, (round_, row) in zip(emitted[1:], _emitted_rows(Clock.of(prompt)), strict=True):

@@ -20,21 +20,24 @@ from parity.gates.positions_rotation import RotationError, RotationResult, judge
 from parity.gates.rope import NEEDS, read_schedule, unit_heads
 from parity.guard import as_parity_error
 from parity.partial import scratch
-from parity.seam import Rotary
+from parity.seam import Rotary, Side
 
-SIDES = {"target": ("gpt-oss-20b", "gpt-oss-120b"), "drafter": ("p-eagle-20b", "p-eagle-120b")}
+SIDES: dict[Side, tuple[str, ...]] = {
+    "target": ("gpt-oss-20b", "gpt-oss-120b"),
+    "drafter": ("p-eagle-20b", "p-eagle-120b"),
+}
 SPREAD = 2048
 """Positions at which a second config, or another spelling of one, is looked at."""
 SHOWN = 4
 
-Case = tuple[Path, int | None]
+Published = tuple[Path, int | None]
 """Checkpoint folder, and how many positions (None for all)."""
 
 
 def checks(context: GateContext) -> Iterator[Check]:
     """The rotation at every position, the passes, what must be refused, and whether the two schedules agree."""
     model = context.golden.manifest.model
-    own = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
+    own: dict[Side, Path] = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
     for side, folder in own.items():
         yield _attempt(f"{side}, every position", lambda: _long(context, side, _published(context, side), folder))
     yield _attempt("the passes of the golden's pair", lambda: _passes(context, own))
@@ -42,10 +45,10 @@ def checks(context: GateContext) -> Iterator[Check]:
     yield _attempt("schedules of the golden's pair", lambda: _compared(own))
 
 
-def _attempt(name: str, measure_: Callable[[], tuple[str, str, dict]]) -> Check:
+def _attempt(name: str, judge: Callable[[], tuple[str, str, dict[str, Any]]]) -> Check:
     """A check under this name; one that could not be made is inconclusive."""
     try:
-        return Check(name, *measure_())
+        return Check(name, *judge())
     except ParityError as error:
         return Check(name, INCONCLUSIVE, str(error))
 
@@ -57,14 +60,14 @@ def _rotary(context: GateContext) -> Rotary:
     return context.rotate
 
 
-def _published(context: GateContext, side: str) -> list[Case]:
+def _published(context: GateContext, side: Side) -> list[Published]:
     """Every position of the first published config of a side, some of the others."""
     if context.configs is None:
         raise NotOffered("the published configs (fixtures/configs) are not installed")
     return [(context.configs / name, SPREAD if number else None) for number, name in enumerate(SIDES[side])]
 
 
-def _long(context: GateContext, side: str, published: list[Case], own: Path) -> tuple[str, str, dict]:
+def _long(context: GateContext, side: Side, published: list[Published], own: Path) -> tuple[str, str, dict[str, Any]]:
     """Published configs and the golden's own as they are spelt, then at some positions in both spellings."""
     rotate, readings = _rotary(context), []
     try:
@@ -84,7 +87,7 @@ def _long(context: GateContext, side: str, published: list[Case], own: Path) -> 
     )
 
 
-def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[RotationResult]:
+def _respelt(rotate: Rotary, folder: Path, side: Side, seed: int) -> Iterator[RotationResult]:
     own = config_of(folder)
     with scratch("positions") as temporary:
         for style in STYLES:
@@ -92,11 +95,11 @@ def _respelt(rotate: Rotary, folder: Path, side: str, seed: int) -> Iterator[Rot
             yield judge_rotation(rotate, temporary, side, f"{folder.name} under {style},", seed, SPREAD)
 
 
-def _figures(readings: Iterable[RotationResult]) -> dict:
+def _figures(readings: Iterable[RotationResult]) -> dict[str, Any]:
     return {"readings": [asdict(reading) for reading in readings]}
 
 
-def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
+def _passes(context: GateContext, own: dict[Side, Path]) -> tuple[str, str, dict[str, Any]]:
     """The golden's pair itself: every row of its caches, after a prompt and some rounds."""
     device, case = context.device(), context.golden.manifest.case
     token = plain_token(case.prompts[0].ids, device.describe().eos)
@@ -114,7 +117,7 @@ def _passes(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]
     return (FAIL if wrong else PASS), "; ".join(wrong) or line, {"apart": apart, "bound": SAME}
 
 
-def _refusals(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dict]:
+def _refusals(context: GateContext, own: dict[Side, Path]) -> tuple[str, str, dict[str, Any]]:
     """Wrong configs and positions, made from the golden's pair."""
     rotate = _rotary(context)
     sides = [not_refused(rotate, folder, side) for side, folder in own.items()]
@@ -125,7 +128,7 @@ def _refusals(context: GateContext, own: dict[str, Path]) -> tuple[str, str, dic
     return FAIL, f"{len(taken)} of {tried} not as they must be, first: {'; '.join(taken[:SHOWN])}", figures
 
 
-def _compared(own: dict[str, Path]) -> tuple[str, str, dict]:
+def _compared(own: dict[Side, Path]) -> tuple[str, str, dict[str, Any]]:
     """A report: a drafter may be trained on another schedule than its target's."""
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
     target, drafter = schedules.values()
@@ -166,7 +169,7 @@ def unknown(config: Config, style: str) -> Iterator[tuple[str, Config]]:
     yield "two types in two spellings", config | {other: {"rope_type": "nonsense", "rope_theta": 1e4}}
 
 
-def not_refused(rotate: Rotary, folder: Path, side: str) -> tuple[list[str], int]:
+def not_refused(rotate: Rotary, folder: Path, side: Side) -> tuple[list[str], int]:
     """Every wrong config and position that `rotate` took, and every right config that it did not; how many were tried.
 
     Without the right ones a device that refuses everything would pass.
@@ -182,7 +185,7 @@ def not_refused(rotate: Rotary, folder: Path, side: str) -> tuple[list[str], int
     return wrong, len(tried)
 
 
-def _raises(rotate: Rotary, folder: Path, side: str, config: Config, position: int) -> bool:
+def _raises(rotate: Rotary, folder: Path, side: Side, config: Config, position: int) -> bool:
     (folder / "config.json").write_text(json.dumps(config))
     x = unit_heads(np.random.default_rng(0), 2, 1, config["head_dim"])
     try:

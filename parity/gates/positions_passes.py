@@ -67,7 +67,8 @@ def misturned(schedule: RopeSchedule, keys: np.ndarray) -> np.ndarray:
     rows = np.arange(len(keys))
     back = rope.pairs(keys) / rope.turn(schedule.frequencies(), rows)[:, None]
     apart = np.abs(back - _middle(back)).max(axis=-1) / np.abs(back).max(axis=(0, 2))
-    return np.nan_to_num(apart, nan=np.inf).max(axis=-1)
+    largest: np.ndarray = np.nan_to_num(apart, nan=np.inf).max(axis=-1)
+    return largest
 
 
 def seen_position(schedule: RopeSchedule, keys: np.ndarray, right: np.ndarray, row: int) -> int:
@@ -98,4 +99,5 @@ def plain_token(ids: Sequence[int], ends: Sequence[int]) -> int:
 
 def _middle(vectors: np.ndarray) -> np.ndarray:
     """The median of complex vectors over rows, part by part."""
-    return np.median(vectors.real, axis=0) + 1j * np.median(vectors.imag, axis=0)
+    middle: np.ndarray = np.median(vectors.real, axis=0) + 1j * np.median(vectors.imag, axis=0)
+    return middle

@@ -13,7 +13,7 @@ from parity.errors import DeviceEnded, NotOffered
 from parity.gates import rope
 from parity.gates.rope import DEFAULTS, RopeSchedule, read_schedule
 from parity.guard import raised_text
-from parity.seam import Rotary
+from parity.seam import Rotary, Side
 
 HEADS, ROWS = 2, 32768
 
@@ -55,7 +55,7 @@ class RotationResult:
 
 
 def judge_rotation(
-    rotate: Rotary, folder: Path, side: str, name: str, seed: int, some: int | None = None
+    rotate: Rotary, folder: Path, side: Side, name: str, seed: int, some: int | None = None
 ) -> RotationResult:
     """Rotate random heads at every position below max_position_embeddings, in random order.
 
@@ -81,7 +81,7 @@ def _chunks(rows: int) -> list[slice]:
     return [slice(at, at + ROWS) for at in range(0, rows, ROWS)]
 
 
-def _ask(rotate: Rotary, folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def _ask(rotate: Rotary, folder: Path, side: Side, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     try:
         got = np.asarray(rotate(folder, side, x.copy(), positions.copy()))
     except (NotOffered, DeviceEnded):
@@ -141,7 +141,7 @@ def name_suspect(
     if not np.isfinite(whole):
         return "it holds NaN or infinity"
     left = {name: _rms(got - rotated) / whole for name, rotated in _suspects(schedule, theta, x, positions, rows)}
-    name = min(left, key=left.get)
+    name = min(left, key=left.__getitem__)
     if left[name] <= EXPLAINED:
         return f"it is {name}"
     return f"no defect known here; nearest is {name}, which leaves {left[name]:.0%} of the error"
@@ -169,7 +169,9 @@ def _suspects(
     """Names and rotations, float64 [S, N, D]."""
     true, z = schedule.frequencies(), rope.pairs(x)
 
-    def rotated(frequencies: np.ndarray = true, at: np.ndarray = positions, scale: float = schedule.concentration):
+    def rotated(
+        frequencies: np.ndarray = true, at: np.ndarray = positions, scale: float = schedule.concentration
+    ) -> np.ndarray:
         return rope.dimensions(scale * rope.turn(frequencies, at)[:, None] * z)
 
     for other in _schedules(schedule, theta):

@@ -53,7 +53,8 @@ class RopeSchedule:
         """What cos and sin are multiplied by: YaRN's 0.1 ln(factor) + 1, or what the config says; 1 otherwise."""
         if self.kind != "yarn":
             return 1.0
-        return self.parameters.get("attention_factor") or 0.1 * np.log(max(self["factor"], 1.0)) + 1.0
+        factor: float = self.parameters.get("attention_factor") or 0.1 * np.log(max(self["factor"], 1.0)) + 1.0
+        return factor
 
     def blend(self, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unscaled frequencies [D/2] (radians per position), the slowed ones, and the share [0, 1] of the slowed."""
@@ -67,7 +68,8 @@ class RopeSchedule:
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
         """Radians per position [D/2], every step computed in `dtype`."""
         plain, slow, share = self.blend(dtype)
-        return slow * share + plain * (1 - share)
+        frequencies: np.ndarray = slow * share + plain * (1 - share)
+        return frequencies
 
     def _yarn_share(self, pair: np.ndarray) -> np.ndarray:
         """0 for pairs with more than beta_fast turns in the original context, 1 below beta_slow, linear between."""
@@ -176,7 +178,8 @@ def turn(frequencies: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def pairs(x: np.ndarray) -> np.ndarray:
     """Half-split: dimension i pairs with i + D/2. [..., D] to complex128 [..., D/2]."""
     first, second = np.split(x.astype(np.float64), 2, axis=-1)
-    return first + 1j * second
+    paired: np.ndarray = first + 1j * second
+    return paired
 
 
 def dimensions(z: np.ndarray) -> np.ndarray:
@@ -201,7 +204,8 @@ def interleaved_dimensions(z: np.ndarray) -> np.ndarray:
 
 def rotate(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The truth: x [S, N, D] at positions [S] as complex128 pairs [S, N, D/2]."""
-    return schedule.concentration * turn(schedule.frequencies(), positions)[:, None] * pairs(x)
+    rotated: np.ndarray = schedule.concentration * turn(schedule.frequencies(), positions)[:, None] * pairs(x)
+    return rotated
 
 
 def rotate_float32(schedule: RopeSchedule, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -218,12 +222,14 @@ def bound(schedule: RopeSchedule, positions: np.ndarray) -> np.ndarray:
     plain, slow, share = schedule.blend()
     blended = (share > 0) & (share < 1)
     slope = FREQUENCY * schedule.frequencies() + BLEND * blended * (plain - slow)
-    return ROTATION + U * positions[:, None] * slope
+    largest: np.ndarray = ROTATION + U * positions[:, None] * slope
+    return largest
 
 
 def error(schedule: RopeSchedule, got: np.ndarray, x: np.ndarray, true: np.ndarray) -> np.ndarray:
     """|got - true| relative to the rotated pair: [S, N, D/2]. `true` and what `got` [S, N, D] holds are pairs."""
-    return np.abs(pairs(got) - true) / (schedule.concentration * np.abs(pairs(x)))
+    relative: np.ndarray = np.abs(pairs(got) - true) / (schedule.concentration * np.abs(pairs(x)))
+    return relative
 
 
 def unit_heads(rng: Any, rows: int, heads: int, head_dim: int) -> np.ndarray:

@@ -36,14 +36,15 @@ def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     wrong = [feed for feed in rounds if feed.wrong]
     rows, chunks = sum(len(feed.taps) for feed in rounds), len(streams)
     bad = sum(feed.wrong for feed in rounds)
+    numbers = stream_numbers(streams)
     figures = {
-        "in_of": stream_numbers(streams),
+        "in_of": numbers,
         "rows": rows,
         "chunks": rows * chunks,
         "wrong": bad,
         "rounds": len(rounds),
     }
-    name = f"{chunks} taps, in_of {figures['in_of']} = out_of {[number - 1 for number in figures['in_of']]}"
+    name = f"{chunks} taps, in_of {numbers} = out_of {[number - 1 for number in numbers]}"
     if wrong:
         first = min(wrong, key=lambda feed: (feed.round, feed.prompt))
         place = Place(TAPS, None, first.prompt, first.round, first.position)
@@ -66,10 +67,12 @@ def token_pairs(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     rows = sum(pair.rows for pair in pairs)
     figures = {"rows": rows, "rounds": len(pairs), "wrong_rounds": len(wrong), "first_rows": len(heads)}
     if wrong or late:
-        first = min((*wrong, *late), key=lambda round_: (round_.round, round_.prompt))
-        stage, said = IDS, first.wrong
+        both: tuple[TokenPairing | CommittedTaps, ...] = (*wrong, *late)
+        first = min(both, key=lambda round_: (round_.round, round_.prompt))
         if isinstance(first, CommittedTaps):
             stage, said = TAPS, f"row 0 is not paired with its hidden: {explain_wrong_chunk(run, first, streams)}"
+        else:
+            stage, said = IDS, first.wrong
         where = Place(stage, None, first.prompt, first.round, first.position)
         return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(pairs)} rounds: {said}", figures, where)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
@@ -220,7 +223,7 @@ def _count(taps: np.ndarray, stream: np.ndarray) -> int:
     count, rest = divmod(taps.shape[1], stream.shape[1])
     if rest or not count:
         raise Inconclusive(f"{TAPS} is {taps.shape[1]} wide, which is no multiple of the hidden size {stream.shape[1]}")
-    return count
+    return int(count)
 
 
 def _equal(chunk: np.ndarray, stream: np.ndarray) -> np.ndarray:
@@ -228,7 +231,8 @@ def _equal(chunk: np.ndarray, stream: np.ndarray) -> np.ndarray:
     if chunk.shape != stream.shape:
         return np.zeros(len(chunk), dtype=bool)
     wanted = np.ascontiguousarray(stream.astype(chunk.dtype, copy=False)).view(np.uint8)
-    return (np.ascontiguousarray(chunk).view(np.uint8) == wanted).all(axis=1)
+    equal: np.ndarray = (np.ascontiguousarray(chunk).view(np.uint8) == wanted).all(axis=1)
+    return equal
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ def token_pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Token
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(case)
-        tokens = np.array([*case.ids, *case.generation.emitted])
+        tokens = np.array([*case.ids, *case.generated.emitted])
         for round_ in range(clock.rounds):
             start = clock.first(IDS, round_, 0)
             committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
@@ -262,9 +266,10 @@ def _wrong(
     """What is wrong in one round, and its row."""
     ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (IDS, POSITIONS))
     width = len(due) + masked
-    for stage, values in ((IDS, ids), (POSITIONS, positions)):
-        if values is None or values.shape != (width,):
-            return f"{stage} has not the {width} rows that are due", 0
+    if ids is None or ids.shape != (width,):
+        return f"{IDS} has not the {width} rows that are due", 0
+    if positions is None or positions.shape != (width,):
+        return f"{POSITIONS} has not the {width} rows that are due", 0
     differ = np.flatnonzero(ids[: len(due)] != due)
     if len(differ):
         row = int(differ[0])

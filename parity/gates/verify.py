@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.decode import Decoded, decode
@@ -10,7 +10,7 @@ from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.made_up import try_tie_rule
-from parity.gates.verify_agreement import Agreement, DecodeCase, accepting_passes, rejecting_passes
+from parity.gates.verify_agreement import Agreement, DecodeCase, VerifyPass, accepting_passes, rejecting_passes
 from parity.seam import Device
 
 PROMPTS, STEPS = 4, 32
@@ -89,7 +89,7 @@ def lowest_wins(context: GateContext) -> Check:
     )
 
 
-def _collect(agreement: Agreement, passes, plain: Decoded) -> None:
+def _collect(agreement: Agreement, passes: Iterable[VerifyPass], plain: Decoded) -> None:
     for verify_pass in passes:
         agreement.add(verify_pass, plain)
 

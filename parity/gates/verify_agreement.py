@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,11 +108,11 @@ def _accept(device: Device, case: DecodeCase, plain: Decoded, step: int, count: 
     return verify_pass
 
 
-def _look(device: Device, case: DecodeCase, plain: Decoded, step: int, rows: int, ids: Sequence[int]) -> VerifyPass:
+def _look(device: Device, case: DecodeCase, plain: Decoded, step: int, rows: int, ids: np.ndarray) -> VerifyPass:
     """One verify pass with the plain decoding's experts and tokens forced in the rows that repeat it."""
     tokens = np.array(plain.tokens[step + 1 : step + 1 + rows], np.int64)
     tap = TargetPassTap(plain.routed(step, rows) | {"verify.tokens": tokens})
-    returned = device.verify(np.asarray(ids, np.int64), tap)
+    returned = device.verify(ids, tap)
     missing = {"verify.logits", "verify.tokens"} - tap.seen.keys()
     if missing:
         raise Inconclusive(f"the device hands over no {sorted(missing)[0]} in verify")
@@ -148,8 +148,8 @@ class Agreement:
     largest: list[float] = field(default_factory=list)
     places: list[RowPlace] = field(default_factory=list)
     equal: int = 0
-    tokens: Counter = field(default_factory=Counter)
-    experts: Counter = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    experts: Counter[str] = field(default_factory=Counter)
     bug: RowPlace | None = None
 
     def add(self, verify_pass: VerifyPass, plain: Decoded) -> None:
@@ -195,7 +195,7 @@ class Agreement:
     def _row_noise(self, stage: str, scores: np.ndarray) -> np.ndarray:
         return np.zeros(len(scores)) if self.precision == "float32" else self.noise.rms(stage, scores)
 
-    def _count(self, into: Counter, verdicts: np.ndarray, verify_pass: VerifyPass) -> None:
+    def _count(self, into: Counter[str], verdicts: np.ndarray, verify_pass: VerifyPass) -> None:
         verdicts = np.where(verdicts == SAME, SAME, BUG) if self.precision == "float32" else verdicts
         into.update(verdicts.tolist())
         if self.bug is None and BUG in verdicts:
@@ -260,6 +260,6 @@ def _against(value: float, bound: Bound) -> str:
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
-def _words(counts: Counter, without: str = "") -> str:
+def _words(counts: Counter[str], without: str = "") -> str:
     shown = (name for name in (SAME, TIE, NOISE, BUG) if name != without and (counts[name] or name in (SAME, BUG)))
     return ", ".join(f"{counts[name]} {name}" for name in shown)

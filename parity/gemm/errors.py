@@ -130,8 +130,10 @@ def measure_errors(piece: GemmPiece, result: np.ndarray, dtype: str, draw: np.ra
             exact = some.astype(np.float64) @ part.astype(np.float64)
             floor = sequential(some, part).astype(DTYPES[dtype]).astype(np.float64)
             parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
-    flat = (np.concatenate([values.ravel() for values in part]) for part in zip(*parts, strict=True))
-    return GemmErrors(*flat, np.concatenate(sums).ravel())
+    device_errors, floor_errors, exact_values = (
+        np.concatenate([values.ravel() for values in part]) for part in zip(*parts, strict=True)
+    )
+    return GemmErrors(device_errors, floor_errors, exact_values, np.concatenate(sums).ravel())
 
 
 def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -149,13 +151,15 @@ def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.n
     widths = np.diff(np.append(starts, len(weights)))
     with np.errstate(all="ignore"):  # a broken device's infinities
         exact = left.astype(np.float64) @ _along(right, weights, starts)
-        return (_along(result, weights, starts) - exact) / np.sqrt(widths)
+        errors: np.ndarray = (_along(result, weights, starts) - exact) / np.sqrt(widths)
+        return errors
 
 
 def _size(rows: np.ndarray) -> np.ndarray:
     """Each row's norm against the usual one: errors are as large as the row. A row of nothing counts as a tenth."""
     norms = np.sqrt(np.sum(np.square(rows, dtype=np.float64), axis=1))
-    return np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)[:, None]
+    sizes: np.ndarray = np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)[:, None]
+    return sizes
 
 
 def _along(matrix: np.ndarray, weights: np.ndarray, starts: np.ndarray) -> np.ndarray:

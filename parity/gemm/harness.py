@@ -124,7 +124,8 @@ def judge_gemm(gemm: Gemm, parts: list[GemmErrors]) -> GemmResult:
 
 def bfloat16_ulp(values: np.ndarray) -> np.ndarray:
     """The ULP of bfloat16 at positive values, float64."""
-    return np.ldexp(1.0, np.frexp(values)[1] - 8)
+    steps: np.ndarray = np.ldexp(1.0, np.frexp(values)[1] - 8)
+    return steps
 
 
 def _rms(values: np.ndarray) -> float:

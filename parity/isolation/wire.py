@@ -64,7 +64,7 @@ def packed(said: Any) -> list[bytes | memoryview]:
     arrays: list[np.ndarray] = []
     plain = _plain(said, arrays)
     header = json.dumps({"said": plain, "arrays": [[array.dtype.name, array.shape] for array in arrays]}).encode()
-    bodies = [memoryview(array.reshape(-1).view(np.uint8)) for array in arrays if array.size]
+    bodies = [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
     whole = [len(header).to_bytes(8, "little") + header, *bodies]
     return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
@@ -118,7 +118,9 @@ def _restored(said: Any, arrays: list[np.ndarray]) -> Any:
         return [_restored(item, arrays) for item in said]
     if not isinstance(said, dict):
         return said
-    ((kind, value),) = said.items() if len(said) == 1 else [("", None)]
+    if len(said) != 1:
+        raise KeyError("one key says what a value is")
+    ((kind, value),) = said.items()
     if kind == "dict":
         return {name: _restored(item, arrays) for name, item in value.items()}
     if kind == "tuple":
@@ -128,7 +130,7 @@ def _restored(said: Any, arrays: list[np.ndarray]) -> Any:
     raise KeyError(kind)
 
 
-def _size(dtype: np.dtype, shape: tuple) -> int:
+def _size(dtype: np.dtype[Any], shape: tuple[Any, ...]) -> int:
     """Bytes of an array; too many for any message where it can be none."""
     sizes = all(type(size) is int and 0 <= size <= MOST_BYTES for size in shape)
     return dtype.itemsize * math.prod(shape) if sizes and len(shape) <= 32 else MOST_BYTES + 1
@@ -140,7 +142,7 @@ def _array(read: ReadInto, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
     except MemoryError as error:
         raise Malformed(f"an array of {shape}") from error
     if array.size:
-        read(memoryview(array.reshape(-1).view(np.uint8)))
+        read(array.reshape(-1).view(np.uint8).data)
     return array
 
 

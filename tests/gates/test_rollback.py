@@ -52,11 +52,11 @@ def test_clean_devices_pass(device, precision, gate):
         ("rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
         ("commit_stale_placeholder", STATE, r"kv\.drafter\.0\.k row \d+ is .* off the never-speculated one"),
         ("commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
-        ("reads_dead_values", POISON, r"poison nan; .*→ .* is another when (draft|verify) is called again"),
+        ("reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
         ("mask_off_by_one", STATE, r"never"),
         ("error_loses_state", ERRORS, r"error in (prefill|commit)"),
         ("error_loses_taps", ERRORS, r"error in verify|rehearse"),
-        ("swallows_errors", ERRORS, r"commit goes on after its tap raised"),
+        ("swallows_errors", ERRORS, r"commit continues after its tap raised"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):

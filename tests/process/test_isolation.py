@@ -19,7 +19,8 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, U
 from parity.factories import Factory
 from parity.gates.rollback.baseline import InjectedError
 from parity.golden.slices import OnePrompt
-from parity.isolation import _KINDS, IsolatedFactory, ProcessLimits
+from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.isolation.device import _KINDS
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
 
@@ -184,7 +185,7 @@ def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits; from tests.faults.ways import WAYS\n"
+        "from pathlib import Path; from parity.isolation import IsolatedFactory, ProcessLimits; from tests.faults.ways import WAYS\n"
         f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, Limits())(precision='float32')\n"
         f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
     )

@@ -177,7 +177,8 @@ def row_errors(rows: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarray
     scale = np.sqrt((true.astype(np.float64) ** 2).sum(axis=axes).mean())
     with np.errstate(all="ignore"):
         gap = np.sqrt(((rows.astype(np.float64) - against) ** 2).sum(axis=axes))
-        return np.nan_to_num(gap / scale, nan=np.inf, posinf=np.inf)
+        errors: np.ndarray = np.nan_to_num(gap / scale, nan=np.inf, posinf=np.inf)
+    return errors
 
 
 def _routes(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -105,7 +105,7 @@ def _cases(player: HistoryPlayer, poisons: bool, errors: bool) -> list[History]:
     """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
     k, longest = player.k, len(player.baselines) - 1
     plain = [RoundPlan(right, k) for right in range(k + 1)]
-    cases = [((SequencePlan(0, _budget(player), (round_,))),) for round_ in plain]
+    cases: list[History] = [(SequencePlan(0, _budget(player), (round_,)),) for round_ in plain]
     cases += [(SequencePlan(longest, _budget(player), (round_, round_)),) for round_ in plain]
     disturbed = [RoundPlan(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
     disturbed += [RoundPlan(1, k, error=TapError(verb, where)) for verb in VERBS if errors for where in (500, 999)]
@@ -130,7 +130,7 @@ def _search(exploration: Exploration, count: int, random: Random) -> Failure | N
         failure = judge_history(player, history)
         if failure and (not broken or failure.aspect == broken[0].aspect):
             broken.append(failure)
-        return bool(failure) and failure.aspect == broken[0].aspect
+        return failure is not None and failure.aspect == broken[0].aspect
 
     options = settings(
         max_examples=2 * (count - len(exploration.played)) + 10,  # some are drawn twice

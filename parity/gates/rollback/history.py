@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 from hypothesis import strategies as st
+
+T = TypeVar("T")
 
 VERBS = ("prefill", "draft", "verify", "commit")
 NAN, SENTINEL = math.nan, 1e4
@@ -81,11 +83,22 @@ def render(history: History, lengths: list[int]) -> str:
 
 def calmer(history: History, *kept: str) -> History:
     """The history without disturbances, but for those named: `rehearsed`, `poison`, `error`."""
-    calm = {"poison": None, "error": None, "rehearsed": False}
-    calm = {field: value for field, value in calm.items() if field not in kept}
-    error = {field: value for field, value in calm.items() if field == "error"}
+
+    def calmed(plan: RoundPlan) -> RoundPlan:
+        return replace(
+            plan,
+            rehearsed=plan.rehearsed if "rehearsed" in kept else False,
+            poison=plan.poison if "poison" in kept else None,
+            error=plan.error if "error" in kept else None,
+        )
+
     return tuple(
-        replace(sequence, **error, rounds=tuple(replace(r, **calm) for r in sequence.rounds)) for sequence in history
+        replace(
+            sequence,
+            error=sequence.error if "error" in kept else None,
+            rounds=tuple(calmed(plan) for plan in sequence.rounds),
+        )
+        for sequence in history
     )
 
 
@@ -130,7 +143,7 @@ def _rounds(draw: st.DrawFn, limits: HistoryLimits) -> RoundPlan:
     return RoundPlan(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
 
 
-def _pick(draw: st.DrawFn, options: Sequence) -> Any:
+def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
     """One of the options; the first is the simplest.
 
     Drawn bit by bit: Hypothesis mixes constants of all loaded modules into the integers it draws, which would make

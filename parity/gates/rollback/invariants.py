@@ -33,9 +33,9 @@ class Coverage:
 
     rounds: int = 0
     longest: int = 0
-    accepted: Counter = field(default_factory=Counter)
-    poisoned: Counter = field(default_factory=Counter)
-    errors: Counter = field(default_factory=Counter)
+    accepted: Counter[tuple[int, int]] = field(default_factory=Counter)
+    poisoned: Counter[float] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
     worst: tuple[float, str] = (0.0, "nothing")
     rows: int = 0
 
@@ -59,7 +59,7 @@ class SequenceState:
 
 
 class Invariants:
-    """The sequence in a device, held against what it has to be.
+    """The sequence in a device, compared with what it has to be.
 
     Args:
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
@@ -105,7 +105,9 @@ class Invariants:
                 )
                 raise InvariantBroken("state", message, self.place(stage, row))
 
-    def caches(self, tensors: dict, before: int, verified: dict | None = None) -> None:
+    def caches(
+        self, tensors: dict[str, np.ndarray], before: int, verified: dict[str, np.ndarray] | None = None
+    ) -> None:
         """Lengths, kept rows, new rows."""
         sequence = self.sequence
         require_caches(self.device, tensors)
@@ -118,14 +120,14 @@ class Invariants:
                 self._contents(stage, tensors[stage], length, verified)
         sequence.caches = {stage: x for stage, x in tensors.items() if stage.startswith("kv.")}
 
-    def _length(self, stage: str, tensors: dict, length: int) -> None:
+    def _length(self, stage: str, tensors: dict[str, np.ndarray], length: int) -> None:
         length_ = tensors[stage].tolist()
         if length_ != [length]:
             raise InvariantBroken(
                 "rows", f"{stage} is {length_[0] if length_ else 'empty'}, not {length}", self.place(stage)
             )
 
-    def _contents(self, stage: str, now: np.ndarray, length: int, verified: dict | None) -> None:
+    def _contents(self, stage: str, now: np.ndarray, length: int, verified: dict[str, np.ndarray] | None) -> None:
         if len(now) != length:
             raise InvariantBroken(
                 "rows", f"{stage} has {len(now)} rows, not {length}", self.place(stage, min(len(now), length))
@@ -144,7 +146,7 @@ class Invariants:
         if not self.exact:
             self._compare(stage, now[len(kept) :], self.sequence.baseline.state[stage], len(kept), len(kept))
 
-    def against(self, stage: str, tensors: dict, true: str, start: int, count: int) -> None:
+    def against(self, stage: str, tensors: dict[str, np.ndarray], true: str, start: int, count: int) -> None:
         state = None if self.exact else self.sequence.baseline.state.get(true)
         if state is not None and stage in tensors:
             self._compare(stage, tensors[stage][:count], state, start, start)

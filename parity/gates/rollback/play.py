@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapE
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
 from parity.gates.rollback.sameness import RepeatComparison, chosen
 from parity.guard import raised_text, refuses
-from parity.seam import Device
+from parity.seam import Device, Poisonable
 
 LAST = {"draft": "drafter.draft_tokens", "verify": "verify.tokens"}
 """The last stage of a verb: a tap that raises there has seen everything."""
@@ -101,7 +102,7 @@ class HistoryPlayer(Invariants):
         if plan.rehearsed:
             self._rehearse(drafts, self.routes(sequence.length, sequence.length + len(emitted)))
         if plan.poison is not None:
-            self.device.poison(plan.poison)
+            cast(Poisonable, self.device).poison(plan.poison)
             self.coverage.poisoned[plan.poison] += 1
         if plan.error and plan.error.verb == "prefill":
             self._broken_prefill(plan.error)
@@ -131,7 +132,7 @@ class HistoryPlayer(Invariants):
                 self._fail(verb, LAST[verb], arguments, routes if verb == "verify" else {})
 
     def _broken_prefill(self, error: TapError) -> None:
-        """A prefill of another prompt fails in mid-sequence: the sequence goes on."""
+        """A prefill of another prompt fails in mid-sequence: the sequence continues."""
         other = self.baselines[(self.baselines.index(self.sequence.baseline) + 1) % len(self.baselines)]
         self.coverage.errors["prefill"] += self._fail("prefill", self._at("prefill", error), (other.ids, 2), {})
         self.failed.pop("prefill")
@@ -163,8 +164,10 @@ class HistoryPlayer(Invariants):
         sequence.committed = len(emitted)
         self.caches(tap.tensors, before, verified.tensors)
 
-    def _verb(self, verb: str, error: TapError | None, *arguments, routes=None) -> tuple[object, RecordingTap]:
-        """Call a verb; before it, where the error says so, once with a tap that raises."""
+    def _verb(
+        self, verb: str, error: TapError | None, *arguments: Any, routes: dict[str, np.ndarray] | None = None
+    ) -> tuple[Any, RecordingTap]:
+        """Call a verb and take whatever the device returns; before it, where the error says so, once with a tap that raises."""
         if error and error.verb == verb:
             fired = self._fail(verb, self._at(verb, error), arguments, routes or {})
             self.coverage.errors[verb] += fired
@@ -184,7 +187,7 @@ class HistoryPlayer(Invariants):
     def _at(self, verb: str, error: TapError) -> int:
         return error.where * self.stages.get(verb, 1) // 1000
 
-    def _fail(self, verb: str, at: int | str, arguments: tuple, routes: dict) -> bool:
+    def _fail(self, verb: str, at: int | str, arguments: tuple[Any, ...], routes: dict[str, np.ndarray]) -> bool:
         """Call a verb with a tap that raises; whether it came to that."""
         tap = RecordingTap(at, routes)
         try:
@@ -197,7 +200,7 @@ class HistoryPlayer(Invariants):
         else:
             if tap.fired:
                 raise InvariantBroken(
-                    "again", f"{verb} goes on after its tap raised", self.place(list(tap.tensors)[-1])
+                    "again", f"{verb} continues after its tap raised", self.place(list(tap.tensors)[-1])
                 )
         self.failed[verb] = tap.tensors
         return tap.fired
@@ -215,6 +218,6 @@ class HistoryPlayer(Invariants):
         for stage in first:
             row = self.same.changed(stage, first, tensors)
             if row is not None:
-                message = f"{stage} row {row} is another when {verb} is called again"
+                message = f"{stage} row {row} differs when {verb} is called again"
                 position = position_of(verb, stage, row, self.sequence.length, self.sequence.committed)
                 raise InvariantBroken("again", message, self.place(stage, position))

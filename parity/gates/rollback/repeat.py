@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isinf
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,9 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
     """
     script = _play(device, baseline, within.names, None)
     true, *others = (_play(device, baseline, within.names, script).seen for _ in range(PLAYS - 1))
-    tensors, bad, worst, place = 0, [], (0.0, ""), None
+    tensors, worst = 0, (0.0, "")
+    bad: list[tuple[bool, str]] = []
+    place: Place | None = None
     for verb, stage, before, now in (
         (verb, stage, true[verb], seen[verb]) for seen in others for verb in true for stage in true[verb]
     ):
@@ -109,10 +112,10 @@ def _apart(within: WithinNoise, stage: str, before: StageTensors, now: StageTens
 
 
 def _play(device: Device, baseline: Baseline, names: Mapping[str, Named], script: RecordedPlay | None) -> RecordedPlay:
-    """Once through the verbs; without a script the device's own drafts and tokens are what it goes on with."""
+    """Once through the verbs; without a script the device's own drafts and tokens are what it continues with."""
     play, says = RecordedPlay(), device.describe()
 
-    def call(verb: str, *arguments: object) -> object:
+    def call(verb: str, *arguments: object) -> Any:
         tap = RecordingTap(routes=chosen(names, script.seen[verb]) if script else None)
         result = getattr(device, verb)(*arguments, tap)
         play.seen[verb] = tap.tensors
@@ -145,7 +148,7 @@ def unless_device_fails(
 
 
 def comparison_for(result: RepeatResult | None, within: WithinNoise) -> RepeatComparison:
-    """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
+    """How a verb that is called again is compared: by its bits, unless the device has shown that it does not repeat them."""
     return BitExact() if result is None or result.exact else within
 
 

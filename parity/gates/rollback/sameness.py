@@ -24,11 +24,14 @@ ULP = 2.0**-23
 class RepeatComparison(Protocol):
     """How a verb that is called again, from the same state with the same input, is compared with the first time."""
 
-    forces: bool
-    """Whether the second call goes on with the choices of the first: a router tie that rounding decides sends a row elsewhere."""
+    @property
+    def forces(self) -> bool:
+        """Whether the second call continues with the choices of the first: a router tie that rounding decides sends a
+        row elsewhere."""
+        ...
 
     def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
-        """The first row of a stage that is another; None if all are the same."""
+        """The first row of a stage that differs; None if all are the same."""
         ...
 
 
@@ -69,12 +72,10 @@ class WithinNoise:
             return np.zeros(0)
         if self.names[stage].stage.exact:
             differ = (old != new).reshape(len(old), -1).any(axis=1)
-            return (
-                np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0)
-                if differ.any()
-                else np.zeros(len(old))
-            )
-        return self._errors(old, new) / self.bound(stage)
+            explained = self._explained(stage, before, now) if differ.any() else differ
+            return np.where(differ & ~explained, np.inf, 0.0)
+        multiples: np.ndarray = self._errors(old, new) / self.bound(stage)
+        return multiples
 
     def bound(self, stage: str) -> float:
         """Largest relative error of a row."""
@@ -104,19 +105,22 @@ class WithinNoise:
 
     def _explained(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
-        scores = before.get(scores_of(stage)) if self.names[stage].stage.forced else None
+        behind = scores_of(stage) if self.names[stage].stage.forced else None
+        scores = None if behind is None else before.get(behind)
         old, new = (side[stage].astype(np.int64) for side in (before, now))
-        if scores is None or len(scores) != len(old):
+        if behind is None or scores is None or len(scores) != len(old):
             return np.zeros(len(old), bool)
         scores = scores.astype(np.float32)
         finite = np.where(np.isfinite(scores), scores, 0.0)  # a masked score is no size that noise could have
-        noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
+        noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(behind)
         if stage.endswith(".experts"):
             return self._near(judge_experts(scores, old, new, noise), noise)
         if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
-            old, new = (side[scores_of(stage)].astype(np.float32).argmax(axis=1) for side in (before, now))
+            old, new = (side[behind].astype(np.float32).argmax(axis=1) for side in (before, now))
         legal = (new >= 0) & (new < scores.shape[1]) & (new != old)
-        return legal & self._near(judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise), noise)
+        choices = judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise)
+        explained: np.ndarray = legal & self._near(choices, noise)
+        return explained
 
     def _share(self, stage: str) -> float:
         return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
