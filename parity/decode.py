@@ -22,7 +22,7 @@ def watched(stage: str) -> bool:
 
 
 class TargetPassTap:
-    """Keeps the rows of one target pass, and goes on with others where told.
+    """Keeps the rows of one target pass, and continues with others where told.
 
     Args:
         force: full stage name to rows [n, ...]; they replace the first n rows of the stage.

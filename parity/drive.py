@@ -47,7 +47,7 @@ def run_device(request: RunRequest) -> Path:
     """Drive the device over every prompt of the golden and write a run folder.
 
     Stage tensors are taken with the golden's tokens forced (chained) or every stage forced (local).
-    What the device emits by itself is measured in a free run of its own, with the chained one.
+    What the device emits freely is measured in a run of its own, with the chained one.
 
     Raises:
         UsageError: the device's shapes are not the golden's, or a stage glob matches nothing.
@@ -133,7 +133,7 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
-    """Let the device speculate by itself until it emits EOS or the budget is spent."""
+    """Let the device speculate freely until it emits EOS or the budget is spent."""
     eos = device.describe().eos
     emitted = [index(device.prefill(ids, budget, untapped))]
     lengths: list[int] = []

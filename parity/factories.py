@@ -58,7 +58,7 @@ class Factory:
             lambda: guard(self._make(**self._fixed, precision=precision, **given), self.name),
         )
         call_guarded(
-            self.name, "describe", lambda: check_description(made.describe(), self.name, precision, options["k"])
+            self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))
         )
         return made
 

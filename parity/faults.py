@@ -234,7 +234,7 @@ def _gate(request: FaultRunRequest, fault: PlantableFault) -> tuple[bool, str]:
 
 
 def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
-    """What a device emits by itself over the golden's prompts."""
+    """What a device emits freely over the golden's prompts."""
     case = request.golden.manifest.case
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
 

@@ -37,7 +37,7 @@ def line(check: Check, gate: str) -> Text:
 
 
 def print_gates(gates: GateReport) -> None:
-    """The last line: the verdict, and the first gate that is no pass with its reproducing command."""
+    """The last line: the verdict, and the first gate that does not pass with its reproducing command."""
     for said in gates.unseen:
         console().print(Text(f"not seen: {said}"), soft_wrap=True)
     word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])

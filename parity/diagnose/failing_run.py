@@ -47,7 +47,7 @@ class FailingRun:
 
     @property
     def free(self) -> bool:
-        """Whether every stage passes on the golden's tokens, and only what the device emits by itself is wrong."""
+        """Whether every stage passes on the golden's tokens, and only what the device emits in a free run is wrong."""
         return all(result.verdict != FAIL for result in self.report.stages) and {
             finding.kind for finding in self.report.findings
         } == {"generation"}
@@ -125,7 +125,7 @@ def failing_run(
     """What `parity diff` says of a run that was made already: None where it passes, its report where it is inconclusive.
 
     Args:
-        rerun: as for `parity.compare.compare`: a run that went on with experts of its own is inconclusive without it.
+        rerun: as for `parity.compare.compare`: a run that continued with experts of its own is inconclusive without it.
     """
     view, report = first_failing_rank(golden, run, policy, rerun)
     if report.exit_code == 0:

@@ -41,7 +41,7 @@ def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
         yield from _range("position", rows.position, lost)
         return
     if rows.floor is None or not np.isfinite(rows.floor.astype(np.float32)).all():
-        yield "the golden's noise at this stage is no number"
+        yield "the golden's noise at this stage is not finite"
         return
     error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
     bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))

@@ -11,7 +11,7 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 
 CONFIDENCE = 0.95
-"""Of each limit by itself: the verdict asks one side only."""
+"""Of each limit alone: the verdict asks one side only."""
 
 RESAMPLES = 4000
 """The 5 % quantile of 4,000 resamples has a standard error of 0.35 % in its level: 4.3 % to 5.7 %."""

@@ -106,7 +106,7 @@ class GateContext:
     configs: Path | None = None
     bounds: str | None = None
     rerun: Rerun | None = None
-    _devices: dict[tuple[str | int | tuple[str, int], ...], Device] = field(default_factory=dict)
+    _devices: dict[tuple[str, frozenset[tuple[str, int]]], Device] = field(default_factory=dict)
     _runs: dict[str, Dump] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
     _given: list[Dump] = field(default_factory=list)
@@ -120,7 +120,7 @@ class GateContext:
         """
         options = {"k": self.golden.manifest.case.k, **options}
         chosen = precision or self.precision
-        wanted = (chosen, *sorted(options.items()))
+        wanted = (chosen, frozenset(options.items()))
         if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
             self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]

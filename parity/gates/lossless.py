@@ -160,7 +160,7 @@ def align(device: Device, prompt: int, ids: tuple[int, ...], budget: int) -> tup
     """Decode a prompt plainly, then speculate with the device's own drafts.
 
     Until the two part nothing is forced: this is the device as a user runs it. Where they part, the plain
-    token is forced in the rows that are on the plain path, and the comparison goes on behind it.
+    token is forced in the rows that are on the plain path, and the comparison continues behind it.
     """
     plain = decode(device, ids, budget)
     return _Alignment(device, prompt, ids, budget, plain).run(), plain

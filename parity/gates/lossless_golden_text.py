@@ -61,7 +61,7 @@ class GoldenTextResult:
 
     @property
     def pooled(self) -> float:
-        """Root mean square of the rows' errors; 0 where the device showed no logits, which is no pass."""
+        """Root mean square of the rows' errors; 0 where the device showed no logits, which does not pass."""
         return float(np.sqrt(np.mean([size**2 for size, _ in self.off]))) if self.off else 0.0
 
 
@@ -69,10 +69,10 @@ def golden_text(context: GateContext, precision: str) -> Check:
     """Every emitted token of every golden prompt, chosen without drafts behind the golden's tokens and experts.
 
     A token that is not the golden's is judged by the golden's own logits: a tie or within noise, or a bug. The golden's
-    token goes on, so that one tie hides nothing behind it.
+    token is used from there on, so that one tie hides nothing behind it.
 
     Raises:
-        Inconclusive: the golden lacks logits, or the device does not go on with the tokens that a tap returns.
+        Inconclusive: the golden lacks logits, or the device does not continue with the tokens that a tap returns.
     """
     golden, device = context.golden, context.device(precision)
     truth, result = _GoldenLogits(golden, precision), GoldenTextResult()
@@ -176,7 +176,7 @@ def _own_choice(tap: TargetPassTap, stage: str, returned: int, due: int) -> tupl
     """
     if int(returned) != due:
         raise Inconclusive(
-            f"the device does not go on with the {stage} that a tap returns: {int(returned)}, led on with {due}"
+            f"the device does not continue with the {stage} that a tap returns: {int(returned)}, led on with {due}"
         )
     logits = tap.seen.get(stage.replace("tokens", "logits"))
     own = int(tap.seen[stage].reshape(-1)[-1]) if stage in tap.seen else int(returned)

@@ -41,7 +41,7 @@ def try_accept_rule(device: Device, ids: tuple[int, ...], made: Iterable[MadeUpR
     """Try the device's accept step on made-up rounds, each right behind a prefill.
 
     Raises:
-        Inconclusive: the device does not go on with the tokens that the tap returns.
+        Inconclusive: the device does not continue with the tokens that the tap returns.
     """
     eos = device.describe().eos
     wrong, count = [], 0
@@ -96,7 +96,7 @@ def _emitted(device: Device, ids: tuple[int, ...], round_: MadeUpRound, eos: tup
     drafts, tokens = np.array(round_.drafts, np.int64), np.array(round_.tokens, np.int64)
     returned = np.asarray(device.verify(drafts, TargetPassTap({"verify.tokens": tokens})))
     if returned.tolist() != tokens.tolist():
-        raise Inconclusive("the device does not go on with the tokens that the tap returns")
+        raise Inconclusive("the device does not continue with the tokens that the tap returns")
     return [int(token) for token in device.commit(drafts, returned, untapped)]
 
 
@@ -119,7 +119,7 @@ def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Tie
     The lowest id is what NumPy, PyTorch and JAX choose, and so what the reference and any other pass choose.
 
     Raises:
-        Inconclusive: the device does not go on with the logits that the tap returns.
+        Inconclusive: the device does not continue with the logits that the tap returns.
     """
     random = np.random.default_rng(seed)
     shown, wrong = 0, []
@@ -127,7 +127,7 @@ def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Tie
         for what, tap, chosen in _tied_passes(device, ids[:TIE_PROMPT], k, random):
             for row, (columns, token) in enumerate(zip(tap.columns, chosen, strict=True)):
                 if token not in columns:
-                    raise Inconclusive("the device does not go on with the logits that the tap returns")
+                    raise Inconclusive("the device does not continue with the logits that the tap returns")
                 shown += 1
                 if token != min(columns):
                     wrong.append(f"{what}, row {row}: {token} of {sorted(columns)}")

@@ -56,7 +56,7 @@ def _attempt(name: str, judge: Callable[[], tuple[str, str, dict[str, Any]]]) ->
 def _rotary(context: GateContext) -> Rotary:
     if context.rotate is None:
         module = context.device_name.partition(":")[0]
-        raise NotOffered(f"{module} shows no rotation by itself: add parity.seam.Rotary as {module}.rotate")
+        raise NotOffered(f"{module} shows no rotation alone: add parity.seam.Rotary as {module}.rotate")
     return context.rotate
 
 

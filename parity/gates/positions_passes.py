@@ -14,9 +14,12 @@ import numpy as np
 from parity.errors import NotOffered
 from parity.gates import rope
 from parity.gates.rope import RopeSchedule
-from parity.seam import Device
+from parity.seam import Device, Side
 
 ROWS, ROUNDS = 512, 6
+FIRST_KEYS: dict[str, Side] = {"kv.target.0.k": "target", "kv.drafter.0.k": "drafter"}
+"""Cache stages of layer 0, and their side."""
+
 SAME = 2.0**-6
 """How far keys may lie apart, relative to the longest pair of their head: four bfloat16 roundings of 2^-8 (projection,
 table, rotation, cache). One position too far turns the first pair by 1 rad; finer errors are for the rotation alone."""
@@ -27,22 +30,22 @@ class OneTokenTap:
     """A tap that makes every row the same, and keeps the keys of layer 0 as they are in the caches."""
 
     token: int
-    keys: dict[str, np.ndarray] = field(default_factory=dict)
+    keys: dict[Side, np.ndarray] = field(default_factory=dict)
     _fused: np.ndarray | None = None
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
-        """Go on with the one token, and with the first fused row."""
+        """Continue with the one token, and with the first fused row."""
         if stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.emitted"):
             return np.full_like(value, self.token)
         if stage == "drafter.fc_out":
             self._fused = np.array(value[:1]) if self._fused is None else self._fused
             return np.broadcast_to(self._fused, value.shape).copy()
-        if stage in ("kv.target.0.k", "kv.drafter.0.k"):
-            self.keys[stage.split(".")[1]] = np.array(value, np.float32)
+        if stage in FIRST_KEYS:
+            self.keys[FIRST_KEYS[stage]] = np.array(value, np.float32)
         return value
 
 
-def cached_keys(device: Device, token: int, k: int) -> tuple[dict[str, np.ndarray], int]:
+def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarray], int]:
     """Keys of layer 0 by side, [S, G, D], after a prompt and some rounds that accept everything; rows of the prompt.
 
     Raises:
@@ -79,7 +82,7 @@ def seen_position(schedule: RopeSchedule, keys: np.ndarray, right: np.ndarray, r
     return int(np.abs(rope.pairs(keys[row]) - middle * turn).sum(axis=(1, 2)).argmin())
 
 
-def first_wrong(schedule: RopeSchedule, side: str, keys: np.ndarray, prompt: int) -> str:
+def first_wrong(schedule: RopeSchedule, side: Side, keys: np.ndarray, prompt: int) -> str:
     """Where a side's passes first turn a row wrongly, in words; empty where they never do."""
     apart = misturned(schedule, keys)
     wrong = np.flatnonzero(apart > SAME)

@@ -65,7 +65,7 @@ def judge_rotation(
 
     Raises:
         UsageError: the schedule is none that is known here, so that there is no truth.
-        NotOffered: the device cannot rotate heads by themselves.
+        NotOffered: the device cannot rotate heads alone.
         RotationError: the device raised, or gave something else than rotated heads.
     """
     schedule, count = read_schedule(folder)

@@ -80,7 +80,8 @@ class RopeSchedule:
             low, high = np.floor(low), np.ceil(high)
         # The ends are held inside the head dimension, as transformers holds them; no two of them may meet.
         low, high = max(low, 0.0), min(high, self.head_dim - 1.0)
-        return (pair - pair.dtype.type(low)) / pair.dtype.type(high - low if high != low else 1e-3)
+        share: np.ndarray = (pair - pair.dtype.type(low)) / pair.dtype.type(high - low if high != low else 1e-3)
+        return share
 
     def _llama3_share(self, plain: np.ndarray) -> np.ndarray:
         """1 for wavelengths above original / low_freq_factor, 0 below original / high_freq_factor."""
@@ -172,7 +173,8 @@ ends of 8 and 17 pairs rounded, 9 pairs apart. The share moves the frequency by 
 
 def turn(frequencies: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """exp(i p f): complex128 [S, D/2], angles in float64."""
-    return np.exp(1j * (positions[:, None].astype(np.float64) * frequencies))
+    turned: np.ndarray = np.exp(1j * (positions[:, None].astype(np.float64) * frequencies))
+    return turned
 
 
 def pairs(x: np.ndarray) -> np.ndarray:

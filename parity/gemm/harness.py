@@ -40,7 +40,7 @@ class GemmResult:
     Args:
         verdict: pass or fail.
         pieces: into how many it was cut to fit memory; 1 is the shape itself.
-        judged: elements held against float64 one by one.
+        judged: elements compared with float64 one by one.
         noise, worst, sums: the three figures that `NOISE`, `WORST` and `SUMS` bound.
         rms_ulp, max_ulp: the error in ULP of bfloat16; an element below the root mean square of the results counts
             in the ULP of that, for cancellation makes its own one meaningless.

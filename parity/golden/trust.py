@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer
@@ -124,7 +124,14 @@ def _empty(name: str, producer: Producer) -> bool:
     return inside and name not in producer.sources
 
 
-def device_modules(device: Any, declared: Iterable[str], name: str, golden: Producer) -> set[str]:
+class HasModules(Protocol):
+    """What is read of a golden's producer: the modules it is made of."""
+
+    @property
+    def modules(self) -> Sequence[str]: ...
+
+
+def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasModules) -> set[str]:
     """The modules a device is made of: those it declares, and all that its class and its factory reach.
 
     Args:
@@ -133,7 +140,7 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
     """
     if hasattr(
         type(device), "reached_modules"
-    ):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
+    ):  # `parity.isolation.IsolatedDevice`, which a diff of two dumps need not import
         return device.reached_modules(tuple(declared), name, golden.modules)
     factory, colon, _ = name.partition(":")
     starts = {type(unguarded(device)).__module__, *declared, *([factory] if colon else [])}

@@ -65,7 +65,7 @@ def packed(said: Any) -> list[bytes | memoryview]:
     plain = _plain(said, arrays)
     header = json.dumps({"said": plain, "arrays": [[array.dtype.name, array.shape] for array in arrays]}).encode()
     bodies = [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
-    whole = [len(header).to_bytes(8, "little") + header, *bodies]
+    whole: list[bytes | memoryview] = [len(header).to_bytes(8, "little") + header, *bodies]
     return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
 

@@ -186,7 +186,7 @@ def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
         "from pathlib import Path; from parity.isolation import IsolatedFactory, ProcessLimits; from tests.faults.ways import WAYS\n"
-        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, Limits())(precision='float32')\n"
+        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())(precision='float32')\n"
         f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)

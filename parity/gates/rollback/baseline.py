@@ -32,7 +32,7 @@ class RecordingTap:
     Args:
         at: number or name of the stage to raise at.
         routes: the chosen experts of true rows, [n, X], by stage: a router tie in another rounding would send a clean
-            row elsewhere. The first n rows go on with them.
+            row elsewhere. The first n rows continue with them.
     """
 
     def __init__(self, at: int | str | None = None, routes: Mapping[str, np.ndarray] | None = None):
@@ -54,7 +54,7 @@ class RecordingTap:
 
 
 def untapped(stage: str, value: np.ndarray) -> np.ndarray:
-    """The tap that only looks away."""
+    """The tap that changes nothing."""
     return value
 
 
@@ -136,7 +136,7 @@ class Baseline:
 
 
 class GivenText(Baseline):
-    """Tokens to go by where nothing is compared with a never-speculated state."""
+    """Given tokens, where nothing is compared with a never-speculated state."""
 
     def __init__(self, baseline: Baseline, more: Sequence[int]):
         super().__init__(baseline.device, baseline.prompt, baseline.ids, baseline.more + len(more))

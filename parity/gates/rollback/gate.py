@@ -159,7 +159,9 @@ def _poison(context: GateContext, exploration: Exploration) -> Check:
     if exploration.wrong:
         return _unjudged(name)
     if not exploration.poisons:
-        return Check(name, NOT_JUDGED, "verbs cannot be called again after an error, so nothing can be held against")
+        return Check(
+            name, NOT_JUDGED, "verbs cannot be called again after an error, so there is nothing to compare with"
+        )
     counts = {"NaN": _times(exploration, NAN), f"{SENTINEL:g}": exploration.player.coverage.poisoned[SENTINEL]}
     line = "rejected and padded slots held " + ", ".join(f"{value} in {n} rounds" for value, n in counts.items())
     verdict, same = PASS if all(counts.values()) else INCONCLUSIVE, _judged(exploration) or " bit for bit"

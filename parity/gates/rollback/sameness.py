@@ -1,4 +1,4 @@
-"""What "the same again" means: the same bits of a device that repeats itself, within noise of one that does not."""
+"""What "the same again" means: the same bits for a device that repeats itself, within noise for one that does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BitExact:
 
 @dataclass(frozen=True)
 class WithinNoise:
-    """The same but for rounding, bounded by what is no measure of the device's own.
+    """The same but for rounding, within a bound that is not measured on the device itself.
 
     In float32 a row may differ by `FLOAT32_BOUND`, in bfloat16 by the policy's worst row times the golden's noise at
     the stage. Choices are judged by the scores of the first call, every other integer by its bits.
@@ -101,7 +101,8 @@ class WithinNoise:
         with np.errstate(all="ignore"):
             size = np.linalg.norm(old, axis=1)
             gap = np.linalg.norm(new - old, axis=1) / np.where(size > 0, size, 1.0)
-        return np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
+        errors: np.ndarray = np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
+        return errors
 
     def _explained(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
