@@ -42,7 +42,8 @@ HISTORIES = 60
 
 
 class PlantableFault(Protocol):
-    """What a catalogue says of a fault: see `parity.device.faults.planting.PlantableFault`; `plant` changes a device."""
+    """What a catalogue says of a fault: see `parity.device.faults.planting.Fault`; `plant` changes a
+    device."""
 
     id: str
     family: str

@@ -1,4 +1,5 @@
-"""Every call into a device's code goes through here: what it raises becomes one sentence, and the process stays ours."""
+"""Every call into a device's code goes through here: what it raises becomes one sentence, and the process stays
+ours."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
-    `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from `sys.path`.
+    `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
+    `sys.path`.
 
     Raises:
         DeviceFailed: it raised.
@@ -84,7 +86,8 @@ def raised_text(error: BaseException) -> str:
 
 
 def refuses(error: BaseException) -> bool:
-    """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of parity."""
+    """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of
+    parity."""
     return (
         error.refuses
         if isinstance(error, DeviceFailed)
@@ -104,7 +107,8 @@ def error_text(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is another."""
+    """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is
+    another."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     places = [
@@ -223,6 +227,6 @@ def check_description(says: Description, name: str, precision: str, k: int) -> N
     for what, asked, described in (("precision", precision, says.precision), ("K", k, says.k)):
         if asked != described:
             raise UsageError(
-                f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory has "
-                f"to take {what} as it is asked for, or the command has to ask for {described}"
+                f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory "
+                f"has to take {what} as it is asked for, or the command has to ask for {described}"
             )

@@ -32,7 +32,8 @@ class Tap(Protocol):
 
 @runtime_checkable
 class RankTap(Protocol):
-    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they part.
+    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they
+    part.
 
     A device hands it a stage in this way where its ranks hold tensors of their own; any other stage, and
     any other tap, gets the one whole tensor.

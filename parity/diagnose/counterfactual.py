@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -159,10 +160,8 @@ class CounterfactualRuns:
             keep=keep.__contains__,
         )
         recorder.last = (rounds, last) if last else None
-        try:
+        with suppress(_Complete):
             self.run(precision, assumed, golden, recorder, rounds)
-        except _Complete:
-            pass
         recorded = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
         return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
 

@@ -28,8 +28,8 @@ class Cause:
     """One hypothesis that brings a stage back to its floor.
 
     `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
-    that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that explain
-    the stage as well (it cannot tell them apart).
+    that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
+    explain the stage as well (it cannot tell them apart).
     """
 
     hypothesis: str
@@ -51,8 +51,8 @@ class Cause:
 class Diagnosis:
     """Causes in the order in which they show; `unexplained` is the first stage that still fails, with its signature.
 
-    `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for what
-    is unexplained, with the share that each explains.
+    `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
+    what is unexplained, with the share that each explains.
     """
 
     mode: str
@@ -74,7 +74,8 @@ def diagnose(
 
     Args:
         first: where the run first diverges.
-        evidence: what failed in the comparison; what the prompt alone does not show is looked for in all of its prompts.
+        evidence: what failed in the comparison; what the prompt alone does not show is looked for in all of its
+            prompts.
     """
     search = _CauseSearch(trials, hypotheses)
     failing = search.run()
@@ -195,7 +196,8 @@ def _with_other_prompts(
 def _over_all_prompts(
     diagnosis: Diagnosis, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis], evidence: Sequence[Residual]
 ) -> Diagnosis:
-    """The same with what the whole comparison shows and no prompt alone: named by all prompts, or said to be unexplained."""
+    """The same with what the whole comparison shows and no prompt alone: named by all prompts, or said to be
+    unexplained."""
     first = evidence[0]
     if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
         return replace(diagnosis, unexplained=first, signature=error_signature(trials, first, trials.rounds))

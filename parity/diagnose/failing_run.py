@@ -27,13 +27,14 @@ QUICK = 4
 
 
 CLEAR = 2.0
-"""A first look at one prompt is enough where a stage is twice beyond its bound. What is nearer to it may be within it by
-the floor of all prompts: then the comparison of all of them decides."""
+"""A first look at one prompt is enough where a stage is twice beyond its bound. What is nearer to it may be within it
+by the floor of all prompts: then the comparison of all of them decides."""
 
 
 @dataclass(frozen=True)
 class FailingRun:
-    """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's number."""
+    """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's
+    number."""
 
     golden: Dump
     run: Dump
@@ -103,7 +104,8 @@ def _by(result: StageResult) -> str:
 
 @dataclass
 class RerunOnGolden:
-    """Runs a device over another golden of a prompt, in the mode it went red in; as one rank has it, where it is a rank's."""
+    """Runs a device over another golden of a prompt, in the mode it went red in; as one rank has it, where it is a
+    rank's."""
 
     device: Device
     mode: Mode
@@ -122,7 +124,8 @@ class RerunOnGolden:
 def failing_run(
     golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None
 ) -> FailingRun | RankMismatch | Report | None:
-    """What `parity diff` says of a run that was made already: None where it passes, its report where it is inconclusive.
+    """What `parity diff` says of a run that was made already: None where it passes, its report where it is
+    inconclusive.
 
     Args:
         rerun: as for `parity.compare.compare`: a run that continued with experts of its own is inconclusive without it.
@@ -144,11 +147,12 @@ def find_failing_run(
     progress: Progress,
     whole: Callable[[Mode], Dump] | None = None,
 ) -> FailingRun | RankMismatch | Report | None:
-    """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff` does.
+    """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff`
+    does.
 
-    The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over the
-    whole golden in both modes. Ranks that differ within their bounds, and what is inconclusive, are what it is only where
-    nothing fails by its values.
+    The prompt that fails is run whole: later rounds tell apart what the first ones do not. None where it passes over
+    the whole golden in both modes. Ranks that differ within their bounds, and what is inconclusive, are what it is only
+    where nothing fails by its values.
 
     Args:
         whole: makes the run of all prompts in a mode.

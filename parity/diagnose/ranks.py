@@ -1,4 +1,5 @@
-"""Runs whose ranks differ in what they should hold alike: which rank's tensors to explain, and what it means if none needs it."""
+"""Runs whose ranks differ in what they should hold alike: which rank's tensors to explain, and what it means if none
+needs it."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def rank_causes(mismatch: RankMismatch) -> list[GateCause]:
             Check(f"{mismatch.mode}, ranks alike", FAIL, evidence, figures, mismatch.first),
             mismatch.reproduce,
             "tp-order-by-rank",
-            "ranks that should hold the same differ by rounding alone: each adds the partial sums in an order of its own",
+            "ranks that should hold the same differ by rounding alone: "
+            "each adds the partial sums in an order of its own",
             "an all-reduce with one order for all ranks, or one rank that adds and sends",
             ("class of all-reduces without a fixed order",),
         )

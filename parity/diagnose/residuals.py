@@ -21,10 +21,12 @@ from parity.metrics import measure
 from parity.policy import Policy
 
 FELL = 1.02
-"""A residual that is 2 percent less has fallen: rounding moves it by as much, and a hypothesis that changes nothing by none."""
+"""A residual that is 2 percent less has fallen: rounding moves it by as much, and a hypothesis that changes nothing by
+none."""
 
 HALVED = 0.5
-"""Where the size hardly moves (a direction a hundredth of the noise), the statistics beyond their bounds have to halve."""
+"""Where the size hardly moves (a direction a hundredth of the noise), the statistics beyond their bounds have to
+halve."""
 
 ROW = 3.0
 """A row beyond this multiple of its noise is wrong: the default policy's worst row."""
@@ -91,7 +93,8 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
 
 
 def report_residuals(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
-    """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes last."""
+    """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes
+    last."""
     rank = order(golden)
     late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
 

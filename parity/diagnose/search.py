@@ -14,7 +14,8 @@ from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
 
 AHEAD = 3
-"""Rounds after the first failing one that show what it does not: what a round leaves in the caches shows in the next."""
+"""Rounds after the first failing one that show what it does not: what a round leaves in the caches shows in the
+next."""
 
 SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""

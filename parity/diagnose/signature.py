@@ -135,14 +135,16 @@ def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
         moved = np.roll(rows.golden, shift, axis=0)
         inside = (np.roll(rows.round, shift) == rows.round) & (np.roll(rows.position, shift) == rows.position - shift)
         if inside.sum() > 2 and np.median(_relative(moved[inside], rows.device[inside])) < ALIKE:
-            yield f"equals the golden's own rows {abs(shift)} position{'s' * (abs(shift) > 1)} {'before' if shift > 0 else 'behind'}"
+            distance = f"{abs(shift)} position{'s' * (abs(shift) > 1)}"
+            yield f"equals the golden's own rows {distance} {'before' if shift > 0 else 'behind'}"
     for name, named in golden.declared.items():
         if name == rows.named.name or named.stage.exact or named.stage.axes[1:] != rows.named.stage.axes[1:]:
             continue
         other = stage_rows(golden, golden, named, device="float32", mode=run.manifest.case.mode)
-        if other is not None and other.golden.shape == rows.golden.shape:
-            if np.median(_relative(other.golden, rows.device)) < ALIKE:
-                yield f"equals the golden's {name}"
+        if other is None or other.golden.shape != rows.golden.shape:
+            continue
+        if np.median(_relative(other.golden, rows.device)) < ALIKE:
+            yield f"equals the golden's {name}"
 
 
 def _exact(rows: StageRows) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""One step of a diagnosis: full trials of what may cause the first failing stage, on this prompt and over all prompts."""
+"""One step of a diagnosis: full trials of what may cause the first failing stage, on this prompt and over all
+prompts."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class DiagnosisStep:
         return self._tie_broken(tied) if tied else None
 
     def holds(self, trial: Trial) -> bool:
-        """Whether a trial whose shapes were wrong has the device's shapes in later rounds too, and breaks nothing there."""
+        """Whether a trial whose shapes were wrong has the device's shapes in later rounds too, and breaks nothing
+        there."""
         if self.first.error < inf or self.rounds == self.trials.rounds:
             return True
         wide = attempt(lambda: self.trials.weigh(self.known, trial.assumed, self.trials.rounds, own_floor=True))

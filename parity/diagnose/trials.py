@@ -168,7 +168,8 @@ class PromptTrials:
         return all(before.get(place, False) for place, red in after.items() if red)
 
     def counterfactual(self, assumed: Sequence[Assumption], rounds: int) -> Imagined:
-        """The golden of this prompt under assumptions, with its own floor; the golden's tensors where there are none."""
+        """The golden of this prompt under assumptions, with its own floor; the golden's tensors where there are
+        none."""
         golden, _ = self.cut(rounds)
         made = self.counterfactuals.tensors(golden, assumed)
         return self._view(golden, made, assumed, None, (), rounds, own_floor=bool(assumed))
@@ -283,7 +284,8 @@ T = TypeVar("T")
 
 
 def attempt(trial: Callable[[], T], later: Callable[[], T | None] = lambda: None) -> T | None:
-    """What a trial gives; None where the hypothesis changes nothing, or cannot apply to these checkpoints or this prompt.
+    """What a trial gives; None where the hypothesis changes nothing, or cannot apply to these checkpoints or this
+    prompt.
 
     `later` is the same trial over more rounds, for a hypothesis that these rounds do not determine.
     """

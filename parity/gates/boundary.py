@@ -152,7 +152,7 @@ def _own(context: GateContext, judged: bool) -> Iterator[Check]:
     ids = repeated(context.golden.manifest.case.prompts[0].ids, most - budget - k)
     baseline = Baseline(device, 0, ids, budget - 1)
     try:
-        baseline.state
+        baseline.compute()
     except DeviceEnded:
         raise
     except (UsageError, DeviceFailed) as error:

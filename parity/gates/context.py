@@ -136,8 +136,8 @@ class GateContext:
         for run in self._given:
             if run.manifest.producer.name != name:
                 raise UsageError(
-                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: name "
-                    "the device that made the run, or judge the run alone with --only stages"
+                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: "
+                    "name the device that made the run, or judge the run alone with --only stages"
                 )
         return device
 

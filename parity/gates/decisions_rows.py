@@ -1,4 +1,5 @@
-"""One group of logits, row by row: the choice, its regret, how far the distribution moved, and the device's own choice."""
+"""One group of logits, row by row: the choice, its regret, how far the distribution moved, and the device's own
+choice."""
 
 from __future__ import annotations
 
@@ -64,8 +65,9 @@ def read_draft_vocabulary(golden: Dump) -> DraftVocabulary:
     wrong = np.flatnonzero(vocabulary.tokens[columns] != tokens)
     if len(wrong):
         column, token = columns[wrong[0]], tokens[wrong[0]]
+        said = f"{vocabulary.source} says {vocabulary.tokens[column]}"
         raise Inconclusive(
-            f"the golden drafts token {token} from column {column}, {vocabulary.source} says {vocabulary.tokens[column]}: "
+            f"the golden drafts token {token} from column {column}, {said}: "
             "which of them is right is not for this gate to say"
         )
     return vocabulary
@@ -79,7 +81,7 @@ def _from_checkpoint(folder: Path, width: int) -> DraftVocabulary | None:
     for shard in shards:
         try:
             with safe_open(shard, framework="numpy") as file:
-                if OFFSETS in file.keys():
+                if OFFSETS in set(file.keys()):
                     offsets = file.get_tensor(OFFSETS).astype(np.int64)
                     if offsets.shape != (width,):
                         raise Inconclusive(

@@ -24,7 +24,8 @@ EXPLAINED = (TIE, TWO_ULP, NOISE, ROUTER)
 
 
 def checks(context: GateContext) -> Iterator[Check]:
-    """Speculation against plain decoding, and that against the golden, in float32 and the context's precision; the accept rule alone."""
+    """Speculation against plain decoding, and that against the golden, in float32 and the context's precision; the
+    accept rule alone."""
     noise = NoiseFloors(context.golden)
     for precision in dict.fromkeys(("float32", context.precision)):
         yield equals_plain_decoding(context, noise, precision)

@@ -48,8 +48,8 @@ class _MatchingShapeTap(TargetPassTap):
 class GoldenTextResult:
     """What became of a golden's rows: how many, how those were judged that chose another, and the first such one.
 
-    `off` are the rows' errors in logits, in multiples of the golden's noise, with their places; `unseen` counts the rows
-    behind a prompt's last one whose logits the device did not show.
+    `off` are the rows' errors in logits, in multiples of the golden's noise, with their places; `unseen` counts the
+    rows behind a prompt's last one whose logits the device did not show.
     """
 
     rows: int = 0
@@ -149,7 +149,8 @@ class _GoldenLogits:
 
 
 def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
-    """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's choices."""
+    """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's
+    choices."""
     case = golden.manifest.case
     prompt = case.prompts[number]
     emitted = prompt.generated.emitted

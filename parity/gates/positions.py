@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     model = context.golden.manifest.model
     own: dict[Side, Path] = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
     for side, folder in own.items():
-        yield _attempt(f"{side}, every position", lambda: _long(context, side, _published(context, side), folder))
+        yield _attempt(f"{side}, every position", partial(_long, context, side, folder))
     yield _attempt("the passes of the golden's pair", lambda: _passes(context, own))
     yield _attempt("wrong configs and positions refused", lambda: _refusals(context, own))
     yield _attempt("schedules of the golden's pair", lambda: _compared(own))
@@ -67,9 +68,11 @@ def _published(context: GateContext, side: Side) -> list[Published]:
     return [(context.configs / name, SPREAD if number else None) for number, name in enumerate(SIDES[side])]
 
 
-def _long(context: GateContext, side: Side, published: list[Published], own: Path) -> tuple[str, str, dict[str, Any]]:
+def _long(context: GateContext, side: Side, own: Path) -> tuple[str, str, dict[str, Any]]:
     """Published configs and the golden's own as they are spelt, then at some positions in both spellings."""
-    rotate, readings = _rotary(context), []
+    published = _published(context, side)
+    rotate = _rotary(context)
+    readings: list[RotationResult] = []
     try:
         for folder, some in [*published, (own, None)]:
             readings.append(judge_rotation(rotate, folder, side, folder.name, context.seed, some))

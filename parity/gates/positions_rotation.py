@@ -1,4 +1,5 @@
-"""A device's rotation compared with float64 at every position of a checkpoint, and which known defect a wrong one is."""
+"""A device's rotation compared with float64 at every position of a checkpoint, and which known defect a wrong one
+is."""
 
 from __future__ import annotations
 

@@ -86,7 +86,8 @@ def _cycle(values: tuple[float, ...], start: int, stop: int) -> np.ndarray:
 
 
 ROWS, COLUMNS, BATCH = 64, 256, 3
-"""Elements of a piece that are judged one by one: that many, both ends among them; every other one in a sum along its row."""
+"""Elements of a piece that are judged one by one: that many, both ends among them; every other one in a sum along its
+row."""
 SUM = 1024
 """Columns in such a sum: at least that many where there are so many, less than twice."""
 _BLOCK = 1 << 22

@@ -14,7 +14,8 @@ from parity.guard import raised_text
 from parity.seam import Gemm, Multiply
 
 # A bfloat16 result that was rounded once is the floor's own rounding, element for element: the ratio is 1.00. One
-# rounding more (two partial sums kept in bfloat16) gives 1.48, truncation 2.0, a bfloat16 accumulator over 512 terms 16.
+# rounding more (two partial sums kept in bfloat16) gives 1.48, truncation 2.0, a bfloat16 accumulator over 512 terms
+# 16.
 #
 # A float32 result depends on the order of the sum; the floor's is the worst usual one. The ratio of two honest
 # orders over the 30 elements of the smallest router spreads by 18 %, three deviations of which are 1.6. What drops
@@ -25,8 +26,8 @@ NOISE = {"bfloat16": 1.2, "float32": 2.0}
 # elements spreads more than their mean square.
 WORST = {"bfloat16": 1.5, "float32": 4.0}
 """Largest error of one element, x the floor's largest."""
-# The largest of up to 8192 sums was 5.0 in 60 honest runs; 8 leaves room for a million. A tile of 16 wrong columns among
-# 50,000 was at 40 or more in 6 runs, one wrong element above 8 in all of 30 runs where it was off by half of the usual
+# The largest of up to 8192 sums was 5.0 in 60 honest runs; 8 leaves room for a million. A tile of 16 wrong columns
+# among 50,000 was at 40 or more in 6 runs, one wrong element above 8 in all of 30 runs where it was off by half of the usual
 # result or more.
 SUMS = 8.0
 """Largest error of a signed sum along a row, x the floor's error times the root of its columns: one standard deviation

@@ -1,4 +1,5 @@
-"""A device's process as parity sees it: asked, watched, and ended where it hangs, takes too much memory or talks nonsense."""
+"""A device's process as parity sees it: asked, watched, and ended where it hangs, takes too much memory or talks
+nonsense."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ CLASSES = {error.__name__: error for error in (NotOffered, Inconclusive, UsageEr
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process starts.
+    """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process
+    starts.
 
     Files that are mapped from a disk are left out.
     """
@@ -262,7 +264,8 @@ def _tapped(
 
 
 def _watcher(process: int) -> subprocess.Popen[bytes]:
-    """Ends a device's process with all that it started once this one is gone, however it went: its end of the pipe closes then."""
+    """Ends a device's process with all that it started once this one is gone, however it went: its end of the pipe
+    closes then."""
     return subprocess.Popen(
         ["/bin/sh", "-c", f"read _; kill -9 -{process}"],
         stdin=subprocess.PIPE,

@@ -18,7 +18,8 @@ MOST_HEADER = 1 << 26
 """Bytes of a header: some thousand module names take a hundredth of it."""
 
 MOST_BYTES = 1 << 36
-"""Bytes of the arrays of a message, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49 GiB."""
+"""Bytes of the arrays of a message, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49
+GiB."""
 
 MOST_ARRAYS = 4096
 """Arrays of a message: there is one for each rank."""

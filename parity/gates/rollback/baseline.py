@@ -122,6 +122,10 @@ class Baseline:
             if logits is not None and all(np.array_equal(x, self.state[s][:length]) for s, x in routes.items())
         }
 
+    def compute(self) -> None:
+        """Compute the state and the drafts now, where that was not done before."""
+        _ = self.state, self.drafts
+
     def routes(self, start: int, end: int) -> dict[str, np.ndarray]:
         """The chosen experts of the text's rows start … end-1, by stage."""
         return {stage: value[start:end] for stage, value in _routes(self.state).items()}

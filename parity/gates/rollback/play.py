@@ -79,7 +79,7 @@ class HistoryPlayer(Invariants):
     def _computed(self, baseline: Baseline) -> None:
         """The never-speculated state is computed on this device: now, and not in mid-round."""
         try:
-            baseline.state, baseline.drafts
+            baseline.compute()
         except DeviceFailed as wrong:
             if isinstance(wrong, DeviceEnded) or refuses(wrong):
                 raise
@@ -167,7 +167,8 @@ class HistoryPlayer(Invariants):
     def _verb(
         self, verb: str, error: TapError | None, *arguments: Any, routes: dict[str, np.ndarray] | None = None
     ) -> tuple[Any, RecordingTap]:
-        """Call a verb and take whatever the device returns; before it, where the error says so, once with a tap that raises."""
+        """Call a verb and take whatever the device returns; before it, where the error says so, once with a tap that
+        raises."""
         if error and error.verb == verb:
             fired = self._fail(verb, self._at(verb, error), arguments, routes or {})
             self.coverage.errors[verb] += fired
@@ -206,7 +207,8 @@ class HistoryPlayer(Invariants):
         return tap.fired
 
     def _routed(self, verb: str, true: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The routes of true rows; behind an error the other choices of the first time, where these may fall otherwise."""
+        """The routes of true rows; behind an error the other choices of the first time, where these may fall
+        otherwise."""
         before = chosen(self.names, self.failed.get(verb, {})) if self.same.forces else {}
         for stage in before.keys() & true.keys():
             before[stage] = np.concatenate([true[stage], before[stage][len(true[stage]) :]])

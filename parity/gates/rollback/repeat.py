@@ -19,12 +19,12 @@ from parity.seam import Device
 from parity.stages import Named, dataflow
 
 PLAYS = 4
-"""One to leave behind what every later one finds, one to compare with, and two more. A device whose sums come in random order has
-thousands of rows in each: that all of them fall alike by chance does not happen."""
+"""One to leave behind what every later one finds, one to compare with, and two more. A device whose sums come in random
+order has thousands of rows in each: that all of them fall alike by chance does not happen."""
 
 MORE = 48
-"""Plays at the most once a repeated verb gave other bits though `PLAYS` were alike: an order that is another in one play
-of ten is missed once in a hundred times."""
+"""Plays at the most once a repeated verb gave other bits though `PLAYS` were alike: an order that is another in one
+play of ten is missed once in a hundred times."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,8 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
     tensors, worst = 0, (0.0, "")
     bad: list[tuple[bool, str]] = []
     place: Place | None = None
-    for verb, stage, before, now in (
-        (verb, stage, true[verb], seen[verb]) for seen in others for verb in true for stage in true[verb]
-    ):
+    compared = ((call, name, true[call], seen[call]) for seen in others for call in true for name in true[call])
+    for verb, stage, before, now in compared:
         tensors += 1
         if BitExact().changed(stage, before, now) is None:
             continue
@@ -148,7 +147,8 @@ def unless_device_fails(
 
 
 def comparison_for(result: RepeatResult | None, within: WithinNoise) -> RepeatComparison:
-    """How a verb that is called again is compared: by its bits, unless the device has shown that it does not repeat them."""
+    """How a verb that is called again is compared: by its bits, unless the device has shown that it does not repeat
+    them."""
     return BitExact() if result is None or result.exact else within
 
 
@@ -172,8 +172,8 @@ def repeat_check(result: RepeatResult, within: WithinNoise) -> Check:
             name, PASS, f"{result.plays} more times the same bits in {result.tensors} tensors of {played}", figures
         )
     apart, stage = result.worst
-    line = f"it does not: {result.differing} of {result.tensors} tensors have other bits when the same verbs are called again; "
-    line += f"first at {result.first}; worst row "
+    line = f"it does not: {result.differing} of {result.tensors} tensors have other bits "
+    line += f"when the same verbs are called again; first at {result.first}; worst row "
     line += f"{stage} is another choice or shape" if isinf(apart) else f"{within.said(stage, apart)} at {stage}"
     if apart > 1.0:
         return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, result.place)

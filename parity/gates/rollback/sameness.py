@@ -89,8 +89,9 @@ class WithinNoise:
 
     def said(self, stage: str, apart: float) -> str:
         """A multiple of the bound in words."""
-        unit = " ULP" if self.precision == "float32" else "x noise"
-        return f"{apart * self.bound(stage) / self.unit(stage):.2g}{unit} (bound {self.bound(stage) / self.unit(stage):.3g})"
+        word = " ULP" if self.precision == "float32" else "x noise"
+        bound, unit = self.bound(stage), self.unit(stage)
+        return f"{apart * bound / unit:.2g}{word} (bound {bound / unit:.3g})"
 
     def _errors(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
         """Relative row errors [S]; NaN and Inf count as infinite, unless both have the same ones in the same places."""
