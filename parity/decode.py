@@ -10,9 +10,10 @@ import numpy as np
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
+from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 NO_DRAFTS = np.empty(0, np.int64)
-WATCHED = ("verify.logits", "verify.tokens", "router_logits", "experts")
+WATCHED = (VERIFY_LOGITS, VERIFY_TOKENS, "router_logits", "experts")
 """Stages of a target pass that tell why a token was chosen, by full name or last part."""
 
 
@@ -82,11 +83,11 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
     seen: list[dict[str, np.ndarray]] = []
     while not ended(tokens, eos, budget) and (like is None or len(seen) < like.steps):
         step = len(seen)
-        force = like.routed(step, 1) | {"verify.tokens": np.array([like.tokens[step + 1]])} if like else {}
+        force = like.routed(step, 1) | {VERIFY_TOKENS: np.array([like.tokens[step + 1]])} if like else {}
         tap = TargetPassTap(force)
         chosen = device.verify(NO_DRAFTS, tap)
         fresh = device.commit(NO_DRAFTS, chosen, untapped)
-        if "verify.logits" not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
+        if VERIFY_LOGITS not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
             raise Inconclusive(f"plain decoding, token {step + 1}: chose {list(chosen)}, emitted {list(fresh)}")
         tokens.append(int(fresh[0]))
         seen.append(tap.seen)

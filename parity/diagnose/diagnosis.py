@@ -15,12 +15,10 @@ from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_
 from parity.diagnose.signature import signature
 from parity.diagnose.step import MOST, DiagnosisStep, explain_over_all_prompts, first_unexplained
 from parity.diagnose.trials import PromptTrials, attempt
+from parity.stages import TARGET_EMBED
 
 CAUSES = 6
 """Causes named one after another at the most."""
-
-INPUT = "target.embed"
-"""A device whose rows differ in number here ran another prompt."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +146,10 @@ class _CauseSearch:
         return True
 
     def _widen(self, first: Residual) -> None:
-        """Judge all rounds again where the new cause allows it."""
+        """Judge all rounds again where the new cause allows it; a device whose embedded rows differ in number ran another
+        prompt, and is run anew."""
         trials, known = self.trials, self.known
-        if first.stage == INPUT and first.error == inf and trials.drive is not None:
+        if first.stage == TARGET_EMBED and first.error == inf and trials.drive is not None:
             self.trials = trials = trials.rerun(known)
             self.rounds = trials.rounds
             self.start = self.left = trials.residuals((), self.rounds)

@@ -15,6 +15,7 @@ from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.made_up import cuts, try_accept_rule
 from parity.golden.manifest import Generation
+from parity.stages import ACCEPT_LENGTH
 
 FREE, FORCED = "acceptance length, free", "acceptance length, teacher-forced"
 COUNTS, CUTS = "counts add up", "cuts by EOS and budget"
@@ -145,7 +146,7 @@ def _shown(context: GateContext) -> list[str]:
     """The device's own `accept.length` against its own `accept.emitted`, in every round of the run."""
     run, cases = context.run("chained"), context.golden.manifest.case.prompts
     variant, wrong = run.manifest.case.precision, []
-    for _, prompt, round_, _ in [place for place in run.rows if place[3] == "accept.length"]:
+    for _, prompt, round_, _ in [place for place in run.rows if place[3] == ACCEPT_LENGTH]:
         length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
         if length is not None and emitted is not None and int(length[0]) != len(emitted):
             wrong.append(

@@ -10,6 +10,7 @@ import numpy as np
 from parity.errors import Inconclusive
 from parity.golden.manifest import Generation, PromptCase, Variant
 from parity.golden.store import Dump
+from parity.stages import DRAFT_TOKENS, TARGET_LOGITS, VERIFY_LOGITS
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,6 @@ def contradictions(generation: Generation, k: int, budget: int, ends: Collection
         yield "it says EOS and ends with another token"
 
 
-DRAFTS = "drafter.draft_tokens"
-
-
 @dataclass(frozen=True)
 class ForcedRounds:
     """Teacher-forced rounds of one prompt, [R] each: tokens that greedy verification emits, accepted drafts
@@ -155,9 +153,9 @@ def forced_rounds(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> Fo
     starts = np.cumsum([1, *case.generated.acceptance_length])
     rounds = []
     for round_, start in enumerate(starts[:-1], 1):
-        drafts = dump.stored(variant, prompt, round_, DRAFTS)
+        drafts = dump.stored(variant, prompt, round_, DRAFT_TOKENS)
         if drafts is None:
-            raise Inconclusive(f"{dump.folder} holds no {DRAFTS} of prompt {case.id}, round {round_}")
+            raise Inconclusive(f"{dump.folder} holds no {DRAFT_TOKENS} of prompt {case.id}, round {round_}")
         rounds.append(_round(drafts, emitted[start:], surely[start:]))
     if not rounds:
         return ForcedRounds(np.zeros(0), np.zeros(0), np.zeros(0))
@@ -183,8 +181,8 @@ def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[in
 def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
     lengths = case.generated.acceptance_length
-    prefill = golden.stored("float32", prompt, 0, "target.logits")
-    rounds = [golden.stored("float32", prompt, round_, "verify.logits") for round_ in range(1, 1 + len(lengths))]
+    prefill = golden.stored("float32", prompt, 0, TARGET_LOGITS)
+    rounds = [golden.stored("float32", prompt, round_, VERIFY_LOGITS) for round_ in range(1, 1 + len(lengths))]
     present = [part for part in rounds if part is not None]
     if prefill is None or len(present) < len(rounds):
         raise Inconclusive(f"{golden.folder} lacks logits of prompt {case.id}")

@@ -16,9 +16,10 @@ from parity.gates.context import GateContext
 from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, judge_rows, own_choices, read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.golden.trust import refuse_shared
+from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 
-GROUPS = {"target": "target.tokens", "verify": "verify.tokens", "drafter": "drafter.draft_tokens"}
-FORCED = ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.length", "accept.emitted")
+GROUPS = {"target": TARGET_TOKENS, "verify": VERIFY_TOKENS, "drafter": DRAFT_TOKENS}
+FORCED = (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS, ACCEPT_LENGTH, ACCEPT_EMITTED)
 
 
 def checks(context: GateContext) -> Iterator[Check]:
@@ -159,15 +160,15 @@ def planted_ties(context: GateContext, vocabulary: DraftVocabulary) -> Check:
     ties = PlantedTies(vocabulary, says.eos, np.random.default_rng(context.seed))
     budget = min(TIED_ROUNDS * (says.k + 1) + 1, says.max_positions - len(ids) - says.k)
     first = device.prefill(ids, budget, ties)
-    ties.look("target.tokens", [first])
+    ties.look(TARGET_TOKENS, [first])
     last, emitted = int(first), 1
     while ties.round < TIED_ROUNDS and emitted < budget and last not in says.eos:
         ties.round += 1
         ties.tied.clear()
         drafts = device.draft(ties)
-        ties.look("drafter.draft_tokens", drafts)
+        ties.look(DRAFT_TOKENS, drafts)
         tokens = device.verify(drafts, ties)
-        ties.look("verify.tokens", tokens)
+        ties.look(VERIFY_TOKENS, tokens)
         fresh = device.commit(drafts, tokens, untapped)
         last, emitted = int(fresh[-1]), emitted + len(fresh)
     return _tie_check(ties)

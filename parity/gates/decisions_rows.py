@@ -20,6 +20,7 @@ from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
+from parity.stages import DRAFT_TOKENS, DRAFTER_LOGITS, TARGET_TOKENS, VERIFY_TOKENS
 
 OFFSETS = "d2t"
 """The tensor's name on the hub: token = column + d2t[column] (an offset, not an id)."""
@@ -52,11 +53,11 @@ def read_draft_vocabulary(golden: Dump) -> DraftVocabulary:
         Inconclusive: the golden holds no draft logits, or its draft tokens are not what the checkpoint says.
     """
     names = golden.declared
-    if not {"drafter.logits", "drafter.draft_tokens"} <= set(golden.manifest.stages):
+    if not {DRAFTER_LOGITS, DRAFT_TOKENS} <= set(golden.manifest.stages):
         raise Inconclusive(f"{golden.folder} lacks drafter.logits or drafter.draft_tokens: nothing maps draft columns")
     scores, chosen = (
         stage_rows(golden, golden, names[name], device="float32", mode="chained")
-        for name in ("drafter.logits", "drafter.draft_tokens")
+        for name in (DRAFTER_LOGITS, DRAFT_TOKENS)
     )
     if scores is None or chosen is None:
         raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
@@ -100,7 +101,7 @@ def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> DraftVoca
     return DraftVocabulary(known, "the golden's own rows")
 
 
-GREEDY = ("target.tokens", "verify.tokens", "drafter.draft_tokens")
+GREEDY = (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS)
 """Stages that hold a greedy choice of tokens."""
 
 KS = (1, 5, 50)

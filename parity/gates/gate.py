@@ -20,7 +20,8 @@ GATES = {
     "taps": "every tap is, bit for bit, the target's residual stream its name says, one position before its token",
     "decisions": "every logits row: same choice, tie, noise or bug; the lowest id wins a tie",
     "lossless": (
-        "speculation emits what plain greedy decoding emits, that is the golden's text, and drafts are accepted by the rule"
+        "speculation emits what plain greedy decoding emits, that is the golden's text, "
+        "and drafts are accepted by the rule"
     ),
     "verify": "a pass of K+1 rows gives what K+1 passes of one row give, in any batch and padding",
     "acceptance": "acceptance against the reference on the same prompts, with an interval; counts that add up",

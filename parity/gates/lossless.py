@@ -18,6 +18,7 @@ from parity.gates.gate import Check
 from parity.gates.lossless_golden_text import golden_text
 from parity.gates.made_up import agreements, try_accept_rule
 from parity.seam import Device
+from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 TWO_ULP, ROUTER = "within two ULP", "behind a router tie"
 EXPLAINED = (TIE, TWO_ULP, NOISE, ROUTER)
@@ -60,7 +61,7 @@ def classify_divergence(divergence: Divergence, plain: Decoded, noise: NoiseFloo
     if noise is None or not 0 <= divergence.theirs < scores.shape[1]:
         return BUG
     mine, theirs = ranked(scores, np.array([divergence.mine]), np.array([divergence.theirs]))
-    judged = judge(scores, mine, theirs, noise.rms("verify.logits", scores))
+    judged = judge(scores, mine, theirs, noise.rms(VERIFY_LOGITS, scores))
     step = ulp(np.maximum(abs(scores[0, divergence.mine]), abs(scores[0, divergence.theirs])))
     if judged.verdict[0] != TIE and judged.regret[0] <= 2 * step:
         return TWO_ULP
@@ -87,7 +88,7 @@ def _check(precision: str, runs: list[AlignedRun], verdicts: Counter[str], first
     line = f"{whole} of {len(runs)} prompts the same, {tokens} tokens, {drafts} accepted drafts; "
     line += f"{sum(verdicts.values())} rows chose another: {counts}"
     line += f"; {lost} tokens not reached" if lost else ""
-    place = Place("verify.tokens", None, first.prompt, first.round, first.position) if first else None
+    place = Place(VERIFY_TOKENS, None, first.prompt, first.round, first.position) if first else None
     verdict = FAIL if verdicts[BUG] or wrong else INCONCLUSIVE if lost or not drafts else PASS
     line += f"; {wrong}" if wrong else "" if drafts else "; no draft was ever accepted: losslessness was not tried"
     figures = {"prompts": len(runs), "same": whole, "tokens": tokens, "lost": lost, "accepted_drafts": drafts}
@@ -196,9 +197,9 @@ class _Alignment:
         drafts = np.asarray(self.device.draft(untapped), np.int64)
         rows = self._on_path(drafts, step)
         true = np.array(self.plain.tokens[step : step + rows], np.int64)
-        tap = TargetPassTap({"verify.tokens": true})
+        tap = TargetPassTap({VERIFY_TOKENS: true})
         returned = np.asarray(self.device.verify(drafts, tap), np.int64)
-        own = np.asarray(tap.seen.get("verify.tokens", returned), np.int64)
+        own = np.asarray(tap.seen.get(VERIFY_TOKENS, returned), np.int64)
         self._compare(own[:rows], true, step, tap.seen)
         fresh = [int(token) for token in self.device.commit(drafts, returned, untapped)]
         due = accepted(drafts.tolist(), returned.tolist(), self.eos, self.budget - step)
@@ -220,7 +221,7 @@ class _Alignment:
     def _compare(self, own: np.ndarray, true: np.ndarray, step: int, seen: Mapping[str, np.ndarray]) -> None:
         for row in np.flatnonzero(own != true).tolist():
             at = step + row
-            scores = self.plain.rows["verify.logits"][at - 1].astype(np.float32)
+            scores = self.plain.rows[VERIFY_LOGITS][at - 1].astype(np.float32)
             place = (self.prompt, at, self.found.rounds + 1, len(self.ids) + at - 1)
             flip = self._flip(seen, step - 1, row)
             self.found.divergences.append(Divergence(*place, int(true[row]), int(own[row]), scores, flip))

@@ -19,17 +19,18 @@ from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.store import Dump
 from parity.seam import Device
+from parity.stages import TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 
 FLOAT32 = 1e-5
 """Relative error of a row of float32 logits that is rounding, as in the float32 policy: 2^-24 * sqrt(1000 * 12)."""
 
-LOGITS = ("target.logits", "verify.logits")
+LOGITS = (TARGET_LOGITS, VERIFY_LOGITS)
 
 BEYOND = 3.0
 """Error of the rows' logits, all together, in multiples of the golden's noise there: the policy's line between rounding
 and a mistake. Tokens alone are blunt: rotating one position too far leaves all 24 of a short golden what they were."""
 
-KEPT = ("target.tokens", "verify.tokens", *LOGITS)
+KEPT = (TARGET_TOKENS, VERIFY_TOKENS, *LOGITS)
 
 
 class _MatchingShapeTap(TargetPassTap):
@@ -154,16 +155,15 @@ def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tupl
     case = golden.manifest.case
     prompt = case.prompts[number]
     emitted = prompt.generated.emitted
-    tap = _MatchingShapeTap(_golden_choices(golden, number, 0, "target.tokens"), KEPT.__contains__)
-    own = [_own_choice(tap, "target.tokens", device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
+    tap = _MatchingShapeTap(_golden_choices(golden, number, 0, TARGET_TOKENS), KEPT.__contains__)
+    own = [_own_choice(tap, TARGET_TOKENS, device.prefill(prompt.ids, case.max_new_tokens, tap), emitted[0])]
     for token, (round_, row) in zip(emitted[1:], _emitted_rows(Clock.of(prompt)), strict=True):
         force = {
-            name: value[row : row + 1]
-            for name, value in _golden_choices(golden, number, round_, "verify.tokens").items()
+            name: value[row : row + 1] for name, value in _golden_choices(golden, number, round_, VERIFY_TOKENS).items()
         }
         tap = _MatchingShapeTap(force, KEPT.__contains__)
         chosen = device.verify(NO_DRAFTS, tap)
-        own.append(_own_choice(tap, "verify.tokens", chosen[0], token))
+        own.append(_own_choice(tap, VERIFY_TOKENS, chosen[0], token))
         fresh = [int(token) for token in device.commit(NO_DRAFTS, chosen, untapped)]
         if fresh != [token]:
             raise Inconclusive(f"prompt {number}, round {round_}: the device emitted {fresh}, led on with {token}")
@@ -181,9 +181,9 @@ def _own_choice(tap: TargetPassTap, stage: str, returned: int, due: int) -> tupl
         )
     logits = tap.seen.get(stage.replace("tokens", "logits"))
     own = int(tap.seen[stage].reshape(-1)[-1]) if stage in tap.seen else int(returned)
-    return own, None if logits is None or not len(logits) or (
-        stage == "verify.tokens" and len(logits) != 1
-    ) else logits[-1]
+    if logits is None or not len(logits) or (stage == VERIFY_TOKENS and len(logits) != 1):
+        return own, None
+    return own, logits[-1]
 
 
 def _golden_choices(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from parity.decode import NO_DRAFTS, TargetPassTap, accepted, ended
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
+from parity.stages import TARGET_TOKENS, VERIFY_TOKENS
 
 PROMPT_TOKENS = 8
 """Tokens of the short prompt that rounds are made behind: the tokens are made up, the context does not matter."""
@@ -94,7 +95,7 @@ def _emitted(device: Device, ids: tuple[int, ...], round_: MadeUpRound, eos: tup
         raise Inconclusive("the short prompt ends at its first token")
     device.draft(untapped)
     drafts, tokens = np.array(round_.drafts, np.int64), np.array(round_.tokens, np.int64)
-    returned = np.asarray(device.verify(drafts, TargetPassTap({"verify.tokens": tokens})))
+    returned = np.asarray(device.verify(drafts, TargetPassTap({VERIFY_TOKENS: tokens})))
     if returned.tolist() != tokens.tolist():
         raise Inconclusive("the device does not continue with the tokens that the tap returns")
     return [int(token) for token in device.commit(drafts, returned, untapped)]
@@ -140,12 +141,12 @@ def _tied_passes(
     """Prefill, one row, K+1 rows: the tap and the device's own choices."""
     tap = TieTap("target", random)
     device.prefill(ids, 2 * k + 2, tap)
-    yield "prefill", tap, tap.seen["target.tokens"]
+    yield "prefill", tap, tap.seen[TARGET_TOKENS]
     for drafts in (NO_DRAFTS, np.resize(np.array(ids, np.int64), k)):
         device.prefill(ids, 2 * k + 2, untapped)
         tap = TieTap("verify", random)
         device.verify(drafts, tap)
-        yield f"{len(drafts) + 1} rows", tap, tap.seen["verify.tokens"]
+        yield f"{len(drafts) + 1} rows", tap, tap.seen[VERIFY_TOKENS]
 
 
 class TieTap(TargetPassTap):

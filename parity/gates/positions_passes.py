@@ -15,6 +15,7 @@ from parity.errors import NotOffered
 from parity.gates import rope
 from parity.gates.rope import RopeSchedule
 from parity.seam import Device, Side
+from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, DRAFTER_FC_OUT, TARGET_TOKENS, VERIFY_TOKENS
 
 ROWS, ROUNDS = 512, 6
 FIRST_KEYS: dict[str, Side] = {"kv.target.0.k": "target", "kv.drafter.0.k": "drafter"}
@@ -35,9 +36,9 @@ class OneTokenTap:
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Continue with the one token, and with the first fused row."""
-        if stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens", "accept.emitted"):
+        if stage in (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED):
             return np.full_like(value, self.token)
-        if stage == "drafter.fc_out":
+        if stage == DRAFTER_FC_OUT:
             self._fused = np.array(value[:1]) if self._fused is None else self._fused
             return np.broadcast_to(self._fused, value.shape).copy()
         if stage in FIRST_KEYS:

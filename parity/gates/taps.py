@@ -17,9 +17,7 @@ from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
 from parity.golden.store import Dump
-
-TAPS, EMBED = "drafter.taps", "target.embed"
-IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
+from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_TAPS, TARGET_EMBED
 
 
 def checks(context: GateContext) -> Iterator[Check]:
@@ -47,7 +45,7 @@ def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     name = f"{chunks} taps, in_of {numbers} = out_of {[number - 1 for number in numbers]}"
     if wrong:
         first = min(wrong, key=lambda feed: (feed.round, feed.prompt))
-        place = Place(TAPS, None, first.prompt, first.round, first.position)
+        place = Place(DRAFTER_TAPS, None, first.prompt, first.round, first.position)
         said = f"{bad} of {rows * chunks} chunks are another tensor; {explain_wrong_chunk(run, first, streams)}"
         return Check(name, FAIL, said, figures, place)
     said = f"bit for bit the run's own stream in all {rows} rows of {len(rounds)} rounds"
@@ -70,9 +68,12 @@ def token_pairs(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
         both: tuple[TokenPairing | CommittedTaps, ...] = (*wrong, *late)
         first = min(both, key=lambda round_: (round_.round, round_.prompt))
         if isinstance(first, CommittedTaps):
-            stage, said = TAPS, f"row 0 is not paired with its hidden: {explain_wrong_chunk(run, first, streams)}"
+            stage, said = (
+                DRAFTER_TAPS,
+                f"row 0 is not paired with its hidden: {explain_wrong_chunk(run, first, streams)}",
+            )
         else:
-            stage, said = IDS, first.wrong
+            stage, said = DRAFTER_INPUT_IDS, first.wrong
         where = Place(stage, None, first.prompt, first.round, first.position)
         return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(pairs)} rounds: {said}", figures, where)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
@@ -115,12 +116,12 @@ def tapped_streams(golden: Dump) -> list[str]:
     """
     streams = [name for name in golden.manifest.stages if _stream(name)]
     layers = golden.manifest.model.num_layers
-    if len(streams) != layers + 1 or TAPS not in golden.manifest.stages:
-        raise Inconclusive(f"{golden.folder} lacks {TAPS} or residual streams; dump it without --stage")
+    if len(streams) != layers + 1 or DRAFTER_TAPS not in golden.manifest.stages:
+        raise Inconclusive(f"{golden.folder} lacks {DRAFTER_TAPS} or residual streams; dump it without --stage")
     left: list[list[str]] = []
     for feed in committed_taps(golden, golden, (), "float32"):
         held = {name: _rows(golden, "float32", feed, name) for name in streams}
-        chunks = np.split(feed.taps, _count(feed.taps, held[EMBED]), axis=1)
+        chunks = np.split(feed.taps, _count(feed.taps, held[TARGET_EMBED]), axis=1)
         left = left or [list(streams) for _ in chunks]
         left = [
             [name for name in names if _equal(chunk, held[name]).all()]
@@ -129,9 +130,11 @@ def tapped_streams(golden: Dump) -> list[str]:
     for number, names in enumerate(left):
         if len(names) != 1:
             said = (
-                f"is none of the golden's streams: {TAPS} is wrong" if not names else f"could be {' or '.join(names)}"
+                f"is none of the golden's streams: {DRAFTER_TAPS} is wrong"
+                if not names
+                else f"could be {' or '.join(names)}"
             )
-            raise Inconclusive(f"chunk {number} of the golden's {TAPS} {said}; no tap can be judged by it")
+            raise Inconclusive(f"chunk {number} of the golden's {DRAFTER_TAPS} {said}; no tap can be judged by it")
     return [names[0] for names in left]
 
 
@@ -148,14 +151,14 @@ def committed_taps(
         clock = Clock.of(case)
         for round_ in range(clock.rounds):
             source = max(round_ - 1, 0)
-            start = clock.first(TAPS, round_, 0)
-            taps = dump.stored(variant, prompt, round_, TAPS)
+            start = clock.first(DRAFTER_TAPS, round_, 0)
+            taps = dump.stored(variant, prompt, round_, DRAFTER_TAPS)
             committed = clock.prompt - 1 if round_ == 0 else clock.emitted[round_ - 1]
             if taps is None or len(taps) != committed:
                 count = "no" if taps is None else len(taps)
                 where = f"round {round_} of prompt {prompt}"
-                raise Inconclusive(f"{dump.folder} has {count} rows of {TAPS} in {where}, not {committed}")
-            first = start - clock.first(EMBED, source, 0)
+                raise Inconclusive(f"{dump.folder} has {count} rows of {DRAFTER_TAPS} in {where}, not {committed}")
+            first = start - clock.first(TARGET_EMBED, source, 0)
             feed = CommittedTaps(prompt, round_, source, first, start, taps, np.ones((0, 0), bool))
             held = [_rows(dump, variant, feed, name) for name in streams]
             yield _judged(feed, held) if held else feed
@@ -163,7 +166,7 @@ def committed_taps(
 
 def stream_numbers(streams: Sequence[str]) -> list[int]:
     """`in_of` numbers of streams: 0 is the embedding, k the output of layer k - 1."""
-    return [0 if name == EMBED else int(name.split(".")[2]) + 1 for name in streams]
+    return [0 if name == TARGET_EMBED else int(name.split(".")[2]) + 1 for name in streams]
 
 
 def explain_wrong_chunk(run: Dump, feed: CommittedTaps, streams: Sequence[str]) -> str:
@@ -183,14 +186,14 @@ def explain_wrong_chunk(run: Dump, feed: CommittedTaps, streams: Sequence[str]) 
 def _judged(feed: CommittedTaps, held: list[np.ndarray]) -> CommittedTaps:
     count = _count(feed.taps, held[0])
     if count != len(held):
-        raise Inconclusive(f"{TAPS} is {feed.taps.shape[1]} wide, which is {count} streams and not {len(held)}")
+        raise Inconclusive(f"{DRAFTER_TAPS} is {feed.taps.shape[1]} wide, which is {count} streams and not {len(held)}")
     chunks = np.split(feed.taps, count, axis=1)
     same = np.stack([_equal(chunk, rows) for chunk, rows in zip(chunks, held, strict=True)], axis=1)
     return CommittedTaps(feed.prompt, feed.round, feed.source, feed.first, feed.start, feed.taps, same)
 
 
 def _stream(name: str) -> bool:
-    return name == EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
+    return name == TARGET_EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
 
 
 def _candidates(run: Dump) -> list[str]:
@@ -222,7 +225,9 @@ def _count(taps: np.ndarray, stream: np.ndarray) -> int:
     """
     count, rest = divmod(taps.shape[1], stream.shape[1])
     if rest or not count:
-        raise Inconclusive(f"{TAPS} is {taps.shape[1]} wide, which is no multiple of the hidden size {stream.shape[1]}")
+        raise Inconclusive(
+            f"{DRAFTER_TAPS} is {taps.shape[1]} wide, which is no multiple of the hidden size {stream.shape[1]}"
+        )
     return int(count)
 
 
@@ -252,7 +257,7 @@ def token_pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Token
         clock = Clock.of(case)
         tokens = np.array([*case.ids, *case.generated.emitted])
         for round_ in range(clock.rounds):
-            start = clock.first(IDS, round_, 0)
+            start = clock.first(DRAFTER_INPUT_IDS, round_, 0)
             committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
             due = tokens[start + 1 : start + 1 + committed]
             masked = golden.manifest.case.k - 1 if round_ else 0
@@ -264,12 +269,12 @@ def _wrong(
     dump: Dump, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
 ) -> tuple[str, int]:
     """What is wrong in one round, and its row."""
-    ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (IDS, POSITIONS))
+    ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS))
     width = len(due) + masked
     if ids is None or ids.shape != (width,):
-        return f"{IDS} has not the {width} rows that are due", 0
+        return f"{DRAFTER_INPUT_IDS} has not the {width} rows that are due", 0
     if positions is None or positions.shape != (width,):
-        return f"{POSITIONS} has not the {width} rows that are due", 0
+        return f"{DRAFTER_POSITIONS} has not the {width} rows that are due", 0
     differ = np.flatnonzero(ids[: len(due)] != due)
     if len(differ):
         row = int(differ[0])

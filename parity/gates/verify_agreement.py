@@ -17,6 +17,7 @@ from parity.errors import Inconclusive
 from parity.gates.context import NoiseFloors
 from parity.policy import Bound, read_policy
 from parity.seam import Device
+from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 
 @dataclass(frozen=True)
@@ -111,15 +112,12 @@ def _accept(device: Device, case: DecodeCase, plain: Decoded, step: int, count: 
 def _look(device: Device, case: DecodeCase, plain: Decoded, step: int, rows: int, ids: np.ndarray) -> VerifyPass:
     """One verify pass with the plain decoding's experts and tokens forced in the rows that repeat it."""
     tokens = np.array(plain.tokens[step + 1 : step + 1 + rows], np.int64)
-    tap = TargetPassTap(plain.routed(step, rows) | {"verify.tokens": tokens})
+    tap = TargetPassTap(plain.routed(step, rows) | {VERIFY_TOKENS: tokens})
     returned = device.verify(ids, tap)
-    missing = {"verify.logits", "verify.tokens"} - tap.seen.keys()
+    missing = {VERIFY_LOGITS, VERIFY_TOKENS} - tap.seen.keys()
     if missing:
         raise Inconclusive(f"the device hands over no {sorted(missing)[0]} in verify")
     return VerifyPass(case, step, rows, len(ids), tap.seen, np.asarray(returned))
-
-
-LOGITS = "verify.logits"
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,8 @@ class Agreement:
     def add(self, verify_pass: VerifyPass, plain: Decoded) -> None:
         """Compare the rows of one pass."""
         mine, theirs = (
-            plain.rows[LOGITS][verify_pass.first :][: verify_pass.rows],
-            verify_pass.seen[LOGITS][: verify_pass.rows],
+            plain.rows[VERIFY_LOGITS][verify_pass.first :][: verify_pass.rows],
+            verify_pass.seen[VERIFY_LOGITS][: verify_pass.rows],
         )
         if theirs.shape != mine.shape:
             raise ValueError(f"verify.logits have shape {theirs.shape}, decoded alone {mine.shape}")
@@ -174,9 +172,9 @@ class Agreement:
 
     def _tokens(self, verify_pass: VerifyPass, plain: Decoded, scores: np.ndarray) -> None:
         mine = np.array(plain.tokens[verify_pass.first + 1 : verify_pass.first + 1 + verify_pass.rows])
-        theirs = np.asarray(verify_pass.seen["verify.tokens"][: verify_pass.rows], np.int64)
+        theirs = np.asarray(verify_pass.seen[VERIFY_TOKENS][: verify_pass.rows], np.int64)
         legal = (theirs >= 0) & (theirs < scores.shape[1])
-        noise = self._row_noise(LOGITS, scores)
+        noise = self._row_noise(VERIFY_LOGITS, scores)
         verdicts = judge(scores, *ranked(scores, mine, np.where(legal, theirs, mine)), noise).verdict
         self._count(self.tokens, np.where(legal, verdicts, BUG), verify_pass)
 
@@ -212,18 +210,18 @@ class Agreement:
         pooled, worst, element = float(np.sqrt((errors**2).mean())), float(errors.max()), float(max(self.largest))
         if self.precision == "float32":
             return {"l2": pooled, "worst_row": worst, "largest": element}
-        noisy = self.noise.noisy(LOGITS)
+        noisy = self.noise.noisy(VERIFY_LOGITS)
         return {
-            "l2": pooled / self.noise.pooled(LOGITS),
+            "l2": pooled / self.noise.pooled(VERIFY_LOGITS),
             "worst_row": worst / noisy,
-            "largest": element / (noisy * self.noise.crest(LOGITS)),
+            "largest": element / (noisy * self.noise.crest(VERIFY_LOGITS)),
         }
 
     def verdict(self) -> str:
         """Fail on a bound or a bug, inconclusive without rows."""
         if not self.errors:
             return INCONCLUSIVE
-        bounds, statistics = read_policy(None, self.precision).row(LOGITS, "chained").bounds, self.statistics()
+        bounds, statistics = read_policy(None, self.precision).row(VERIFY_LOGITS, "chained").bounds, self.statistics()
         verdicts = [_against(statistics[name], bounds[name]) for name in statistics if name in bounds]
         return join([*verdicts, FAIL if self.bug else PASS])
 
@@ -249,7 +247,7 @@ class Agreement:
         spot = self.bug or self.places[int(np.argmax(self.errors))]
         position = len(spot.case.ids) + spot.first + spot.row
         words = f"{spot.case.name}, {spot.drafts} drafts, row {spot.row}, position {position}"
-        return words, Place(LOGITS, None, spot.case.prompt, 1 + spot.first, position)
+        return words, Place(VERIFY_LOGITS, None, spot.case.prompt, 1 + spot.first, position)
 
 
 def _spot(verify_pass: VerifyPass, row: int) -> RowPlace:

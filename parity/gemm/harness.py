@@ -27,8 +27,8 @@ NOISE = {"bfloat16": 1.2, "float32": 2.0}
 WORST = {"bfloat16": 1.5, "float32": 4.0}
 """Largest error of one element, x the floor's largest."""
 # The largest of up to 8192 sums was 5.0 in 60 honest runs; 8 leaves room for a million. A tile of 16 wrong columns
-# among 50,000 was at 40 or more in 6 runs, one wrong element above 8 in all of 30 runs where it was off by half of the usual
-# result or more.
+# among 50,000 was at 40 or more in 6 runs, one wrong element above 8 in all of 30 runs where it was off by half of the
+# usual result or more.
 SUMS = 8.0
 """Largest error of a signed sum along a row, x the floor's error times the root of its columns: one standard deviation
 where errors are independent."""

@@ -12,6 +12,7 @@ from parity.errors import Inconclusive, UsageError
 from parity.files import config_of
 from parity.golden.store import Dump
 from parity.seam import Device
+from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS
 
 FLOAT32_BOUND = 256 * 2.0**-23
 """Largest relative error of a float32 row against its never-speculated one: 256 ULP, 3.1e-5.
@@ -84,7 +85,7 @@ class Baseline:
                 routes = _routes(tap.tensors)
                 tap = RecordingTap()
                 self.device.draft(tap)
-                drafted[len(text) - 1] = routes, tap.tensors.get("drafter.logits")
+                drafted[len(text) - 1] = routes, tap.tensors.get(DRAFTER_LOGITS)
         return text, drafted
 
     @property
@@ -107,7 +108,7 @@ class Baseline:
         tap = RecordingTap()
         self.device.prefill(self.text, 1, tap)
         require_caches(self.device, tap.tensors)
-        keep = ("target.logits", "kv.")
+        keep = (TARGET_LOGITS, "kv.")
         return _routes(tap.tensors) | {s: x for s, x in tap.tensors.items() if s.startswith(keep)}
 
     @cached_property
@@ -132,7 +133,7 @@ class Baseline:
 
     def tie(self, position: int, token: int) -> bool:
         """Whether the row at this position holds this token's logit at the top, within the float32 bound."""
-        logits = self.state.get("target.logits")
+        logits = self.state.get(TARGET_LOGITS)
         if logits is None:
             return False
         row = logits[position].astype(np.float64)

@@ -11,7 +11,7 @@ from parity.compare.report import Place
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
-from parity.stages import declared
+from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_LOGITS, DRAFTER_POSITIONS, DRAFTER_SLOTS, declared
 
 
 class InvariantBroken(Exception):
@@ -81,9 +81,9 @@ class Invariants:
         sequence = self.sequence
         start, count = sequence.length - sequence.committed, sequence.committed
         for stage, expected in (
-            ("drafter.input_ids", sequence.emitted[-count:]),
-            ("drafter.positions", list(range(start, start + count))),
-            ("drafter.slots", list(range(start, start + count))),
+            (DRAFTER_INPUT_IDS, sequence.emitted[-count:]),
+            (DRAFTER_POSITIONS, list(range(start, start + count))),
+            (DRAFTER_SLOTS, list(range(start, start + count))),
         ):
             given = tensors.get(stage, np.array(expected))[:count].tolist()
             if given != expected:
@@ -91,7 +91,7 @@ class Invariants:
                 raise InvariantBroken("rows", message, self.place(stage, start))
         true = None if self.exact else sequence.baseline.drafts.get(sequence.length)
         if true is not None:
-            self._compare("drafter.logits", tensors["drafter.logits"], true, start)
+            self._compare(DRAFTER_LOGITS, tensors[DRAFTER_LOGITS], true, start)
 
     def tokens(self, chosen: list[int], position: int, stage: str) -> None:
         """Greedy ids of true rows, from this position on, are the text's, or as high as those."""

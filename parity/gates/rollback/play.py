@@ -15,8 +15,9 @@ from parity.gates.rollback.invariants import InvariantBroken, Invariants, Sequen
 from parity.gates.rollback.sameness import RepeatComparison, chosen
 from parity.guard import raised_text, refuses
 from parity.seam import Device, Poisonable
+from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 
-LAST = {"draft": "drafter.draft_tokens", "verify": "verify.tokens"}
+LAST = {"draft": DRAFT_TOKENS, "verify": VERIFY_TOKENS}
 """The last stage of a verb: a tap that raises there has seen everything."""
 
 
@@ -72,7 +73,7 @@ class HistoryPlayer(Invariants):
         first, tap = self._verb(
             "prefill", error, baseline.ids, sequence.budget, routes=self.routes(0, len(baseline.ids))
         )
-        self.tokens([int(first)], len(baseline.ids) - 1, "target.tokens")
+        self.tokens([int(first)], len(baseline.ids) - 1, TARGET_TOKENS)
         sequence.emitted.append(int(first))
         self.caches(tap.tensors, len(baseline.ids) - 1)
 
@@ -144,21 +145,19 @@ class HistoryPlayer(Invariants):
             self.drafter_rows(tap.tensors)
             room = len(given)
             if room > self.k or (room < self.k and not self.fewer):
-                raise InvariantBroken(
-                    "rows", f"draft gave {room} drafts, not {self.k}", self.place("drafter.draft_tokens")
-                )
+                raise InvariantBroken("rows", f"draft gave {room} drafts, not {self.k}", self.place(DRAFT_TOKENS))
         drafts, tokens, emitted = self._plan(plan, room)
         routes = self.routes(before, before + len(emitted))
         said, verified = self._verb("verify", error, drafts, routes=routes)
         if np.shape(said) != np.shape(tokens):
             message = f"verify gave shape {np.shape(said)} for {len(tokens)} rows"
-            raise InvariantBroken("rows", message, self.place("verify.tokens"))
-        self.tokens(said[: len(emitted)].tolist(), before, "verify.tokens")
-        self.against("verify.logits", verified.tensors, "target.logits", before, len(emitted))
+            raise InvariantBroken("rows", message, self.place(VERIFY_TOKENS))
+        self.tokens(said[: len(emitted)].tolist(), before, VERIFY_TOKENS)
+        self.against(VERIFY_LOGITS, verified.tensors, TARGET_LOGITS, before, len(emitted))
         came, tap = self._verb("commit", error, drafts, tokens)
         if list(map(int, came)) != emitted:
             raise InvariantBroken(
-                "rows", f"commit emitted {list(map(int, came))}, not {emitted}", self.place("accept.emitted")
+                "rows", f"commit emitted {list(map(int, came))}, not {emitted}", self.place(ACCEPT_EMITTED)
             )
         sequence.emitted += emitted
         sequence.committed = len(emitted)

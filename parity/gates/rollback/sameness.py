@@ -14,7 +14,7 @@ from parity.compare.scores import scores_of
 from parity.gates.context import NoiseFloors
 from parity.gates.rollback.baseline import FLOAT32_BOUND, row_errors
 from parity.policy import Policy, read_policy
-from parity.stages import Named
+from parity.stages import DRAFT_TOKENS, Named
 
 StageTensors = Mapping[str, np.ndarray]
 ULP = 2.0**-23
@@ -117,7 +117,7 @@ class WithinNoise:
         noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(behind)
         if stage.endswith(".experts"):
             return self._near(judge_experts(scores, old, new, noise), noise)
-        if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
+        if stage == DRAFT_TOKENS:  # ids of the target's vocabulary: the columns are the scores' own
             old, new = (side[behind].astype(np.float32).argmax(axis=1) for side in (before, now))
         legal = (new >= 0) & (new < scores.shape[1]) & (new != old)
         choices = judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise)
