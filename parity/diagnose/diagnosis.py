@@ -146,8 +146,10 @@ class _CauseSearch:
         return True
 
     def _widen(self, first: Residual) -> None:
-        """Judge all rounds again where the new cause allows it; a device whose embedded rows differ in number ran another
-        prompt, and is run anew."""
+        """Judge all rounds again where the new cause allows it.
+
+        A device whose embedded rows differ in number ran another prompt: it is run anew.
+        """
         trials, known = self.trials, self.known
         if first.stage == TARGET_EMBED and first.error == inf and trials.drive is not None:
             self.trials = trials = trials.rerun(known)
