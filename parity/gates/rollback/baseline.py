@@ -54,11 +54,6 @@ class RecordingTap:
         return forced
 
 
-def untapped(stage: str, value: np.ndarray) -> np.ndarray:
-    """The tap that changes nothing."""
-    return value
-
-
 class Baseline:
     """The greedy text behind a prompt and the state over it, from prefills and first drafts alone.
 
