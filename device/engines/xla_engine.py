@@ -26,6 +26,8 @@ from parity.device.engines.programs import Programs
 from parity.device.sharding import Sharding
 
 NAME = "xla"
+FLAGS: Any = jax.config
+"""JAX's flags are attributes that its class does not declare."""
 CACHE_BYTES = 2**30
 """Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair takes 50 to 300 KB."""
 _NARROW = ml_dtypes.finfo(ml_dtypes.bfloat16)
@@ -169,10 +171,7 @@ def _several_devices() -> None:
 
     Nothing is changed where the number was chosen, or where JAX runs already.
     """
-    if (
-        "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-        or jax.config.read("jax_num_cpu_devices") > 0
-    ):
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or FLAGS.jax_num_cpu_devices > 0:
         return
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", 8)
@@ -183,7 +182,7 @@ _several_devices()
 
 def _keep_on_disk() -> None:
     """Compiled programs outlive the process: in JAX's own cache folder where it has one, or in the user's."""
-    if jax.config.read("jax_compilation_cache_dir"):
+    if FLAGS.jax_compilation_cache_dir:
         return
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(caches / "parity" / "xla"))
