@@ -33,12 +33,12 @@ KEYS = {
 }
 
 
-def constants(loop: SpeculativeLoop) -> dict[str, dict[str, Any]]:
+def constants(loop: SpeculativeLoop[Any]) -> dict[str, dict[str, Any]]:
     """Both sides of a loaded pair."""
     return {"target": _target(loop), "drafter": _drafter(loop)}
 
 
-def _target(loop: SpeculativeLoop) -> dict[str, Any]:
+def _target(loop: SpeculativeLoop[Any]) -> dict[str, Any]:
     model, config = loop.target.model, loop.target.config
     experts, rotary = model.model.layers[0].mlp.experts, model.model.rotary_emb
     said = {name: getattr(config, name) for name in SIZES}
@@ -51,7 +51,7 @@ def _target(loop: SpeculativeLoop) -> dict[str, Any]:
     return said | {"eos_token_id": sorted(loop.eos)} | _rope(config.rope_parameters, rotary.attention_scaling)
 
 
-def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
+def _drafter(loop: SpeculativeLoop[Any]) -> dict[str, Any]:
     config: PEagleConfig | Eagle3Config = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
     said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from parity.references.eagle3 import Eagle3
 from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
+from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
 from parity.references.peagle_config import PEagleConfig
 
@@ -32,7 +34,7 @@ def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:
 
 def load_loop(
     target: str | Path, drafter: str | Path, dtype: torch.dtype, k: int, max_positions: int | None = None
-) -> SpeculativeLoop:
+) -> SpeculativeLoop[Any]:
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
 
     Raises:
@@ -40,6 +42,6 @@ def load_loop(
     """
     oracle = HFTarget(target, dtype)
     if not is_chain(drafter):
-        return SpeculativeLoop(oracle, PEagle.load(drafter, dtype), k, max_positions)
+        return ParallelLoop(oracle, PEagle.load(drafter, dtype), k, max_positions)
     embeddings = oracle.model.get_input_embeddings().weight
     return ChainLoop(oracle, Eagle3.load(drafter, dtype, embeddings), k, max_positions)

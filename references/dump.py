@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ class Computed:
     """
 
     name: str
-    load: Callable[..., SpeculativeLoop]
+    load: Callable[..., SpeculativeLoop[Any]]
     modules: Collection[str]
     drafting: Collection[str] = ()
 
@@ -59,7 +60,7 @@ class Computed:
 class Rounded:
     """The loop in bfloat16, as often as its golden asks for, each time with its sums in another order."""
 
-    loop: SpeculativeLoop
+    loop: SpeculativeLoop[Any]
     count: int
 
     def __post_init__(self):

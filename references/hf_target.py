@@ -19,6 +19,7 @@ from transformers.utils import logging
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
 from parity.references.checkpoint import check_target, read_config
+from parity.references.points import point
 from parity.references.rope import read_rope
 
 ATTENTION = "eager_with_tapped_queries"
@@ -28,7 +29,7 @@ def tapped_attention(module, query, key, value, attention_mask, **kwargs):
     """HF's eager attention, with the queries handed over after RoPE: [1, N, S, D] as [S, N, D]."""
     tap = module.parity_tap
     rows = tap(f"target.layers.{module.layer_idx}.q", query[0].transpose(0, 1))
-    return eager_attention_forward(module, rows.transpose(0, 1)[None], key, value, attention_mask, **kwargs)
+    return module.parity_attend(module, rows.transpose(0, 1)[None], key, value, attention_mask, **kwargs)
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, tapped_attention)
@@ -74,6 +75,7 @@ class HFTarget:
         self._hook()
         self.reset(ignore)
 
+    @point
     def reset(self, tap: TorchTap) -> None:
         """Start a new sequence with an empty cache."""
         self.cache = TappedCache(tap)
@@ -97,11 +99,13 @@ class HFTarget:
 
         return put_back
 
+    @point
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with torch.no_grad():
             return self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits[0]
 
+    @point
     def taps(self, inputs: tuple[int, ...]) -> torch.Tensor:
         """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
         return torch.cat([self.streams[layer] for layer in inputs], dim=-1)
@@ -114,6 +118,7 @@ class HFTarget:
         """Put back a layer's cached rows."""
         self.cache.load(layer, k, v)
 
+    @point
     def crop(self, length: int) -> None:
         """Keep the first `length` rows of every layer."""
         for layer in range(self.config.num_hidden_layers):
@@ -129,6 +134,7 @@ class HFTarget:
             layer.register_forward_pre_hook(self._keep_stream(number), with_kwargs=True)
             _replace(layer.input_layernorm, self, f"{name}.attn_in")
             _replace(layer.self_attn, self, f"{name}.attn_out")
+            layer.self_attn.parity_attend = eager_attention_forward
             layer.mlp.router.register_forward_hook(self._route(name))
             _replace(layer.mlp, self, f"{name}.ffn_out")
             _replace(layer, self, f"{name}.out")

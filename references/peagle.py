@@ -9,17 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parity.references.checkpoint import read_state
 from parity.references.peagle_config import PEagleConfig
+from parity.references.points import point
 from parity.references.rope import rotate, schedule, tables
 
-LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
+LayerTap = Callable[[str, Tensor], Tensor]
+Tables = tuple[Tensor, Tensor]
+"""cos and sin, [B, W, 1, D/2] each."""
 
 
-def untapped(part: str, value: torch.Tensor) -> torch.Tensor:
+def untapped(part: str, value: Tensor) -> Tensor:
     """The tap that neither records nor replaces."""
     return value
 
@@ -28,10 +31,10 @@ class KVCache:
     """Full-context keys and values per layer, [B, G, S, D]; slot = absolute position."""
 
     def __init__(self) -> None:
-        self.rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.rows: dict[int, tuple[Tensor, Tensor]] = {}
         self.start = 0
 
-    def extend(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write rows from slot `start` on, dropping whatever stood there, and return all rows."""
         if layer in self.rows:
             old_k, old_v = self.rows[layer]
@@ -40,6 +43,13 @@ class KVCache:
         self.rows[layer] = (k, v)
         return k, v
 
+    def copy(self) -> KVCache:
+        """The same rows in another object."""
+        other = KVCache()
+        other.rows, other.start = dict(self.rows), self.start
+        return other
+
+    @point
     def crop(self, length: int) -> None:
         """Keep the first `length` rows of every layer."""
         self.rows = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in self.rows.items()}
@@ -53,7 +63,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         wide = x.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(x.dtype)
@@ -71,7 +81,7 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(input_size, key, bias=False)
         self.o_proj = nn.Linear(query, config.hidden_size, bias=False)
 
-    def forward(self, x, tables, mask, cache: KVCache | None) -> torch.Tensor:
+    def forward(self, x: Tensor, tables: Tables, mask: Tensor, cache: KVCache | None) -> Tensor:
         """[B, W, input_size] and mask [B, 1, W, S] to [B, W, H]."""
         B, W, _ = x.shape
         q = self.q_proj(x).view(B, W, self.config.num_heads, -1)
@@ -82,15 +92,18 @@ class Attention(nn.Module):
             k, v = self.remember(k, v, cache)
         return self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
 
-    def turn(self, q, k, cos, sin) -> tuple[torch.Tensor, torch.Tensor]:
+    @point
+    def turn(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate queries [B, W, N, D] and keys [B, W, G, D]."""
         return rotate(q, cos, sin), rotate(k, cos, sin)
 
-    def remember(self, k, v, cache: KVCache) -> tuple[torch.Tensor, torch.Tensor]:
+    @point
+    def remember(self, k: Tensor, v: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
         """Write these rows [B, G, W, D] and return all rows [B, G, S, D]."""
         return cache.extend(self.layer, k, v)
 
-    def attend(self, q, k, v, mask) -> torch.Tensor:
+    @point
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """Queries [B, N, W, D] over keys and values [B, G, S, D]: [B, W, N, D]."""
         group = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -109,7 +122,7 @@ class MLP(nn.Module):
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -123,21 +136,23 @@ class PlainLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
+    def forward(self, x: Tensor, tables: Tables, mask: Tensor, cache: KVCache | None, tap: LayerTap) -> Tensor:
         """[B, W, H] to [B, W, H]."""
         attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
         return self.feed_forward(self.after_attention(x, attn_out), tap)
 
-    def after_attention(self, x: torch.Tensor, attn_out: torch.Tensor) -> torch.Tensor:
+    @point
+    def after_attention(self, x: Tensor, attn_out: Tensor) -> Tensor:
         """The first residual sum."""
         return x + attn_out
 
-    def feed_forward(self, x: torch.Tensor, tap: LayerTap) -> torch.Tensor:
+    def feed_forward(self, x: Tensor, tap: LayerTap) -> Tensor:
         """The second half, which the fusion layer shares."""
         ffn_out = tap("ffn_out", self.mlp(self.post_attention_layernorm(x)))
         return tap("out", self.after_mlp(x, ffn_out))
 
-    def after_mlp(self, x: torch.Tensor, ffn_out: torch.Tensor) -> torch.Tensor:
+    @point
+    def after_mlp(self, x: Tensor, ffn_out: Tensor) -> Tensor:
         """The second residual sum."""
         return x + ffn_out
 
@@ -151,20 +166,27 @@ class FusionLayer(PlainLayer):
         self.self_attn = Attention(config, 0, 2 * config.hidden_size)
         self.norm_before_residual = config.norm_before_residual
 
-    def fusion(self, embed, hidden, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
+    def fusion(
+        self, embed: Tensor, hidden: Tensor, tables: Tables, mask: Tensor, cache: KVCache | None, tap: LayerTap
+    ) -> Tensor:
         """Embeddings and fused hidden [B, W, H] to the residual stream [B, W, H]."""
         normed = self.hidden_norm(hidden)
         both = torch.cat((self.input_layernorm(embed), normed), dim=-1)
         attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
         return self.feed_forward(self.after_attention(self.residual(embed, hidden, normed), attn_out), tap)
 
-    def residual(self, embed, hidden, normed) -> torch.Tensor:
+    @point
+    def residual(self, embed: Tensor, hidden: Tensor, normed: Tensor) -> Tensor:
         """What goes round the attention."""
         return normed if self.norm_before_residual else hidden
 
 
 class PEagle(nn.Module):
     """The drafter. Rows are committed tokens and masked placeholders; the caller builds them."""
+
+    d2t: Tensor
+    t2d: Tensor
+    frequencies: Tensor
 
     def __init__(self, config: PEagleConfig):
         super().__init__()
@@ -201,15 +223,25 @@ class PEagle(nn.Module):
             parameter.data = parameter.data.to(dtype)
         return model.eval()
 
-    def fuse(self, taps: torch.Tensor) -> torch.Tensor:
+    @point
+    def fuse(self, taps: Tensor) -> Tensor:
         """Concatenated taps [..., T*H] to the fused hidden [..., H]."""
         return self.fc(taps)
 
-    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    @point
+    def tables(self, positions: Tensor) -> Tables:
         """cos and sin [B, W, 1, D/2] in float32."""
         return tables(positions, self.frequencies, self.rope_scale)
 
-    def trunk(self, input_ids, hidden, positions, mask, cache=None, tap=lambda layer: untapped) -> torch.Tensor:
+    def trunk(
+        self,
+        input_ids: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        cache: KVCache | None = None,
+        tap: Callable[[int], LayerTap] = lambda layer: untapped,
+    ) -> Tensor:
         """Rows to the residual stream after the last layer.
 
         Args:
@@ -226,10 +258,13 @@ class PEagle(nn.Module):
             x = layer(x, tables, mask, cache, tap(int(number)))
         return x
 
-    def forward(self, input_ids, hidden, positions, mask, cache=None) -> torch.Tensor:
+    def forward(
+        self, input_ids: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor, cache: KVCache | None = None
+    ) -> Tensor:
         """Rows to draft logits [B, W, VD]; arguments as in `trunk`."""
         return self.lm_head(self.norm(self.trunk(input_ids, hidden, positions, mask, cache)))
 
-    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+    @point
+    def to_target(self, draft_ids: Tensor) -> Tensor:
         """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
         return draft_ids + self.d2t[draft_ids]

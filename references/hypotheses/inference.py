@@ -119,7 +119,7 @@ class LayerPair:
                 errors[int(stage[len(self.head) : len(stage) - len(self.tail)])] = float(
                     np.median(np.concatenate(each))
                 )
-        ranked = sorted(errors, key=errors.get, reverse=True)
+        ranked = sorted(errors, key=lambda layer: errors[layer], reverse=True)
         if len(ranked) < 3 or errors[ranked[1]] <= APART * errors[ranked[2]]:
             return None
         return min(ranked[:2]), max(ranked[:2])
@@ -139,7 +139,8 @@ MOST_IDS = 32
 
 def isolated_ids(device: Tensors, golden: Tensors) -> tuple[tuple[int, int], ...] | None:
     """((position, id), …) of committed rows whose id is another, where these are few."""
-    found, rows = {}, 0
+    found: dict[int, int] = {}
+    rows = 0
     for (round_, stage), true in golden.items():
         mine, positions = device.get((round_, stage)), golden.get((round_, "drafter.positions"))
         if stage != "drafter.input_ids" or mine is None or mine.shape != true.shape or positions is None:

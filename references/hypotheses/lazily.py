@@ -1,0 +1,32 @@
+"""torch, and what imports it, at the first use of one of their names: the catalogue is read without them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.nn import functional as F
+    from transformers.models.gpt_oss import modeling_gpt_oss
+
+    from parity.references import rope
+    from parity.references.parallel import ParallelLoop as Loop
+else:
+
+    class Lazy:
+        """A module that is imported when it is asked for something."""
+
+        def __init__(self, name: str):
+            self.name = name
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(import_module(self.name), attribute)
+
+    torch, F = Lazy("torch"), Lazy("torch.nn.functional")
+    modeling_gpt_oss = Lazy("transformers.models.gpt_oss.modeling_gpt_oss")
+    rope = Lazy("parity.references.rope")
+    Tensor = Loop = Any
+
+__all__ = ["F", "Loop", "Tensor", "modeling_gpt_oss", "rope", "torch"]
