@@ -29,10 +29,12 @@ import numpy as np  # noqa: E402
 
 from parity.history import Change, gathered  # noqa: E402
 from parity.history.again import MOST, another  # noqa: E402
-from parity.history.bands import NEEDED  # noqa: E402
+from parity.history.bands import (
+    HALF_WIDTHS,  # noqa: E402
+    NEEDED,  # noqa: E402
+)
 from parity.history.figures import findings  # noqa: E402
 from parity.history.series import Series, quiet, series, stamps  # noqa: E402
-from parity.history.widths import HALF_WIDTHS  # noqa: E402
 from tests.history.synthetic import KINDS, World, frame, world  # noqa: E402
 
 NIGHTS = 30

@@ -47,7 +47,9 @@ class Pipeline:
     def describe(self) -> Description:
         """What this device is."""
         moe = self.target.config.moe
-        modules = (one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules)
+        modules = (
+            one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules
+        )
         return Description(
             name=self._engine.NAME + ("" if moe == MOE[0] else f", moe {moe}"),
             precision=self._precision,

@@ -7,14 +7,16 @@ Chain rows write keys and values that only this round reads: they are dropped wh
 
 from __future__ import annotations
 
+from typing import Generic
+
 import torch
 
 from parity.references.eagle3 import Eagle3
-from parity.references.loop import SpeculativeLoop
+from parity.references.loop import SpeculativeLoop, T
 from parity.references.points import point
 
 
-class ChainLoop(SpeculativeLoop[Eagle3]):
+class ChainLoop(SpeculativeLoop[T, Eagle3], Generic[T]):
     """gpt-oss with an EAGLE-3 drafter.
 
     The stages are those of `SpeculativeLoop`; the rows of the K passes stand in the order in which they run:

@@ -23,10 +23,10 @@ from parity.errors import UsageError
 from parity.golden.sources import package, reached
 from parity.references import dump
 from parity.references.checkpoint import read_config, read_state
-from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_layers import KVCache
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
-from parity.references.peagle import KVCache
 from parity.references.points import point
 
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
@@ -86,11 +86,10 @@ def _importing(path: Path) -> Iterator[None]:
         sys.path.remove(str(path))
 
 
-def load_loop(cnets: ModuleType, target: Path, drafter: Path, dtype: torch.dtype, k: int) -> SpeculativeLoop:
+def load_loop(cnets: ModuleType, target: Path, drafter: Path, dtype: torch.dtype, k: int) -> OfficialLoop:
     """The speculative loop with the official drafter."""
     oracle = HFTarget(target, dtype)
-    embeddings = oracle.model.get_input_embeddings().weight
-    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, embeddings), k)
+    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, oracle.embeddings), k)
 
 
 class OfficialDrafter(nn.Module):
@@ -139,7 +138,7 @@ def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
     return config
 
 
-class OfficialLoop(SpeculativeLoop[OfficialDrafter]):
+class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
     """The loop whose drafts are the official implementation's; rows stand as in `parity.references.chain.ChainLoop`."""
 
     def __init__(self, target: HFTarget, drafter: OfficialDrafter, k: int):

@@ -6,7 +6,7 @@ returns. What depends on the drafter is in `parallel` for P-EAGLE and in `chain`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 
 from parity.errors import UsageError
-from parity.references.capture import Wrapped, torch_tap
-from parity.references.eagle3_config import Eagle3Config
-from parity.references.hf_target import HFTarget
-from parity.references.peagle import KVCache
-from parity.references.peagle_config import PEagleConfig
+from parity.references.capture import TorchTap, Wrapped, torch_tap
+from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_layers import KVCache
 from parity.references.points import point
 
 
@@ -30,17 +28,53 @@ class Recorder(Protocol):
     def __call__(self, stage: str, value: Any) -> Any: ...
 
 
+class Target(Protocol):
+    """What the loop needs of a target over one sequence."""
+
+    @property
+    def config(self) -> Any:
+        """Sizes, by their names in config.json."""
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The ids that end a sequence."""
+
+    @property
+    def reset(self) -> Callable[[TorchTap], None]:
+        """Start a new sequence with an empty cache, whose stages this tap is handed."""
+
+    @property
+    def forward(self) -> Callable[[Tensor], Tensor]:
+        """Feed ids [S] behind the cached rows; logits [S, V]."""
+
+    @property
+    def taps(self) -> Callable[[tuple[int, ...]], Tensor]:
+        """The residual streams entering these layers in the last pass, concatenated in this order: [S, T*H]."""
+
+    @property
+    def crop(self) -> Callable[[int], None]:
+        """Keep the first rows of every layer, so many."""
+
+    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """A layer's cached keys and values, [S, G, D] each."""
+
+    def load(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Put back a layer's cached rows."""
+
+
 class Drafter(Protocol):
-    """What every loop needs of its drafter."""
+    """What the loop needs of a drafter."""
 
     @property
     def config(self) -> Eagle3Config | PEagleConfig:
         """What its config.json says."""
 
-    def to_target(self, draft_ids: Tensor) -> Tensor:
+    @property
+    def to_target(self) -> Callable[[Tensor], Tensor]:
         """Draft ids to target ids."""
 
 
+T = TypeVar("T", bound=Target)
 D = TypeVar("D", bound=Drafter)
 
 
@@ -81,7 +115,7 @@ class State:
         return replace(self, emitted=list(self.emitted), cache=self.cache.copy())
 
 
-class SpeculativeLoop(Generic[D]):
+class SpeculativeLoop(Generic[T, D]):
     """gpt-oss with a drafter.
 
     Args:
@@ -96,14 +130,14 @@ class SpeculativeLoop(Generic[D]):
 
     state: State
 
-    def __init__(self, target: HFTarget, drafter: D, k: int, max_positions: int | None = None):
+    def __init__(self, target: T, drafter: D, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
         if k < 1 or (most is not None and k > most):
             raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
         self.target, self.drafter, self.k = target, drafter, k
         layers = target.config.num_hidden_layers
         self.tap_inputs: tuple[int, ...] = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
-        self.eos = _eos(target)
+        self.eos = target.eos
         context = min(target.config.max_position_embeddings, drafter.config.max_positions)
         if max_positions is not None and not 1 <= max_positions <= context:
             raise UsageError(f"max_positions: {max_positions} is outside 1 to {context}, the smaller context")
@@ -276,10 +310,3 @@ class SpeculativeLoop(Generic[D]):
     def cached(self, name: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """What a layer's cache holds, keys and values [S, G, D]."""
         return self.tap(f"{name}.k", k), self.tap(f"{name}.v", v)
-
-
-def _eos(target: HFTarget) -> tuple[int, ...]:
-    """generation_config.json decides, else config.json; an int or a list."""
-    ids = target.model.generation_config.eos_token_id
-    ids = target.config.eos_token_id if ids is None else ids
-    return (ids,) if isinstance(ids, int) else tuple(ids or ())

@@ -6,15 +6,18 @@ and `mask_hidden`. The last committed row and the masked ones draft.
 
 from __future__ import annotations
 
+from typing import Generic
+
 import torch
 from torch import Tensor
 
-from parity.references.loop import SpeculativeLoop
-from parity.references.peagle import LayerTap, PEagle
+from parity.references.drafter_layers import LayerTap
+from parity.references.loop import SpeculativeLoop, T
+from parity.references.peagle import PEagle
 from parity.references.points import point
 
 
-class ParallelLoop(SpeculativeLoop[PEagle]):
+class ParallelLoop(SpeculativeLoop[T, PEagle], Generic[T]):
     """gpt-oss with a P-EAGLE drafter."""
 
     @point

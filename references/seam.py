@@ -48,7 +48,7 @@ class Reference:
     A verb that raises leaves the state it found; a round may start again from `draft`.
     """
 
-    def __init__(self, loop: SpeculativeLoop[Any], precision: str):
+    def __init__(self, loop: SpeculativeLoop[Any, Any], precision: str):
         self.loop, self.precision = loop, precision
         self.started = False
         self.drafted: Callable[[], None] | None = None

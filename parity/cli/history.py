@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import home, json_option, write_json
+from parity.cli.common import json_option, write_json
+from parity.home import home
 
 HEADLINES = ("passed", "relative", "acceptance_length", "over_baseline")
 """What is shown of each cell where neither stage nor metric is asked for."""
@@ -49,7 +50,7 @@ url_argument = click.argument("url", required=False)
 def history(url, cell, stage, metric, mode, since, night, last, listing, changes, most, csv_file, json_file) -> None:
     """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
     from parity.history import WINDOW, load
-    from parity.history.query import figures, records
+    from parity.history.series import figures, records
     from parity.metrics.record import plain_numbers
 
     url = default_url(url)

@@ -37,9 +37,8 @@ def ratchet(policy, url, nights, label, cell, calibration, out, check, against, 
     from dataclasses import asdict
 
     from parity.history import load
-    from parity.history.ratchet import labelled, proposals
+    from parity.history.ratchet import labelled, looser, proposals, tightened
     from parity.history.series import WINDOW
-    from parity.history.tighten import looser, tightened
     from parity.policy import read_policy, source_of
     from parity.reports.dumps import console
     from parity.reports.history import print_proposals

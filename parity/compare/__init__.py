@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
-from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
-from parity.compare.copies import Copies
-from parity.compare.decisions import NOISE
-from parity.compare.evidence import lack_of_scores
-from parity.compare.flow import mark
+from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
-from parity.compare.pairs import judge_pair
+from parity.compare.places import mark
 from parity.compare.report import (
     DISPUTED,
     FAIL,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare import comparable, compare
-from parity.compare.flow import DISGUISED, excess
+from parity.compare.places import DISGUISED, excess
 from parity.compare.report import RANK, Report, StageResult
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from parity.compare.choices import row_noise
-from parity.compare.decisions import NOISE_SIGMAS
 from parity.compare.report import Acceptance, Counts
 from parity.compare.rows import stage_rows
+from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
 from parity.compare.witnesses import in_doubt
 from parity.golden.manifest import Generation, PromptCase

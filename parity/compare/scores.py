@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.compare.decisions import NOISE_SIGMAS
-from parity.compare.floor import NOISY, row_floors
-from parity.compare.rows import StageRows, stage_rows
+from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
 from parity.golden.ranks import SUM
 from parity.golden.store import Dump
 from parity.metrics import measure
@@ -19,6 +17,12 @@ SCORES = {
     "experts": "router_logits",
 }
 """The stage that a choice is made from."""
+
+NOISE_SIGMAS = 7.0
+"""Regret that rounding explains, in multiples of the row's own noise (RMS of the bfloat16 reference's
+error over that row's scores). The difference of two scores has sqrt(2) times that error; seven covers five
+standard deviations of it. A golden has 50,000 such rows, so five (3.5 deviations) called a clean device wrong
+once in 200 runs against its own references and once in 23 against vLLM's quieter floor: docs/calibration.md."""
 
 ROUNDINGS = 2
 """Scores recorded as the ranks' partial sums: parity adds them and so does the device, each rounds once, and a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parity.compare.flow import behind
+from parity.compare.places import behind
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, StageResult
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parity.compare.flow import behind
+from parity.compare.places import behind
 from parity.corroborate.pair import AGREE, DISAGREE, Held, Pair
 from parity.stages import Named
 

@@ -10,10 +10,9 @@ from math import inf
 import numpy as np
 
 from parity.compare import compare
-from parity.compare.floor import NOISY, row_floors
-from parity.compare.flow import excess
+from parity.compare.places import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
-from parity.compare.rows import order, stage_rows
+from parity.compare.rows import NOISY, order, row_floors, stage_rows
 from parity.compare.structure import Finding
 from parity.diagnose.imagined import Imagined
 from parity.golden.store import Dump

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.fit import fit
-from parity.compare.floor import HALF_ULP, row_floors
-from parity.compare.rows import StageRows, stage_rows
+from parity.compare.rows import HALF_ULP, StageRows, row_floors, stage_rows
+from parity.compare.statistics import fit
 from parity.diagnose.explain import Residual
 from parity.golden.store import Dump
 

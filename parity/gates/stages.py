@@ -14,7 +14,7 @@ from typing import Any
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
 from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt

@@ -11,10 +11,10 @@ import numpy as np
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.consistent import refuse_untold
 from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
 from parity.golden.ranks import REPLICATED, merge, merged_row
 from parity.golden.sealing import sealed
-from parity.golden.told import refuse_untold
 from parity.partial import partial_folder
 from parity.stages import Named, declared
 from parity.trace import Tensors

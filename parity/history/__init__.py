@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parity.history.changes import Change, gathered, surroundings
-from parity.history.held import Bands
 from parity.history.series import WINDOW, series, stamps
+from parity.history.steps import Bands
 from parity.history.store import append, load, nights
 
 if TYPE_CHECKING:

@@ -1,12 +1,13 @@
-"""A floor that only tightens: lower bounds for a policy where history allows them."""
+"""Bounds that only tighten: lower ones for a policy where history allows them, and the file with them written."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parity.compare.report import PASS
 from parity.errors import Inconclusive, UsageError
@@ -209,3 +210,35 @@ def _least(calibration: Path | None) -> dict[tuple[str, str], float]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"--calibration {calibration} is no result of `parity calibrate --json` ({error})") from None
     return found
+
+
+def looser(policy: Policy, before: Policy, frame: pd.DataFrame) -> Iterator[tuple[str, str, str, float, float]]:
+    """(stage, mode, statistic, bound before, bound now) of everything that `policy` allows and `before` did not.
+
+    Asked of every stage that history knows, so that rows may be split, joined or moved. A bound that is gone is infinite.
+    """
+    names = frame[["stage", "mode"]].drop_duplicates()
+    for stage, mode in zip(map(str, names["stage"]), map(str, names["mode"]), strict=True):
+        if mode and is_stage(stage):
+            now, then = policy.row(stage, mode), before.row(stage, mode)
+            for name, bound in then.bounds.items():
+                mine = now.bounds[name].ok if name in now.bounds else math.inf
+                if mine > bound.ok:
+                    yield stage, mode, name, bound.ok, mine
+
+
+def tightened(text: str, found: Sequence[Proposal]) -> str:
+    """The policy's TOML with the proposed bounds; comments, order and everything else kept.
+
+    `warn` goes along only where it was the same as `ok`: a bound without a range of warnings keeps having none.
+    """
+    import tomlkit
+
+    document: Any = tomlkit.parse(text)
+    for one in found:
+        if one.tighter:
+            bound = document["row"][one.row][one.statistic]
+            if bound["warn"] == bound["ok"]:
+                bound["warn"] = one.new
+            bound["ok"] = one.new
+    return tomlkit.dumps(document)

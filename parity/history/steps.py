@@ -1,14 +1,19 @@
-"""Steps: where a figure left its band and stayed outside; a screen over all series, and the walk along one."""
+"""Steps: where a figure left its band and stayed outside; a screen over all series, the walk along one, and the bands as they are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parity.history.again import NIGHTS, Repeats
-from parity.history.bands import NEEDED, OUTSIDE, REFERENCE, RUN, scale, uncertainty
+from parity.history.bands import NEEDED, OUTSIDE, REFERENCE, RUN, limits, scale, uncertainty
+from parity.history.series import series, stamps
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EARLIER = 3
 """Nights before the run outside in which the step itself may lie: a first night may have been inside by luck."""
@@ -171,3 +176,37 @@ def parted(values: np.ndarray, first: int) -> list[Level]:
     """Two levels, the second from this night on."""
     before = _level(values, 0, first, 0.0)
     return [before, _level(values, first, len(values), before.deviation)]
+
+
+class Bands:
+    """Bands of a night's figures, each worked out when it is asked for.
+
+    Args:
+        frame: the table of `load`.
+        night: a night in it.
+
+    Raises:
+        UsageError: the night is not in the table.
+    """
+
+    def __init__(self, frame: pd.DataFrame, night: str):
+        self.found = series(frame, stamps(frame, night))
+        self.places = {key: place for place, key in enumerate(self.found.keys)}
+        self.limits = limits(len(self.places))
+
+    def get(self, key: tuple[str, str, str, str]) -> tuple[float, float] | None:
+        """Of (cell, stage, mode, metric): around its good level; None where it is not judged or has too few nights."""
+        if (place := self.places.get(key)) is None:
+            return None
+        values = self.found.values[:, place]
+        values = values[~np.isnan(values)]
+        if len(values) <= NEEDED:
+            return None
+
+        def least(centre) -> float:
+            return float(self.found.least(np.asarray(centre), place))
+
+        found = levels(values, Rule(least, self.found.quiet[place], self.limits))
+        good = standing(found, float(self.found.sign[place]), least).base
+        half = max(OUTSIDE * good.deviation, least(good.centre))
+        return good.centre - half, good.centre + half

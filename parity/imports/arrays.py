@@ -1,11 +1,16 @@
-"""Array files of every kind as NumPy arrays; whatever would execute code when read is refused by name."""
+"""The files of a dump as NumPy arrays: nothing behind a link, nothing that unfolds, nothing that executes code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -13,8 +18,151 @@ import numpy as np
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.imports.archives import members
 from parity.imports.captured import TorchLoad
+
+BESIDE = (".json", ".jsonl", ".toml", ".txt", ".md", ".log", ".csv", ".yaml", ".yml")
+"""Kinds of files that lie beside tensors and hold none."""
+
+EXECUTED = (".pkl", ".pickle", ".dill", ".joblib", ".cloudpickle")
+
+
+def below(root: Path) -> list[Path]:
+    """Every file of a folder, in the order of their paths; a file named by itself is the only one.
+
+    Raises:
+        UsageError: one is a link, which could lead anywhere, or executes what it holds when it is read.
+    """
+    found = sorted(islice(root.rglob("*"), limits.ARCHIVE_MEMBERS + 1)) if root.is_dir() else [root]
+    if len(found) > limits.ARCHIVE_MEMBERS:
+        raise UsageError(f"{root} holds more than {limits.ARCHIVE_MEMBERS} files")
+    for path in found:
+        if path != root and path.is_symlink():
+            raise UsageError(f"{path} is a link, and a dump is read without following any: put there what it points to")
+        refuse_executed(path)
+        if not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{path} is no regular file")
+    return [path for path in found if path.is_file()]
+
+
+def refuse_executed(path: Path) -> None:
+    """Refuse a kind of file that executes what it holds when it is read, by its name.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if path.suffix.lower() in EXECUTED:
+        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
+
+
+def of_kind(root: Path, kinds: Sequence[str]) -> list[Path]:
+    """Its files of these suffixes.
+
+    Raises:
+        UsageError: there is none, or something that is neither such a file nor plain text lies among them; see `below`.
+    """
+    files = below(root)
+    for path in files:
+        if path.suffix not in (*kinds, *BESIDE):
+            raise UsageError(f"{path} is none of {', '.join(kinds)}")
+    found = [path for path in files if path.suffix in kinds]
+    if not found:
+        raise UsageError(f"{root} holds none of {', '.join(kinds)}")
+    return found
+
+
+HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+MAGIC = b"\x93NUMPY"
+
+
+def members(source: Path | BinaryIO, name: str) -> Mapping[str, Callable[[], np.ndarray]]:
+    """The arrays of an .npz by name, or an .npy as '', each read when asked for.
+
+    Raises:
+        UsageError: it holds pickled objects, something else than arrays or a name twice, unfolds too far, or is no such file.
+    """
+    with files.opened(source) if isinstance(source, Path) else nullcontext(source) as file:
+        bare, end = file.read(len(MAGIC)) == MAGIC, file.seek(0, 2)
+        file.seek(0)
+        if bare:
+            array = _guarded(name, lambda: _array(file, end, mapped=isinstance(source, Path)))
+            return {"": lambda: array}
+    archive = _guarded(name, lambda: zipfile.ZipFile(source))
+    refuse_unfolding(archive, name)
+    names = [one.filename.removesuffix(".npy") for one in archive.infolist()]
+    if odd := [one.filename for one in archive.infolist() if not one.filename.endswith(".npy")]:
+        raise UsageError(f"{name}: {odd[0]} is no array")
+    if twice := [one for one, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{name} holds {twice[0]} twice")
+    return {one.filename.removesuffix(".npy"): partial(_member, archive, one, name) for one in archive.infolist()}
+
+
+def refuse_unfolding(archive: zipfile.ZipFile, name: str) -> None:
+    """Refuse an archive by what its directory says; a member is read no further than that.
+
+    Raises:
+        UsageError: it holds too many files, or unfolds to too much.
+    """
+    found = archive.infolist()
+    if len(found) > limits.ARCHIVE_MEMBERS:
+        raise UsageError(f"{name} holds {len(found)} files, more than {limits.ARCHIVE_MEMBERS}")
+    packed, whole = (sum(getattr(one, size) for one in found) for size in ("compress_size", "file_size"))
+    if whole > max(packed, limits.UNFOLDED_BYTES):
+        raise UsageError(f"{name} unfolds from {packed} bytes to {whole}: save large tensors uncompressed")
+
+
+def refuse_packed(source: Path | BinaryIO, name: str) -> None:
+    """As `refuse_unfolding`, of a torch file, whose archive torch itself would unfold.
+
+    Raises:
+        UsageError: it unfolds to too much, or is no regular file.
+    """
+    with files.opened(source) if isinstance(source, Path) else nullcontext(source) as file:
+        if zipfile.is_zipfile(file):
+            refuse_unfolding(_guarded(name, lambda: zipfile.ZipFile(file)), name)
+        file.seek(0)
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
+    def read() -> np.ndarray:
+        with archive.open(member) as file:
+            return _array(file, member.file_size)
+
+    return _guarded(f"{name}: {member.filename}", read)
+
+
+def _array(file: BinaryIO, end: int, mapped: bool = False) -> np.ndarray:
+    """The array in a file of `end` bytes, read or mapped into memory.
+
+    Raises:
+        ValueError: it is none, of objects, or claims more than the file holds.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in HEADER:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    shape, columns_first, dtype = HEADER[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    if len(shape) > limits.AXES or not all(size >= 0 for size in shape):
+        raise ValueError(f"shape {list(shape)[:10]}")
+    size = dtype.itemsize * math.prod(shape)
+    if size > end - file.tell():
+        raise ValueError(f"shape {list(shape)} takes {size} bytes, the file has {end - file.tell()}")
+    order = "F" if columns_first else "C"
+    if mapped and size:
+        return np.memmap(file, dtype, "r", file.tell(), shape, order)
+    return np.frombuffer(file.read(size), dtype).reshape(shape, order=order)
+
+
+def _guarded(name: str, read: Callable):
+    """What a damaged file raises, as one sentence."""
+    try:
+        return read()
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a damaged file raises
+        said = f"{str(error).partition(chr(10))[0]} ({type(error).__name__})"
+        raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {said}") from None
+
 
 TORCH = (".pt", ".pth")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)

@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.imports.arrays import read_json, tensor
+from parity.imports.arrays import of_kind, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import of_kind
 
 PASS = re.compile(r"(prefill|decode)_([sb]\d+)_(\d+)")
 

@@ -18,9 +18,8 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.imports.arrays import read_json
+from parity.imports.arrays import of_kind, read_json
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import of_kind
 
 TREE = "*_debug_tree_FULL_TENSORS.json"
 

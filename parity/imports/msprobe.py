@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from parity.errors import UsageError
-from parity.imports.arrays import held, read_json
+from parity.imports.arrays import below, held, read_json, refuse_executed
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import below, refuse_executed
 
 INDEX = ("dump.json", "debug.json")
 

@@ -15,7 +15,25 @@ from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
 from parity.golden.ranks import REPLICATED, SUM
-from parity.imports.sides import residual
+from parity.taps import in_of
+
+NUMBERED = re.compile(r"(\w+)\[(.+)\]")
+
+
+def residual(stage: str, name: str, layers: int) -> str:
+    """The stage that a numbered stream is: `in_of[k]` is `target.layers.{k-1}.out`, and `in_of[0]` the embeddings.
+
+    Raises:
+        UsageError: the numbering is unknown, or a target of so many layers has no such stream.
+    """
+    numbered = NUMBERED.fullmatch(stage)
+    if not numbered:
+        return stage
+    if not numbered[2].isdecimal() or len(numbered[2]) > 9:
+        raise UsageError(f"{name}: {stage} names no layer")
+    (entered,) = in_of(numbered[1], [int(numbered[2])], layers)
+    return f"target.layers.{entered - 1}.out" if entered else "target.embed"
+
 
 FIELD = re.compile(r"\{(\w+)([+-]\d+)?\}")
 

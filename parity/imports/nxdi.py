@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.imports.arrays import read_json, tensor
+from parity.imports.arrays import below, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import below
 
 METADATA = "capture_metadata.json"
 

@@ -21,10 +21,8 @@ import numpy as np
 
 from parity import limits
 from parity.errors import UsageError
-from parity.imports.archives import members
-from parity.imports.arrays import read_json, tensor
+from parity.imports.arrays import members, of_kind, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import of_kind
 
 
 def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from parity.errors import UsageError
-from parity.imports.arrays import tensor
+from parity.imports.arrays import of_kind, tensor
 from parity.imports.captured import Captured, TorchLoad, numbered
-from parity.imports.folders import of_kind
 
 OWN = ("step", "rank", "dump_index", "name", "recompute_status", "pp_rank", "tp_rank", "cp_rank", "ep_rank", "etp_rank")
 """Tags that the dumper sets; the rest are the caller's."""

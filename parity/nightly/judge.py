@@ -8,14 +8,14 @@ from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
-from parity.compare.heat import heat
+from parity.compare.breakdown import heat
 from parity.compare.report import FAIL, INCONCLUSIVE, Report, conclude
 from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
 from parity.gates.acceptance.counts import Tally
 from parity.gates.acceptance.interval import wilson
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Gates
 from parity.golden.manifest import Generation, Mode
 from parity.golden.provenance import now

@@ -9,7 +9,7 @@ from time import monotonic
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN
 from parity.compare.witnesses import CORROBORATED
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.golden.store import Dump
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from transformers.models.gpt_oss import modeling_gpt_oss
 
     from parity.references import rope
-    from parity.references.parallel import ParallelLoop as Loop
+    from parity.references.hf_target import HFTarget
+    from parity.references.parallel import ParallelLoop
+
+    Loop = ParallelLoop[HFTarget]
 else:
 
     class Lazy:

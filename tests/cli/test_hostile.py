@@ -14,8 +14,7 @@ import pytest
 
 from parity import files
 from parity.errors import UsageError
-from parity.imports.archives import members
-from parity.imports.arrays import leaves
+from parity.imports.arrays import leaves, members
 from parity.imports.names import read_map
 from parity.nightly.expand import cells
 from parity.nightly.matrix import read_matrix

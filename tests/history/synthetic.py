@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from parity.history.again import MOST
-from parity.history.widths import HALF_WIDTHS
+from parity.history.bands import HALF_WIDTHS
 from parity.nightly.metrics import of_cell as metrics_of_cell
 from parity.nightly.records import Axes, Cell, CellResult, Metric, Night
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from parity.history import again, append, load, suspicious, verdicts
 from parity.history.again import MOST, chance
-from parity.history.widths import HALF_WIDTHS
+from parity.history.bands import HALF_WIDTHS
 from parity.nightly.records import Night
 from tests.history.synthetic import World, frame, night, results, world
 

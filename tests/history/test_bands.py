@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from parity.history import bands, drift, steps
-from parity.history.widths import HALF_WIDTHS
+from parity.history.bands import HALF_WIDTHS
 from parity.policy import shipped
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.history import append, load, schema
-from parity.history.files import Store
+from parity.history.store import Store
 from tests.history.synthetic import night, results, world
 
 ROOT = Path(__file__).parents[2]

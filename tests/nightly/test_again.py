@@ -15,9 +15,9 @@ from parity.endings import Terminated
 from parity.errors import UsageError
 from parity.history import append, load
 from parity.nightly.folder import NightFolder
-from parity.nightly.jobs import Answer
 from parity.nightly.metrics import of_cell
 from parity.nightly.outputs import verdict_of, write_outputs
+from parity.nightly.process import Answer
 from parity.nightly.records import Axes, Cell, CellResult, Night
 from parity.nightly.run import NightRun
 from parity.nightly.suspicion import Suspicion

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from parity.references.chain import ChainLoop
+from parity.references.drafter_config import Eagle3Config
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
 
 RAW = {
     "hidden_size": 48,
@@ -68,10 +68,8 @@ class Passes:
 
 def chain(drafter: Eagle3, k: int, tap) -> ChainLoop:
     """The loop over a target that never runs."""
-    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128, eos_token_id=None)
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=()))
-    target = SimpleNamespace(config=config, model=model, reset=lambda tap: None)
-    loop = ChainLoop(target, drafter, k)
+    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128)
+    loop = ChainLoop(SimpleNamespace(config=config, eos=(), reset=lambda tap: None), drafter, k)
     loop.begin(0, tap)
     return loop
 

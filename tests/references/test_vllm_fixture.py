@@ -12,8 +12,8 @@ import torch
 
 from parity.golden.store import Dump
 from parity.references.drafting import load_loop
-from parity.references.loop import SpeculativeLoop
 from parity.references.hypotheses import taps
+from parity.references.loop import SpeculativeLoop
 from parity.stages import declared
 from parity.trace import Trace
 
@@ -37,12 +37,12 @@ def recording(request) -> Dump:
     return Dump(RECORDED / request.param)
 
 
-def loop_of(tiny: Path, recording: Dump) -> SpeculativeLoop[Any]:
+def loop_of(tiny: Path, recording: Dump) -> SpeculativeLoop[Any, Any]:
     drafter = Path(recording.manifest.model.drafter.path).name
     return load_loop(tiny / "target", tiny / drafter, torch.float32, recording.manifest.case.k)
 
 
-def differences(recording: Dump, loop: SpeculativeLoop[Any]) -> list[str]:
+def differences(recording: Dump, loop: SpeculativeLoop[Any, Any]) -> list[str]:
     """Every tensor and count in which our references differ from a recording, in the order they are computed."""
     names = declared(recording.manifest.model.num_layers, recording.manifest.model.num_drafter_layers)
     found = []

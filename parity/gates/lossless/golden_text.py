@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from parity.compare.choices import row_noise
-from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, TIE, judge
+from parity.compare.choices import BUG, NOISE, TIE, judge
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.decode import NO_DRAFTS, RowTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.golden.store import Dump
 from parity.seam import Device

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
-from parity.gates.taps.pairs import pairings
-from parity.gates.taps.streams import Feed, explain, feeds, numbers, tapped
+from parity.gates.taps.streams import Feed, explain, feeds, numbers, pairings, tapped
 from parity.golden.store import Dump
 
 TAPS, IDS = "drafter.taps", "drafter.input_ids"
