@@ -41,7 +41,7 @@ def constants(loop: SpeculativeLoop[Any, Any]) -> dict[str, dict[str, Any]]:
 def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     config = loop.target.config
     numbers, rope, scale = loop.target.numbers()
-    said = {name: getattr(config, name) for name in SIZES}
+    said: dict[str, Any] = {name: getattr(config, name) for name in SIZES}
     said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
     return said | numbers | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,9 +13,12 @@ from parity.references.checkpoint import read_config
 from parity.references.drafter_config import ARCHITECTURES, Eagle3Config, PEagleConfig
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
-from parity.references.loop import SpeculativeLoop, Target
+from parity.references.loop import SpeculativeLoop
 from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
+
+if TYPE_CHECKING:
+    from parity.references.plain import PlainTarget
 
 
 def is_chain(drafter: str | Path) -> bool:
@@ -38,7 +41,7 @@ def load_loop(
     dtype: torch.dtype,
     k: int,
     max_positions: int | None = None,
-    oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
+    oracle: Callable[[str | Path, torch.dtype], HFTarget | PlainTarget] = HFTarget,
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Part, Producer
+from parity.golden.manifest import Generation, Part, Producer, Variant
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -29,7 +29,7 @@ from parity.references.roundings import pooled
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
 
-FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
+FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
 LOOPS = ("drafter.taps", "kv.drafter.length")
@@ -92,10 +92,10 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
-    truth, rounded = (
+    truth, rough = (
         by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
     )
-    rounded = Rounded(rounded, request.roundings)
+    rounded = Rounded(rough, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)

@@ -15,6 +15,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -99,6 +100,8 @@ class OfficialDrafter(nn.Module):
         UsageError: the checkpoint asks for what the official implementation does not have.
     """
 
+    config: Eagle3Config
+
     def __init__(self, cnets: ModuleType, checkpoint: Path, dtype: torch.dtype, k: int, embeddings: torch.Tensor):
         super().__init__()
         self.config = _supported(Eagle3Config.read(checkpoint), checkpoint)
@@ -160,7 +163,8 @@ class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
         model = self.drafter.model
         model.reset()
         model.reset_kv()
-        self.prompt, self.drafts = prompt, []
+        self.prompt = prompt
+        self.drafts: list[int] = []
         self.end, self.total = 0, len(prompt) - 1
         taps = self.tap("drafter.taps", self.taps(0, len(prompt) - 1))
         _, model.stable_kv = model(taps[None], input_ids=prompt[None, 1:], use_cache=True)
@@ -176,7 +180,7 @@ class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
         taps = self.tap("drafter.taps", self.state.pending_taps)
         model.stable_kv = (self.state.cache.rows[0],)
         known = torch.cat((self.prompt, torch.tensor(self.state.emitted)))
-        drafted = model.topK_genrate(taps[None], known[None], head=None, logits_processor=None)[0][0, 1:]
+        drafted: torch.Tensor = model.topK_genrate(taps[None], known[None], head=None, logits_processor=None)[0][0, 1:]
         if drafted.tolist() != [int(one) for one in self.drafts]:
             raise UsageError(f"the official EAGLE drafted {drafted.tolist()}, its steps chose {self.drafts}: no chain")
         self._keep_rows(self.state.draft_length + committed)
@@ -195,13 +199,13 @@ class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
         """Hand over rows [1, n, …] of this pass."""
         return self.state.tap.rows(f"drafter.{stage}", value[0], self.first, self.total)[None]
 
-    def _begin_pass(self, model, args, kwargs):
+    def _begin_pass(self, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """A pass begins: `first` is where its rows stand in the round."""
         ids = kwargs["input_ids"]
         self.first, self.end = self.end, self.end + ids.shape[1]
         return args, kwargs | {"input_ids": self._rows("input_ids", ids)}
 
-    def _enter_layer(self, layer, args, kwargs):
+    def _enter_layer(self, layer: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What the layer is given: positions, cached rows, and the hidden as `fc` or the row before left it."""
         positions, past = kwargs["position_ids"], kwargs["past_key_value"]
         start = 0 if past is None else past[0].shape[2]
@@ -212,17 +216,17 @@ class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
         }
         return args, kwargs | changed
 
-    def _leave(self, stage: str, module, args, output):
+    def _leave(self, stage: str, module: nn.Module, args: Any, output: Any) -> Any:
         """The output, or the first of several."""
         if isinstance(output, tuple):
             return (self._rows(stage, output[0]), *output[1:])
         return self._rows(stage, output)
 
-    def _leave_head(self, stage: str, module, args, output):
+    def _leave_head(self, stage: str, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
         """One row [1, …] of the K that draft."""
         return self.state.tap.rows(f"drafter.{stage}", output, len(self.drafts), self.k)
 
-    def _choose(self, module, args, ranked):
+    def _choose(self, module: nn.Module, args: Any, ranked: torch.Tensor) -> torch.Tensor:
         """The draft of one step; another one than its own comes first where the tap says so."""
         own = self.drafter.to_target(ranked.topk(1).indices[:, 0])  # of two equal ones the one that it takes itself
         draft = self.state.tap.rows("drafter.draft_tokens", own, len(self.drafts), self.k)

@@ -6,18 +6,22 @@ returns. What depends on the drafter is in `parallel` for P-EAGLE and in `chain`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from parity.errors import UsageError
-from parity.references.capture import TorchTap, Wrapped, torch_tap
+from parity.references.capture import Wrapped, torch_tap
 from parity.references.drafter_config import Eagle3Config, PEagleConfig
 from parity.references.drafter_layers import KVCache
 from parity.references.points import point
+
+if TYPE_CHECKING:
+    from parity.references.hf_target import HFTarget
+    from parity.references.plain import PlainTarget
 
 
 class Recorder(Protocol):
@@ -28,40 +32,6 @@ class Recorder(Protocol):
     def __call__(self, stage: str, value: Any) -> Any: ...
 
 
-class Target(Protocol):
-    """What the loop needs of a target over one sequence."""
-
-    @property
-    def config(self) -> Any:
-        """Sizes, by their names in config.json."""
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        """The ids that end a sequence."""
-
-    @property
-    def reset(self) -> Callable[[TorchTap], None]:
-        """Start a new sequence with an empty cache, whose stages this tap is handed."""
-
-    @property
-    def forward(self) -> Callable[[Tensor], Tensor]:
-        """Feed ids [S] behind the cached rows; logits [S, V]."""
-
-    @property
-    def taps(self) -> Callable[[tuple[int, ...]], Tensor]:
-        """The residual streams entering these layers in the last pass, concatenated in this order: [S, T*H]."""
-
-    @property
-    def crop(self) -> Callable[[int], None]:
-        """Keep the first rows of every layer, so many."""
-
-    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
-        """A layer's cached keys and values, [S, G, D] each."""
-
-    def load(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Put back a layer's cached rows."""
-
-
 class Drafter(Protocol):
     """What the loop needs of a drafter."""
 
@@ -69,12 +39,8 @@ class Drafter(Protocol):
     def config(self) -> Eagle3Config | PEagleConfig:
         """What its config.json says."""
 
-    @property
-    def to_target(self) -> Callable[[Tensor], Tensor]:
-        """Draft ids to target ids."""
 
-
-T = TypeVar("T", bound=Target)
+T = TypeVar("T", bound="HFTarget | PlainTarget")
 D = TypeVar("D", bound=Drafter)
 
 

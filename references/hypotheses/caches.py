@@ -87,7 +87,7 @@ def holding(loop: Loop, value: Layers, change: Callable[[Tensor, Tensor], Pair],
 
 
 def holding_behind_rounds(loop: Loop, side: str, change: Callable[[Tensor, Tensor, int], Pair]) -> Mutation:
-    """`change(k, v, rejected)` of what the caches hold [S, G, D] after each verify round, which rejected so many rows."""
+    """`change(k, v, rejected)` of what the caches hold [S, G, D] after each verify round that rejected so many."""
     rejected: list[int] = []
 
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:

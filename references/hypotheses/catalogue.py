@@ -1,4 +1,4 @@
-"""What a hypothesis is: one way in which a port of speculative decoding is known to be wrong; and how one is declared."""
+"""What a hypothesis is, one way in which a port of speculative decoding is known to be wrong; how it is declared."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Hypothesis:
         id: the catalogue's id of the defect.
         says: what is wrong, with `{value}` for the parameter.
         stages: stage globs where it can show first in a local comparison.
-        apply: `apply(loop, value)` is the context in which a `parity.references.parallel.ParallelLoop` computes under it;
-            it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
+        apply: `apply(loop, value)` is the context in which a `parity.references.parallel.ParallelLoop` computes under
+            it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.references.hypotheses.catalogue import Tensors
 
 
-def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """(device, golden) of a stage in every round that has both in one shape."""
     for place, true in golden.items():
         if place[1] == stage and place in device and device[place].shape == true.shape and true.size:
@@ -54,10 +56,11 @@ class Ratio:
         return along / squares if squares and np.isfinite(along) and along != squares else None
 
 
-def _error(mine: np.ndarray, true: np.ndarray) -> np.ndarray:
+def _error(mine: NDArray[Any], true: NDArray[Any]) -> NDArray[Any]:
     """Relative L2 of each row."""
     mine, true = (x.reshape(len(x), -1).astype(np.float64) for x in (mine, true))
-    return np.linalg.norm(mine - true, axis=1) / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+    error: NDArray[Any] = np.linalg.norm(mine - true, axis=1)
+    return error / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
 
 
 APART = 5.0
@@ -87,7 +90,7 @@ def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] 
     return None
 
 
-def _two_experts(errors: np.ndarray, chosen: np.ndarray) -> tuple[int, int] | None:
+def _two_experts(errors: NDArray[Any], chosen: NDArray[Any]) -> tuple[int, int] | None:
     has = np.stack([(chosen == expert).any(1) for expert in range(int(chosen.max()) + 1)])
     log = np.log(np.maximum(errors, 1e-9))
     least = np.log(APART)

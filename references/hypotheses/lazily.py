@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.nn import functional as F
-    from transformers.models.gpt_oss import modeling_gpt_oss
 
     from parity.references import rope
     from parity.references.hf_target import HFTarget
@@ -28,8 +27,7 @@ else:
             return getattr(import_module(self.name), attribute)
 
     torch, F = Lazy("torch"), Lazy("torch.nn.functional")
-    modeling_gpt_oss = Lazy("transformers.models.gpt_oss.modeling_gpt_oss")
     rope = Lazy("parity.references.rope")
     Tensor = Loop = Any
 
-__all__ = ["F", "Loop", "Tensor", "modeling_gpt_oss", "rope", "torch"]
+__all__ = ["F", "Loop", "Tensor", "rope", "torch"]

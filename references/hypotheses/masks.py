@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from parity.references.hypotheses.catalogue import Family, Fit, Mutation
-from parity.references.hypotheses.lazily import Loop, Tensor, modeling_gpt_oss, torch
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, chosen, layers_of, together
 from parity.references.points import foreign
 
@@ -32,6 +32,7 @@ def turning(loop: Loop, value: Layers, change: Callable[..., Turned], side: str 
 
 def _rotating(attention: Layer, change: Callable[..., Turned]) -> Mutation:
     """Wrap the rotation of transformers' code while this attention runs, and only then."""
+    from transformers.models.gpt_oss import modeling_gpt_oss
 
     def forward(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with foreign(modeling_gpt_oss, "apply_rotary_pos_emb").around(change):
@@ -60,7 +61,7 @@ def _attending(layers: Numbered, change: Callable[..., Tensor], side: str) -> Mu
 def masking(loop: Loop, value: Layers, change: Callable[..., Tensor], side: str = "target") -> Mutation:
     """`change(seen, distance, verifying)` gives which keys a row sees.
 
-    It is given what the row should see and how far behind it the keys are, [S, keys], and whether this is a verify pass.
+    It is given what the row should see and how far behind it the keys are, [S, keys], and whether it is a verify pass.
     """
     return _masking(layers_of(loop, side, value), lambda *seen: change(*seen, bool(loop.state.length)), side)
 

@@ -142,7 +142,8 @@ def projected(loop: Loop, value: Layers, side: str, part: str, change: Callable[
 
 def _interleaved(w: Tensor, width: int) -> Tensor:
     """Rows of each head from half-split to interleaved order, as loaders of interleaved models permute them."""
-    return w.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)
+    parts: Tensor = w.unflatten(0, (-1, 2, width // 2))
+    return parts.transpose(1, 2).flatten(0, 2)
 
 
 def _first(part: str) -> dict[str, tuple[str, ...]]:

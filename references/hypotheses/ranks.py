@@ -67,7 +67,8 @@ def reshard(loop: Loop, ranks: int, side: str, part: str, how: str) -> Mutation:
 
 
 def _taken(w: Tensor, axis: int, units: int, order: Tensor) -> Tensor:
-    return w.unflatten(axis, (units, -1)).index_select(axis, order).flatten(axis, axis + 1)
+    parts: Tensor = w.unflatten(axis, (units, -1))
+    return parts.index_select(axis, order).flatten(axis, axis + 1)
 
 
 def _shared_out(loop: Loop, side: str, part: str) -> Iterator[tuple[Tensor, int, int, str]]:

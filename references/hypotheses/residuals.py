@@ -138,8 +138,9 @@ def _(loop: Loop, value: None, side: str) -> Iterator[None]:
         return seen[0]
 
     last = loop.target.config.num_hidden_layers
-    stream = (lambda: loop.target.streams[last][None]) if side == "target" else (lambda: seen[0])
-    head = foreign(head_of(loop, side), "forward").around(lambda inner, x: inner(stream()))
+    head = foreign(head_of(loop, side), "forward").around(
+        lambda inner, x: inner(loop.target.streams[last][None] if side == "target" else seen[0])
+    )
     with loop.predicting.around(predicting), head:
         yield
 
@@ -279,7 +280,7 @@ routed = Family(layered=True, fix="router and experts take the same normed strea
 
 
 def routed_from(loop: Loop, value: Layers, who: str, what: str) -> Mutation:
-    """The router or the experts alone (`who`) are fed something else: the stream un-normed, or without the attention."""
+    """The router or the experts alone (`who`) are fed the stream un-normed, or without the attention."""
     return together(_split(layer, who, what) for _, layer in target_layers(loop, value))
 
 

@@ -272,11 +272,13 @@ def _(loop: Loop, how: str, side: str) -> Mutation:
 
 
 def _pairs(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+    parts: Tensor = x.unflatten(-1, (-1, 2))
+    return parts.transpose(-1, -2).flatten(-2)
 
 
 def _halves(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    parts: Tensor = x.unflatten(-1, (2, -1))
+    return parts.transpose(-1, -2).flatten(-2)
 
 
 def _bf16(x: Tensor) -> Tensor:

@@ -113,12 +113,16 @@ def _from_streams(loop: Loop, of: Callable[[int], Tensor]) -> Mutation:
     return loop.target.taps.around(lambda inner, inputs: torch.cat([of(layer) for layer in inputs], dim=-1))
 
 
+def _keep(seen: dict[int, Tensor], number: int, output: Tensor | tuple[Tensor, ...]) -> None:
+    seen[number] = (output[0] if isinstance(output, tuple) else output)[0].clone()
+
+
 @contextmanager
 def branch(loop: Loop, value: None, module: str) -> Iterator[None]:
     """The branch of the tapped layer (`self_attn` or `mlp`) without the residual stream."""
     seen: dict[int, Tensor] = {}
-    keep = lambda number: lambda output: seen.update({number: output[0][0].clone()})  # noqa: E731
-    branches = together(leaving(getattr(layer, module), keep(number)) for number, layer in target_layers(loop))
+    layers = target_layers(loop)
+    branches = together(leaving(getattr(layer, module), partial(_keep, seen, number)) for number, layer in layers)
     if 0 in loop.tap_inputs:
         raise NotApplicable("the embedding is no layer's branch")
     with branches, _from_streams(loop, lambda layer: seen[layer - 1]):
@@ -143,10 +147,11 @@ tap(
 def _(loop: Loop, value: str) -> Iterator[None]:
     seen: dict[int, Tensor] = {}
     layers, back = target_layers(loop), int(value == "of the layer before")
-    keep = lambda number: lambda x: seen.update({number: x[0].clone()})  # noqa: E731
     if any(not 0 <= layer - back < len(layers) for layer in loop.tap_inputs):
         raise NotApplicable("no such layer")
-    halves = together(entering(layer.post_attention_layernorm, keep(number)) for number, layer in layers)
+    halves = together(
+        entering(layer.post_attention_layernorm, partial(_keep, seen, number)) for number, layer in layers
+    )
     with halves, _from_streams(loop, lambda layer: seen[layer - back]):
         yield
 
