@@ -43,7 +43,8 @@ def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     numbers, rope, scale = loop.target.numbers()
     said: dict[str, Any] = {name: getattr(config, name) for name in SIZES}
     said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
-    return said | numbers | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
+    said |= numbers
+    return said | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
 
 
 def _drafter(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:

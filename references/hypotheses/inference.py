@@ -59,8 +59,8 @@ class Ratio:
 def _error(mine: NDArray[Any], true: NDArray[Any]) -> NDArray[Any]:
     """Relative L2 of each row."""
     mine, true = (x.reshape(len(x), -1).astype(np.float64) for x in (mine, true))
-    error: NDArray[Any] = np.linalg.norm(mine - true, axis=1)
-    return error / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+    error: NDArray[Any] = np.linalg.norm(mine - true, axis=1) / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+    return error
 
 
 APART = 5.0

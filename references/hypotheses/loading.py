@@ -7,7 +7,7 @@ from functools import partial
 from itertools import combinations
 
 from parity.references.hypotheses.catalogue import Family, Fit, Mutation
-from parity.references.hypotheses.experts import FFN, weighing
+from parity.references.hypotheses.experts import weighing
 from parity.references.hypotheses.inference import LayerPair, exchanged_experts
 from parity.references.hypotheses.lazily import Loop, torch
 from parity.references.hypotheses.mutating import (
@@ -20,6 +20,7 @@ from parity.references.hypotheses.mutating import (
     target_layers,
     together,
 )
+from parity.references.hypotheses.routing import FFN
 
 MOST_LAYERS = {"target": 8, "drafter": 5}
 """Pairs are tried one by one among so many layers; of deeper models the device's own errors tell them."""

@@ -126,6 +126,11 @@ def layers_of(loop: Loop, side: str, value: Layers = "all") -> list[tuple[int, L
     return target_layers(loop, value) if side == "target" else drafter_layers(loop, value)
 
 
+def mlps(loop: Loop, value: Layers = "all") -> list[Layer]:
+    """The target's MLPs, of the layers that a value means."""
+    return [layer.mlp for _, layer in target_layers(loop, value)]
+
+
 def head_counts(loop: Loop, side: str) -> tuple[int, int]:
     """N and G of a side."""
     if side == "target":

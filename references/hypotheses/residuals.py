@@ -1,4 +1,4 @@
-"""Other residual sums, on either side, and what MLPs, routers, experts and heads are fed from the residual stream."""
+"""Other residual sums, on either side, and what MLPs and heads are fed from the residual stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from parity.references.hypotheses.mutating import (
     head_of,
     layers_of,
     leaving,
-    target_layers,
     together,
 )
 from parity.references.hypotheses.norms import BEHIND, FINAL, norms_of, shows
@@ -275,36 +274,3 @@ for id, what, says in (
     fed.both(f"residual-{id}", f"the MLP is fed from {says}; the residual stream is right")(
         partial(mlp_input, what=what)
     )
-
-routed = Family(layered=True, fix="router and experts take the same normed stream")
-
-
-def routed_from(loop: Loop, value: Layers, who: str, what: str) -> Mutation:
-    """The router or the experts alone (`who`) are fed the stream un-normed, or without the attention."""
-    return together(_split(layer, who, what) for _, layer in target_layers(loop, value))
-
-
-@contextmanager
-def _split(layer: Layer, who: str, what: str) -> Iterator[None]:
-    seen: dict[str, Tensor] = {}
-
-    def normed(inner: Norm, x: Tensor) -> Tensor:
-        seen["fed"] = x if what == "un-normed" else inner(seen["before"])
-        return inner(x)
-
-    def forward(inner: Callable[..., Any], hidden: Tensor, *rest: Tensor) -> Any:
-        return inner(seen["fed"].reshape(hidden.shape), *rest)
-
-    second, taker = foreign(layer.post_attention_layernorm, "forward"), foreign(getattr(layer.mlp, who), "forward")
-    with entering(layer, lambda x: seen.update(before=x)), second.around(normed), taker.around(forward):
-        yield
-
-
-for who, verb, stage in (("router", "is", "router_logits"), ("experts", "are", "ffn_out")):
-    for id, what, says in (
-        ("unnormed", "un-normed", "the stream un-normed"),
-        ("before-attention", "before", "the norm of the stream without the attention"),
-    ):
-        routed(f"ffn-{who}-{id}", f"the {who} alone {verb} fed {says}", stages=(f"target.layers.*.{stage}",))(
-            partial(routed_from, who=who, what=what)
-        )
