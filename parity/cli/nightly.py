@@ -100,7 +100,7 @@ def _suspicion(url: str, folder, most: int):
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
-    from parity.nightly.suspicion import Suspicion
+    from parity.history import Suspicion
 
     return Suspicion(url, folder.night, most)
 

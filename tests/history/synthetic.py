@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pandas as pd
 
-from parity.history.again import MOST
-from parity.history.bands import HALF_WIDTHS
+from parity.history.repeats import MOST
+from parity.history.series import HALF_WIDTHS
 from parity.nightly.metrics import of_cell as metrics_of_cell
 from parity.nightly.records import Axes, Cell, CellResult, Metric, Night
 

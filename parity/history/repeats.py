@@ -11,22 +11,28 @@ a night holds (machine, versions, threads) is the same in all of its repeats. Tw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parity.history.bands import ALARMS, NEEDED, core, uncertainty
+from parity.compare.report import PASS, WARN
+from parity.errors import UsageError
+from parity.history.schema import moment, table
+from parity.history.series import WINDOW, Array, Least, Series, series, stamps
+from parity.history.statistics import ALARMS, NEEDED, chance, core, normal_limit, uncertainty
+from parity.history.store import load
+from parity.nightly.records import CellResult, Night
 
 if TYPE_CHECKING:
-    from parity.history.series import Series
+    import pandas as pd
 
 MOST = 16
 """Repeats of a cell in one night: with 20 nights before, 16 of them show a step past one outlier on either side."""
 
 NIGHTS = 3
-"""Nights whose repeats are taken together; a longer run shows by itself."""
+"""Nights whose repeats are taken together; a longer run shows without repeats."""
 
 SUSPECT = (2.8, 2.2, 1.6)
 """Deviations of the mean of 1, 2, 3 nights that ask for a repeat. This decides what is measured, not what is told."""
@@ -39,6 +45,7 @@ LEARNT, SAME = 20, 3
 
 LAGS = (1, 2, 3)
 """Nights are compared with the next three: near enough that a step parts few of them."""
+
 EARLIER = 2
 """Nights before a cell is measured again to learn: who runs one night or two wants no history."""
 
@@ -54,100 +61,74 @@ LOOKBACK = 60
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RepeatedSeries:
     """One series with its repeats.
 
     Attributes:
         values: [n] a night's first value each.
         again: [n] arrays, of what its repeats found; most are empty.
-        level: what a test may spend on each of these nights.
+        level: [n] what a test may spend on each of these nights.
         floor: deviations, see `floor`.
     """
 
-    values: np.ndarray
-    again: tuple[np.ndarray, ...]
-    level: np.ndarray
+    values: Array
+    again: tuple[Array, ...]
+    level: Array
     floor: float
 
-    def shown(self, start: int, first: int, night: int, least) -> bool:
+    def shown(self, start: int, first: int, night: int, least: Least) -> bool:
         """Whether the repeats of nights `first` to `night` show a step from the level that began at `start`."""
         nights, past = night - first + 1, self.values[max(start, first - LOOKBACK) : first]
         if nights > NIGHTS or len(past) < NEEDED or not len(self.again[night]):
             return False
         run = self.values[first : night + 1]
         centre, drawn = float(np.median(past)), self.again[first : night + 1]
-        far = float(run.mean() - centre)
-        side = np.sign(far)
-        if side * (np.median(drawn[-1]) - centre) <= 0 or abs(far) < SUSPECT[nights - 1] * (
-            deviation := float(core(past))
-        ):
+        distance, deviation = float(run.mean() - centre), float(core(past))
+        side = float(np.sign(distance))
+        if side * (np.median(drawn[-1]) - centre) <= 0 or abs(distance) < SUSPECT[nights - 1] * deviation:
             return False
-        held = [float(np.median(one)) if len(one) else value for one, value in zip(drawn, run, strict=True)]
+        held = [float(np.median(values)) if len(values) else float(own) for values, own in zip(drawn, run, strict=True)]
         shift = side * (float(np.mean(held)) - centre)
         if shift <= max(self.floor / np.sqrt(nights) * deviation * uncertainty(len(past)), float(least(centre))):
             return False
-        return chance(side * past, side * np.concatenate(drawn)) <= self.level[night]
+        return bool(chance(side * past, side * np.concatenate(drawn)) <= self.level[night])
 
-    def anywhere(self, least) -> bool:
+    def anywhere(self, least: Least) -> bool:
         """Whether the repeats of any night show a step from what was before: worth a walk along the nights."""
-        asked = np.flatnonzero(self.level)
+        asked = np.flatnonzero(self.level).tolist()
         return any(self.shown(0, first, night, least) for night in asked for first in range(night, night - NIGHTS, -1))
 
 
-def floor(series: int) -> float:
-    """Deviations that a night's effect stays within, among this many series: normal, with `HELD` of the variance."""
-    from scipy.special import ndtri
-
-    return float(-ndtri(ALARMS / max(series, 1)) * np.sqrt(HELD))
+def floor(count: int) -> float:
+    """Deviations that a night's effect stays within, among so many series: normal, with `HELD` of the variance."""
+    return float(normal_limit(ALARMS / max(count, 1)) * np.sqrt(HELD))
 
 
-def chance(past: np.ndarray, drawn: np.ndarray) -> float:
-    """How likely it is that values of one distribution lie as high above the past as these, or higher; ties count against.
-
-    Mann and Whitney (1947): of all orders of n + m values, those with as few pairs the other way round.
-    """
-    pairs = int((past[:, None] >= drawn[None, :]).sum())
-    return _share(len(past), len(drawn), pairs) if 2 * pairs < len(past) * len(drawn) else 1.0
-
-
-@lru_cache(maxsize=4096)
-def _share(past: int, drawn: int, pairs: int) -> float:
-    """Gauss's binomial coefficient up to this degree, of the binomial coefficient."""
-    counts = np.zeros(pairs + 1)
-    counts[0] = orders = 1.0
-    for one in range(1, drawn + 1):
-        orders *= (past + one) / one
-        if past + one <= pairs:
-            counts[past + one :] -= counts[: pairs + 1 - past - one].copy()
-        for rest in range(min(one, pairs + 1)):
-            counts[rest::one] = np.cumsum(counts[rest::one])
-    return float(min(counts.sum() / orders, 1.0))
-
-
-def suspects(series: Series, night: int, chosen: np.ndarray) -> np.ndarray:
+def suspects(series: Series, night: int, chosen: Array) -> Array:
     """Of these figures' numbers, those whose nights up to this one ask for a repeat."""
     values = series.values[: night + 1, chosen]
     whole = ~np.isnan(values).any(axis=0)
-    groups = [whole, *(np.arange(len(chosen)) == one for one in np.flatnonzero(~whole & ~np.isnan(values[-1])))]
-    return np.concatenate([chosen[one][_asks(series, values[:, one], chosen[one])] for one in groups])
+    alone = np.flatnonzero(~whole & ~np.isnan(values[-1]))
+    groups = [whole, *(np.arange(len(chosen)) == place for place in alone)]
+    return np.concatenate([chosen[group][_asks(series, values[:, group], chosen[group])] for group in groups])
 
 
-def _asks(series: Series, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _asks(series: Series, values: Array, places: Array) -> Array:
     """[S] of nights [T, S], which lack the same ones."""
-    values, found = values[~np.isnan(values).any(axis=1)][-LOOKBACK - NIGHTS :], np.zeros(len(places), bool)
+    values, asks = values[~np.isnan(values).any(axis=1)][-LOOKBACK - NIGHTS :], np.zeros(len(places), bool)
     for nights in range(1, NIGHTS + 1):
         if len(past := values[:-nights]) >= NEEDED:
             centre = np.median(past, axis=0)
-            far = np.abs(values[-nights:].mean(axis=0) - centre)
-            found |= (far >= series.least(centre, places) / 2) & (far >= SUSPECT[nights - 1] * core(past))
-    return found
+            distance = np.abs(values[-nights:].mean(axis=0) - centre)
+            asks |= (distance >= series.least(centre, places) / 2) & (distance >= SUSPECT[nights - 1] * core(past))
+    return asks
 
 
-def fresh(series: Series) -> np.ndarray:
+def fresh(series: Series) -> Array:
     """[S] figures whose repeats differ as much as nights do: their noise is the run's, and repeats average it."""
-    count = series.values.shape[1]
+    own_noise = np.zeros(series.values.shape[1], bool)
     if not len(series.again):
-        return np.zeros(count, bool)
+        return own_noise
     nights = [np.abs(series.values[lag:] - series.values[:-lag]) for lag in LAGS if lag < len(series.values)]
     between, within = np.concatenate(nights), np.abs(series.again[0] - series.values)
     most = np.quantile(np.nan_to_num(between), 0.9, axis=0)  # what an outlier counts for at the most
@@ -155,27 +136,26 @@ def fresh(series: Series) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = _mean(np.minimum(within, most)) / _mean(np.minimum(between, most))
     known = np.isfinite(ratio) & (pairs >= PAIRS)
-    found = np.zeros(count, bool)
     for cell in series.cells.values():
-        mine = cell[known[cell]]
-        if len(mine) and np.median(ratio[mine]) >= ALIKE:
-            found[mine] = ratio[mine] >= ALIKE_ALONE
-    return found
+        own = cell[known[cell]]
+        if len(own) and np.median(ratio[own]) >= ALIKE:
+            own_noise[own] = ratio[own] >= ALIKE_ALONE
+    return own_noise
 
 
-def _mean(values: np.ndarray) -> np.ndarray:
+def _mean(values: Array) -> Array:
     counts = (~np.isnan(values)).sum(axis=0)
     return np.where(counts > 0, np.nansum(values, axis=0) / np.maximum(counts, 1), np.nan)
 
 
-def spend(series: Series) -> np.ndarray:
+def spend(series: Series) -> Array:
     """[T, S] what a test of a night's repeats may spend: 1/3000 a night, shared by cells, suspects, repeats and runs."""
     spent, known = np.zeros(series.values.shape), fresh(series)
     if not known.any():
         return spent
     for cell in series.cells.values():
         repeated = ~np.isnan(series.again[0][:, cell]).all(axis=1)
-        for night in np.flatnonzero(repeated):
+        for night in np.flatnonzero(repeated).tolist():
             if night >= NEEDED:
                 asked = suspects(series, night, cell[known[cell]])
                 spent[night, asked] = _level(len(asked), len(series.cells))
@@ -201,8 +181,8 @@ def another(series: Series, cells: int) -> bool:
     if not (asked := suspects(series, len(series.values) - 1, np.arange(len(series.keys)))).size:
         return False
     asked = asked[fresh(series)[asked]]
-    level = _level(len(asked), cells)
-    return had < MOST and any(_open(series, place, had, level, floor(len(series.keys) * cells)) for place in asked)
+    level, most = _level(len(asked), cells), floor(len(series.keys) * cells)
+    return had < MOST and any(_open(series, place, had, level, most) for place in asked.tolist())
 
 
 def _learns(series: Series) -> bool:
@@ -214,18 +194,62 @@ def _learns(series: Series) -> bool:
     pairs = ~np.isnan(series.again[0])
     nights = int(pairs.any(axis=1).sum())
     differ = (pairs & (series.again[0] != series.values)).any(axis=0)
-    return nights < SAME or (nights < LEARNT and differ.mean() > 1 / 5)
+    return bool(nights < SAME or (nights < LEARNT and differ.mean() > 1 / 5))
 
 
-def _open(series: Series, place: int, had: int, level: float, far: float) -> bool:
+def _open(series: Series, place: int, had: int, level: float, floor: float) -> bool:
     """Whether a suspect is neither cleared by its repeats nor shown by them."""
     if not had:
         return True
-    there = ~np.isnan(series.values[:, place])
-    values, drawn = series.values[there, place], tuple(one[~np.isnan(one)] for one in series.again[:, there, place].T)
+    has = ~np.isnan(series.values[:, place])
+    values, drawn = series.values[has, place], tuple(row[~np.isnan(row)] for row in series.again[:, has, place].T)
     past, night = values[-LOOKBACK - 1 : -1], len(values) - 1
     centre = np.median(past)
     if (np.median(drawn[-1]) - centre) * np.sign(values[night] - centre) < SUSPECT[-1] * core(past):
         return False
     levels = np.where(np.arange(len(values)) == night, level, 0.0)
-    return not Repeats(values, drawn, levels, far).anywhere(lambda centre: series.least(np.asarray(centre), place))
+    return not RepeatedSeries(values, drawn, levels, floor).anywhere(lambda centre: series.least(centre, place))
+
+
+class Suspicion:
+    """Which cells of a night are measured again: asks history, read once, about each result as it comes.
+
+    Args:
+        url: of the history that the night will be appended to. One that is not there, or cannot be read, suspects nothing:
+            the end of the night says so.
+        night: the night that runs.
+        most: repeats of a cell.
+    """
+
+    def __init__(self, url: str, night: Night, most: int):
+        self.night, self.most = night, most
+        self.frame: pd.DataFrame | None
+        try:
+            frame = load(url, last=WINDOW, repeats=True)
+            self.frame = frame[frame["night"] != night.name]
+        except UsageError:
+            self.frame = None
+
+    def __call__(self, results: tuple[CellResult, ...]) -> bool:
+        """Whether the cell of these results is measured once more; what did not end well needs no statistics."""
+        ended_well = all(result.verdict in (PASS, WARN) for result in results)
+        if self.frame is None or len(results) > self.most or not ended_well:
+            return False
+        return suspicious(self.frame, self.night, results)
+
+
+def suspicious(frame: pd.DataFrame, night: Night, results: Sequence[CellResult]) -> bool:
+    """Whether a cell of a night that is not recorded yet is measured once more.
+
+    Args:
+        frame: the nights before, with their repeats.
+        results: of the cell, and of its repeats so far.
+    """
+    import pandas as pd
+
+    tonight = table(night, results).to_pandas().assign(date=moment(night.started).date().isoformat())
+    past = frame[frame["cell"] == results[0].cell.name]
+    shared = [name for name in tonight.columns if name in past.columns]
+    text = {name: str for name in shared if tonight[name].dtype == "category"}
+    whole = pd.concat([rows[shared].astype(text) for rows in (past, tonight)], ignore_index=True)
+    return another(series(whole, stamps(whole, night.name)), len(night.cells))
