@@ -1,6 +1,6 @@
-"""The nights' figures in one table, and what changed in them (docs/history.md): `append` a night, `load` the table, ask for `verdicts`.
+"""The nights' figures in one table, and what changed in them (docs/history.md).
 
-Files: store, schema. Series: series, statistics, steps, repeats. Changes: changes, figures, verdicts. Tighter bounds: ratchet.
+`append` records a night, `load` reads the table, `verdicts` says what changed; `ratchet` proposes tighter bounds.
 """
 
 from parity.history.changes import Change
@@ -11,5 +11,15 @@ from parity.history.store import append, load, nights
 from parity.history.verdicts import gathered, verdicts, waiting
 
 __all__ = [
-    "WINDOW", "Bands", "Change", "Suspicion", "append", "gathered", "load", "nights", "suspicious", "verdicts", "waiting",
-]  # fmt: skip
+    "WINDOW",
+    "Bands",
+    "Change",
+    "Suspicion",
+    "append",
+    "gathered",
+    "load",
+    "nights",
+    "suspicious",
+    "verdicts",
+    "waiting",
+]

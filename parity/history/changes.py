@@ -160,7 +160,7 @@ class _CellPast:
             yield self._told("broken", since, before, words, float(earlier in GOOD), 0.0)
 
     def _run(self, same: set[str] | None) -> tuple[int, int | None]:
-        """The first night of the run of such verdicts that ends tonight, and the night before; None: no verdict at all."""
+        """First night of the run of such verdicts that ends tonight, and the night before; `same` None: no verdict."""
         nights = sorted(self.history, reverse=True)
         since = self.tonight
         for night in nights:
@@ -235,8 +235,9 @@ class _CellPast:
         dated = Dated(since, last, self.stamps)
         stage, mode, metric = at
         change = Change(
-            cell=self.name, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after, band=(before, before),
-            nights=self._nights(since), since_night=dated.night, since_date=dated.date, commits=dated.commits,
+            cell=self.name, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after,
+            band=(before, before), nights=self._nights(since),
+            since_night=dated.night, since_date=dated.date, commits=dated.commits,
             sentence=f"{self.name}: {words}; {between(dated.commits)}",
         )  # fmt: skip
         return Observed(-1, since, np.inf, change)

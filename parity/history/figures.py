@@ -138,13 +138,14 @@ def _change(
     """A change of one figure, without its sentence."""
     cell, stage, mode, metric = series.keys[place]
     return Change(
-        cell=cell, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after, band=(before - half, before + half),
-        nights=nights, sentence="", since_night=dated.night, since_date=dated.date, commits=dated.commits,
+        cell=cell, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after,
+        band=(before - half, before + half), nights=nights, sentence="",
+        since_night=dated.night, since_date=dated.date, commits=dated.commits,
     )  # fmt: skip
 
 
 def _moved(series: Series, dense: Array, order: Array, counts: Array, told: Array) -> Iterator[Observed]:
-    """Figures that were the same bit for bit, and are another value since a night not long ago, within the least width."""
+    """Figures that were the same bit for bit, and have another value since a recent night, within the least width."""
     with np.errstate(invalid="ignore"):
         differs = np.diff(dense, axis=0) != 0
     inside = np.arange(1, len(dense))[:, None] < counts
@@ -163,10 +164,9 @@ def _moved(series: Series, dense: Array, order: Array, counts: Array, told: Arra
 def _quiet(series: Series, place: int, dated: Dated, before: float, after: float, nights: int) -> Observed:
     half = float(series.least(before, place))
     change = _change(series, place, "moved", dated, before, after, half, nights)
-    sentence = (
-        f"{change.cell}: {change.metric} of {change.stage} moved on {change.since_date}: {before:.6g} to {after:.6g} "
-    )
-    sentence += f"{series.unit[place]}, no more than another order of sums does (half width {half:.2g}); {between(change.commits)}"
+    sentence = f"{change.cell}: {change.metric} of {change.stage} moved on {change.since_date}: "
+    sentence += f"{before:.6g} to {after:.6g} {series.unit[place]}, no more than another order of sums does "
+    sentence += f"(half width {half:.2g}); {between(change.commits)}"
     return Observed(place, dated.since, abs(after - before), replace(change, sentence=sentence))
 
 

@@ -1,12 +1,15 @@
 """Cells measured again within a night: whether a figure asks for it, and what the repeats show.
 
-A repeat is the same cell once more, in a process of its own. It draws anew what differs from run to run, and nothing else: what
-a night holds (machine, versions, threads) is the same in all of its repeats. Two noises, then, and a guard for each:
+A repeat is the same cell once more, in a process of its own. It draws anew what differs from run to run, and nothing
+else: what a night holds (machine, versions, threads) is the same in all of its repeats. Two noises, then, and a guard
+for each:
 
-- from run to run: Mann and Whitney's test of the repeats against the nights before, exact, whatever the noise is like. The
-  figure's own first value chose the cell to be repeated and is left out of the test, so its being extreme costs nothing;
-- from night to night: the repeats' level has to be further than night effects go that hold `HELD` of the variance. Who holds
-  more is told from pairs (a night's first value and its repeat): their figures are judged by whole nights, as before.
+- from run to run: Mann and Whitney's test of the repeats against the nights before, exact, whatever the noise is like.
+  The figure's own first value chose the cell to be repeated and is left out of the test, so its being extreme costs
+  nothing;
+- from night to night: the repeats' level has to be further than night effects go that hold `HELD` of the variance. Who
+  holds more is told from pairs (a night's first value and its repeat): their figures are judged by whole nights, as
+  before.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ HELD = 1 / 5
 """Share of a figure's variance that a night may hold."""
 
 ALIKE, ALIKE_ALONE = 0.9, 0.65
-"""Repeats differ by this share of what nights differ by, at the least: the median figure of a cell, sqrt(1 - HELD), and each
-figure alone, whose ratio of 20 pairs is off by a fifth."""
+"""Repeats differ by this share of what nights differ by, at the least: the median figure of a cell, sqrt(1 - HELD),
+and each figure alone, whose ratio of 20 pairs is off by a fifth."""
 
 LOOKBACK = 60
 """Nights before that the repeats are compared with: more of them make less likely chances provable."""
@@ -149,7 +152,7 @@ def _mean(values: Array) -> Array:
 
 
 def spend(series: Series) -> Array:
-    """[T, S] what a test of a night's repeats may spend: 1/3000 a night, shared by cells, suspects, repeats and runs."""
+    """[T, S] what a test of a night's repeats may spend: `ALARMS` a night, shared by cells, suspects, repeats, runs."""
     spent, known = np.zeros(series.values.shape), fresh(series)
     if not known.any():
         return spent
@@ -215,8 +218,8 @@ class Suspicion:
     """Which cells of a night are measured again: asks history, read once, about each result as it comes.
 
     Args:
-        url: of the history that the night will be appended to. One that is not there, or cannot be read, suspects nothing:
-            the end of the night says so.
+        url: of the history that the night will be appended to. One that is not there, or cannot be read, suspects
+            nothing: the end of the night says so.
         night: the night that runs.
         most: repeats of a cell.
     """

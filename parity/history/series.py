@@ -61,8 +61,8 @@ HALF_WIDTHS: dict[str, dict[tuple[str, str], Width]] = {
     # One more flip within the noise: half a logit over 500 rows. Met: 0.00013, on 24 prompts.
     "regret_mean": {("chained", "logits"): Width(1e-3)},
     "kl_mean": {("chained", "nats"): Width(1e-5, 0.55)},
-    # Half of the figure's own interval where that is wider, as it is unless every text is the reference's, which is no proof
-    # that a tie could not part them: a fifth of what the gate allows.
+    # Half of the figure's own interval where that is wider, as it is unless every text is the reference's, which is no
+    # proof that a tie could not part them: a fifth of what the gate allows.
     "relative": {("chained", _PLAIN): Width(0.01)},
     "relative_forced": {("chained", _PLAIN): Width(0.01)},
     # Medians of five repeats on a busy machine: benchmarks/README.md has their spread, least to most, within 8 %.

@@ -1,4 +1,4 @@
-"""Steps: where a figure left its noise band and stayed outside; a screen over all series, the walk along one, the bands as drawn."""
+"""Steps: where a figure left its noise band and stayed outside: a screen over all series, a walk along one; bands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REFERENCE = 28
-"""Nights a band is made from at the most: the first of a level. A band that took in every later night would follow a slow drift."""
+"""Nights a band is made from at the most: the first of a level. A band of every night would follow a slow drift."""
 
 EARLIER = 3
 """Nights before the run outside in which the step itself may lie: a first night may have been inside by luck."""
 
 
 def packed(values: Array) -> tuple[Array, Array, Array]:
-    """[T, S] with every series' missing nights moved behind its values, the nights [T, S] they come from, counts [S]."""
+    """[T, S] with each series' missing nights moved behind its values, the nights [T, S] they come from, counts [S]."""
     missing = np.isnan(values)
     order = np.argsort(missing, axis=0, kind="stable")
     return np.take_along_axis(values, order, axis=0), order, (~missing).sum(axis=0)
@@ -43,7 +43,7 @@ class BandRule:
     limits: Array
 
     def outside(self, past: Array, deviation: Array | float, run: Array) -> Array:
-        """Whether a run of nights [r, ...] is outside the band of its past [n, ...], and beyond all that the past has shown.
+        """Whether a run of nights [r, ...] is outside the band of its past [n, ...], and beyond all its values.
 
         What was there before is no news, however far from the centre: a figure that has two values has not changed.
         """

@@ -25,7 +25,7 @@ TOGETHER = 2
 def verdicts(frame: pd.DataFrame, night: str) -> list[Change]:
     """What changed up to this night, against the run's own past; later nights of the table are not looked at.
 
-    A step needs `statistics.NEEDED` earlier nights of its cell, a drift as many nights; a verdict that changed needs one.
+    A step needs `NEEDED` earlier nights of its cell, a drift `NEEDED` nights, a verdict that changed one.
 
     Raises:
         UsageError: the night is not in the table.
@@ -48,8 +48,9 @@ def waiting(frame: pd.DataFrame, night: str) -> dict[str, int]:
 def gathered(observed: Iterable[Observed]) -> list[Change]:
     """One change for each cell, kind and date; gravest first.
 
-    What is observed of a cell and kind with dates that follow each other within `TOGETHER` nights is one event. It has the date
-    that most of its figures have, and is told by the first stage in dataflow order, by that stage's largest figure.
+    What figures of a cell show of one kind, with dates that follow each other within `TOGETHER` nights, is one event.
+    It has the date that most of its figures have, and is told by the first stage in dataflow order, by that stage's
+    largest figure.
     """
     groups: dict[tuple[str, ChangeKind], list[Observed]] = {}
     for figure in observed:
@@ -88,7 +89,7 @@ def _stage(figure: Observed) -> tuple[str, str]:
 
 
 def with_surroundings(change: Change, frame: pd.DataFrame) -> Change:
-    """The change, with what else is different since its first night: the device that the label stands for, the machine."""
+    """The change, with what else differs since its first night: the device that the label stands for, the machine."""
     nights = frame[(frame["cell"] == change.cell)].drop_duplicates("night")
     names = [str(name) for name in nights["night"]]
     if change.since_night not in names[1:]:
