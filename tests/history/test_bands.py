@@ -34,7 +34,9 @@ def test_a_scale_is_no_less_than_any_of_its_views():
     assert statistics.scale(values)[0] == 0
     values[3] = 7.0  # one outlier of 20 nights that are the same
     assert statistics.scale(values)[0] == pytest.approx(1.0)
-    assert np.quantile(statistics.scale(random(14, 20_000)) * (1 + statistics.SHORT / 14), 0.05) == pytest.approx(1, abs=0.05)
+    assert np.quantile(statistics.scale(random(14, 20_000)) * (1 + statistics.SHORT / 14), 0.05) == pytest.approx(
+        1, abs=0.05
+    )
 
 
 def test_trends_are_as_scipy_has_them():
