@@ -27,8 +27,8 @@ from parity.cli.golden import make_golden
 from parity.cli.wiring import device
 from parity.compare.report import FAIL, PASS, Report
 from parity.device.engines.numpy_engine import Array
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 from parity.policy import read_policy
 
 COSINES = (0.999, 0.99, 0.98)
@@ -68,7 +68,7 @@ class Bench:
     """A device whose weights can be perturbed, and one case to hold it against."""
 
     def __init__(self, golden: Dump):
-        self.case, self.policy = OnePrompt(golden, 0, ROUNDS), read_policy(None, "bfloat16")
+        self.case, self.policy = PromptSlice(golden, 0, ROUNDS), read_policy(None, "bfloat16")
         self.device = device("numpy", golden, "bfloat16")
 
     def report(self, feeds: Iterable[Feed], e: float, mode: str) -> Report:

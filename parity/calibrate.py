@@ -16,8 +16,8 @@ from typing import Any
 from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.partial import scratch
 from parity.policy import Policy
 from parity.seam import Device
@@ -30,7 +30,7 @@ ALARM = (FAIL, INCONCLUSIVE)
 class Request:
     """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons."""
 
-    golden: Dump
+    golden: TrustedGolden
     device: Callable[[str], Device]
     names: Sequence[str]
     policy: Policy
@@ -142,7 +142,9 @@ def calibrate(request: Request) -> Calibration:
     return found
 
 
-def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()) -> tuple[str, Report]:
+def judge(
+    case: GoldenSlice, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()
+) -> tuple[str, Report]:
     """The digest of a device's tensors over one case, and the verdict on them."""
     with scratch("calibrate") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, stages, folder / "run", free=False)))
@@ -151,9 +153,9 @@ def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Se
     return sha256(repr(tensors).encode()).hexdigest(), report
 
 
-def _cases(request: Request) -> Iterator[tuple[OnePrompt, str, str]]:
+def _cases(request: Request) -> Iterator[tuple[GoldenSlice, str, str]]:
     for number in range(len(request.golden.manifest.case.prompts)):
-        case = OnePrompt(request.golden, number, request.rounds)
+        case = GoldenSlice(request.golden, number, request.rounds)
         for name in request.names:
             for mode in MODES:
                 yield case, name, mode

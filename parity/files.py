@@ -7,15 +7,16 @@ import os
 import stat
 import tomllib
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from parity import limits
 from parity.errors import UsageError
 from parity.partial import write_whole
 
 
-def opened(path: Path, what: str = "") -> BinaryIO:
+def opened(path: Path, what: str = "") -> BufferedReader:
     """Open a regular file; a pipe, device or folder would block, or never end.
 
     Args:

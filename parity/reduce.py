@@ -10,8 +10,8 @@ from parity.compare import compare
 from parity.compare.report import FAIL, Place
 from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.policy import Policy
 from parity.seam import Device
 
@@ -43,9 +43,9 @@ class Reducer:
         told: called with one line about every case tried.
     """
 
-    golden: Dump
-    build: Callable[[Dump], Device]
-    dump: Callable[[Sequence[int], int, int, str], Dump]
+    golden: TrustedGolden
+    build: Callable[[TrustedGolden], Device]
+    dump: Callable[[Sequence[int], int, int, str], TrustedGolden]
     mode: Mode
     policy: Policy
     folder: Path
@@ -66,7 +66,7 @@ class Reducer:
                 return found
         return best
 
-    def write(self, case: Shrunk) -> Dump:
+    def write(self, case: Shrunk) -> TrustedGolden:
         """The case as a golden of its own, its budget what the failing round ends with."""
         long = self._golden(case)
         lengths = long.manifest.case.prompts[0].generation.acceptance_length[: case.round]
@@ -76,7 +76,7 @@ class Reducer:
         """The golden's shortest prompt that fails, by the round in which the failure is known."""
         prompts = self.golden.manifest.case.prompts
         for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids)):
-            place = self._fails(OnePrompt(self.golden, number, first.round))
+            place = self._fails(GoldenSlice(self.golden, number, first.round))
             if place is not None:
                 return Shrunk(prompts[number].ids, self.golden.manifest.case.k, place.round, place)
         return Shrunk(prompts[first.prompt].ids, self.golden.manifest.case.k, first.round, first)
@@ -97,16 +97,16 @@ class Reducer:
     def _again(self, case: Shrunk, known: Shrunk) -> Shrunk | None:
         """The case if it fails, with its own failing round."""
         rounds = known.round + SLACK if known.round else 0
-        place = self._fails(OnePrompt(self._golden(replace(case, round=rounds)), 0, rounds))
+        place = self._fails(GoldenSlice(self._golden(replace(case, round=rounds)), 0, rounds))
         self.told(f"{len(case.ids)} tokens, K = {case.k}: {'fails' if place else 'passes'}")
         return replace(case, round=place.round, first=place) if place else None
 
-    def _golden(self, case: Shrunk) -> Dump:
+    def _golden(self, case: Shrunk) -> TrustedGolden:
         self.tried += 1
         budget = 1 + (case.round + 1) * (case.k + 1) if case.round else 1
         return self.dump(case.ids, case.k, budget, f"case-{self.tried}")
 
-    def _fails(self, golden: Dump) -> Place | None:
+    def _fails(self, golden: TrustedGolden) -> Place | None:
         """Where the device fails on this golden, if at the same kind of stage."""
         self.tried += 1
         out = self.folder / f"run-{self.tried}"

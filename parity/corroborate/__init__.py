@@ -17,7 +17,7 @@ from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, Pair, hold
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.policy import Policy
 
 
@@ -80,7 +80,7 @@ class Triangulation:
         )
 
 
-def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
+def triangulate(goldens: Sequence[DumpView], policy: Policy) -> Triangulation:
     """Hold every two of these goldens against each other.
 
     Raises:
@@ -105,7 +105,7 @@ def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
     )
 
 
-def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corroboration, ...]:
+def corroborations(found: Triangulation, goldens: Sequence[DumpView]) -> tuple[Corroboration, ...]:
     """What the first golden's manifest says of each other reference; of those not asked this time, what it said before.
 
     A witness confirms nothing that it shares source of, one that is outvoted disputes nothing, and one that names no
@@ -145,7 +145,7 @@ def _disputes(pair: Pair, standing: Standing) -> bool:
     return verdict == DISAGREE or (parts and standing.verdict == DISPUTED)
 
 
-def _first(golden: Dump, stages: dict[str, Standing]) -> Standing | None:
+def _first(golden: DumpView, stages: dict[str, Standing]) -> Standing | None:
     """By round, then along the dataflow."""
     rank = order(golden)
 
@@ -157,7 +157,7 @@ def _first(golden: Dump, stages: dict[str, Standing]) -> Standing | None:
     return min((one for one in stages.values() if one.parting), key=key, default=None)
 
 
-def _name(golden: Dump) -> str:
+def _name(golden: DumpView) -> str:
     """The producer, with the version of what it is named after."""
     producer = golden.manifest.producer
     version = producer.versions.get(producer.name)

@@ -14,8 +14,8 @@ from parity.compare.rows import Clock, StageRows
 from parity.errors import UsageError
 from parity.golden.manifest import Generation, Producer
 from parity.golden.ranks import replicas_differ
-from parity.golden.store import Dump
 from parity.golden.trust import one_opinion
+from parity.golden.views import DumpView
 from parity.policy import Policy
 from parity.stages import Named, dataflow
 
@@ -42,7 +42,7 @@ class Common:
         UsageError: other checkpoints, K or budget, or no prompt in common.
     """
 
-    def __init__(self, one: Dump, other: Dump):
+    def __init__(self, one: DumpView, other: DumpView):
         _same_case(one, other)
         self.one, self.other = one, other
         theirs = {prompt.ids: number for number, prompt in enumerate(other.manifest.case.prompts)}
@@ -128,7 +128,7 @@ def _due(named: Named, array: np.ndarray) -> bool:
     return array.dtype.kind in "iu" if named.stage.exact else array.dtype in (np.float32, np.float64)
 
 
-def _same_case(one: Dump, other: Dump) -> None:
+def _same_case(one: DumpView, other: DumpView) -> None:
     ours, theirs = one.manifest, other.manifest
     for dump in (one, other):
         if dump.manifest.kind != "golden":
@@ -177,7 +177,7 @@ class Pair:
         return frozenset((self.one, self.other))
 
 
-def hold(goldens: list[Dump], one: int, other: int, policy: Policy) -> Pair:
+def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Pair:
     """Compare every stage that both declare, in float32, by a policy's bounds.
 
     Raises:

@@ -25,9 +25,9 @@ from pydantic import (
 
 from parity import files, limits
 from parity.errors import UsageError
-from parity.golden.sealing import UNSEALED, digest, sealed
+from parity.golden.digests import UNSEALED, own_digest, sealed
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
 
 Line = Annotated[
@@ -262,10 +262,10 @@ class Manifest(Record):
             raise UsageError(f"{path} does not follow the golden format: it does not say which; {OLDER}")
         if keys(found) != len(KEY_END.findall(data)):
             files.parsed(data, str(path))  # which refuses a key that is there twice; pydantic takes the last one
-        if digest(data) != found.digest:
+        if own_digest(data) != found.digest:
             raise UsageError(
-                f"{path} is not what was written: its digest does not match it; make the dump anew (a program of your own "
-                "that writes dumps seals them: `parity seal DIR`)"
+                f"{path} is not what was written: its digest does not match it; make the dump anew (a program of "
+                "your own that writes dumps seals them: `parity seal DIR`)"
             )
         refuse_contradictions(found, path)
         return found

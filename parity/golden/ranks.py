@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow
@@ -35,22 +37,23 @@ def merged_row(rows: Sequence[TensorRow]) -> TensorRow:
     return first.model_copy(update={"shape": tuple(shape)})
 
 
-def merge(rows: Sequence[TensorRow], shards: Sequence[np.ndarray]) -> np.ndarray:
+def merge(rows: Sequence[TensorRow], shards: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """The whole tensor; partial sums are added in float32 and rounded once to the shards' dtype."""
     return merge_shards(rows[0].key, shards, rows[0].sharding, rows[0].axes)
 
 
-def merge_shards(name: str, shards: Sequence[np.ndarray], sharding: str, axes: Sequence[str]) -> np.ndarray:
+def merge_shards(name: str, shards: Sequence[NDArray[Any]], sharding: str, axes: Sequence[str]) -> NDArray[Any]:
     """The whole tensor out of each rank's; of replicas the first one. `name` is for the refusal of a sharding."""
     if len(shards) == 1 or sharding == REPLICATED:
         return shards[0]
     if sharding == SUM:
-        return np.sum([shard.astype(np.float32) for shard in shards], axis=0).astype(shards[0].dtype)
+        total: NDArray[Any] = np.sum([shard.astype(np.float32) for shard in shards], axis=0)
+        return total.astype(shards[0].dtype)
     axis, copies = _cut(name, sharding, axes)
     return np.concatenate(shards[::copies], axis=axis)
 
 
-def split(name: str, whole: np.ndarray, ranks: int, sharding: str, axes: Sequence[str]) -> list[np.ndarray]:
+def split(name: str, whole: NDArray[Any], ranks: int, sharding: str, axes: Sequence[str]) -> list[NDArray[Any]]:
     """Each rank's part of a whole tensor; a sum falls to rank 0, with zeros for the others."""
     axis, copies = _cut(name, sharding, axes)
     if sharding == SUM:

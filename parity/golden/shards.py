@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
@@ -29,12 +30,12 @@ DTYPES = {
 }
 
 
-def digest(array: np.ndarray) -> str:
+def digest(array: NDArray[Any]) -> str:
     """sha256 over the bytes of a contiguous array."""
-    return hashlib.sha256(memoryview(array.reshape(-1).view(np.uint8))).hexdigest()
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
 
 
-def write(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+def write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write contiguous arrays as one shard.
 
     Raises:
@@ -46,7 +47,7 @@ def write(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         raise UsageError(f"{path} cannot be written ({error})") from None
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
+def read(path: Path) -> dict[str, NDArray[Any]]:
     """Map every tensor of a shard into memory, read-only and without copying.
 
     Raises:
@@ -66,7 +67,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     return {name: _tensor(path, body, name, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, body: np.ndarray, name: str, entry: Any) -> np.ndarray:
+def _tensor(path: Path, body: NDArray[Any], name: str, entry: Any) -> NDArray[Any]:
     try:
         kind, shape, (begin, end) = str(entry["dtype"]), list(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
@@ -80,4 +81,5 @@ def _tensor(path: Path, body: np.ndarray, name: str, entry: Any) -> np.ndarray:
         raise UsageError(f"{path}: tensor {name} has dtype {kind}, which the format does not know")
     if end > body.size or end - begin != dtype.itemsize * math.prod(shape):
         raise UsageError(f"{path} is truncated: tensor {name} ends at byte {end} of {body.size}")
-    return body[begin:end].view(dtype).reshape(shape)
+    tensor: NDArray[Any] = body[begin:end].view(dtype).reshape(shape)
+    return tensor

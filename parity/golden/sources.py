@@ -101,7 +101,7 @@ def _says(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Source:
-    """What counts of a source file: whether it holds more than words, what it imports and which dotted names it writes."""
+    """What counts of a source file: whether it is more than words, what it imports, the dotted names in its strings."""
 
     says: bool
     imports: tuple[ast.Import | ast.ImportFrom, ...]
@@ -157,8 +157,9 @@ def _called(node: ast.Call) -> set[str]:
     """The module that `import_module("name")` or `__import__("name")` asks for."""
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     first = node.args[0] if node.args else None
-    asked = name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return {first.value} if asked else set()
+    if name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return {first.value}
+    return set()
 
 
 def _packages(name: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden.manifest import key
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.imports.arrays import ARRAYS, held, of_kind
 from parity.imports.captured import Captured, TorchLoad
 from parity.partial import partial_file
@@ -27,7 +27,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
                 yield Captured(name, str(path), load)
 
 
-def export_npz(dump: Dump, out: Path) -> int:
+def export_npz(dump: DumpView, out: Path) -> int:
     """Write every whole tensor under its key; how many there are.
 
     Ranks come merged and caches whole. NumPy files have no bfloat16: it becomes float32, which changes no value. The
@@ -48,7 +48,7 @@ def export_npz(dump: Dump, out: Path) -> int:
     return len(dump.rows)
 
 
-def _key(dump: Dump, variant: str, prompt: int, round_: int, stage: str) -> str:
+def _key(dump: DumpView, variant: str, prompt: int, round_: int, stage: str) -> str:
     name = key(prompt, round_, stage)
     return name if dump.manifest.kind == "run" else f"{variant}/{name}"
 

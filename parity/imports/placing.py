@@ -9,7 +9,7 @@ import numpy as np
 
 from parity import limits
 from parity.errors import UsageError
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.imports.captured import Captured
 from parity.imports.names import NameMap, Row, fill, is_number, pattern
 from parity.stages import Named
@@ -42,7 +42,7 @@ class Placing:
         return 1 + max(place[3] for place in self.taken)
 
 
-def place(found: Iterable[Captured], names: NameMap, golden: Dump) -> Placing:
+def place(found: Iterable[Captured], names: NameMap, golden: DumpView) -> Placing:
     """Match every tensor against the map.
 
     Raises:
@@ -87,7 +87,7 @@ def _round(row: Row, values: dict[str, object], captured: Captured) -> int:
     return _number(row.round or ("{round}" if "round" in values else "{step}"), values, captured.name)
 
 
-def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: Dump) -> None:
+def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: DumpView) -> None:
     """Enter one tensor at the place, or with a list of prompts at the places, that a row gives it."""
     stage = fill(row.stage, groups, captured.name)
     named = golden.declared.get(stage)
@@ -140,7 +140,7 @@ def _whole(placing: Placing, ranks: int) -> None:
             raise UsageError(f"{where} has tensors of ranks {sorted(there)}, it should be 0 … {ranks - 1}")
 
 
-def arranged(placed: Placed, place: Place, golden: Dump) -> np.ndarray:
+def arranged(placed: Placed, place: Place, golden: DumpView) -> np.ndarray:
     """A tensor with the axes of its stage, logical rows only.
 
     Raises:

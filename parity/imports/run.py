@@ -11,10 +11,12 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.digests import digest_files
 from parity.golden.manifest import Case, Generation, Producer, PromptCase
-from parity.golden.provenance import digest_files, now, with_constants
+from parity.golden.provenance import now, with_constants
 from parity.golden.ranks import merge_shards
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import DumpWriter
+from parity.golden.views import DumpView
 from parity.imports import READERS
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
@@ -90,7 +92,7 @@ class ImportRequest:
     source: str
     paths: Sequence[Path]
     names: NameMap
-    golden: Dump
+    golden: DumpView
     out: Path
     torch_load: TorchLoad
     reference: str = ""

@@ -10,14 +10,14 @@ from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN
 from parity.compare.witnesses import CORROBORATED
 from parity.gates.context import Bench
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics
 from parity.nightly.judge import acceptance, heat_maps
 from parity.nightly.records import Axes, Cell, CellResult, Night, label
 
 
-def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = None) -> tuple[Night, CellResult]:
+def night_of(golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun | None = None) -> tuple[Night, CellResult]:
     """A run held against its golden, in its own mode.
 
     Args:
@@ -62,7 +62,7 @@ def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = 
     return night, result
 
 
-def _cell(golden: Dump, run: Dump, bounds: str) -> Cell:
+def _cell(golden: TrustedGolden, run: DumpView, bounds: str) -> Cell:
     case, model = run.manifest.case, golden.manifest.model
     ranks = 1 + max((row.rank for row in run.manifest.tensors), default=0)
     device = run.manifest.producer.name
