@@ -17,11 +17,10 @@ from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.guard import told
+from parity.progress import Progress, quiet
 from parity.seam import Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class RunRequest:
     stages: Sequence[str]
     out: Path
     free: bool = True
-    progress: Progress = lambda done, total, name: None
+    progress: Progress = quiet
     device_name: str = ""
 
 

@@ -15,11 +15,12 @@ from parity.diagnose.explain import Residual, judged, residuals
 from parity.diagnose.ranks import Parted, RankView, parted, told_apart
 from parity.diagnose.search import Search, Trial
 from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, JoinedSlices, TrustedGolden
 from parity.policy import Policy
+from parity.progress import Progress
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

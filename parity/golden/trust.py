@@ -19,6 +19,7 @@ from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, located, package, reached
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import bare
+from parity.progress import note
 
 DIGESTS = {
     "config_digest": "config",
@@ -51,7 +52,8 @@ class OpenedGolden(TrustedGolden):
 def trusted(golden: DumpView) -> OpenedGolden:
     """A golden to judge by, checked once: it names its source, and its checkpoints and that source are unchanged.
 
-    The manifest was checked when it was read, and every tensor is when it is: `Dump` does that for all.
+    The manifest was checked when it was read, and every tensor is when it is: `Dump` does that for all. What cannot be
+    checked here is noted (`parity.progress.note`).
 
     Raises:
         UsageError: it is a device's run, stale, or names no source.
@@ -59,7 +61,10 @@ def trusted(golden: DumpView) -> OpenedGolden:
     if golden.manifest.kind != "golden":
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
     refuse_unnamed(golden.manifest.producer)
-    return OpenedGolden(golden, refuse_stale(golden))
+    unknown = refuse_stale(golden)
+    for sentence in unknown:
+        note(sentence)
+    return OpenedGolden(golden, unknown)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ def both_ways(tmp_path, one, other, policy):
     runs = [write(pair, tmp_path / str(number)) for number, pair in enumerate(pairs)]
     golden, rules = runs[0][0], read_policy(policy, "bfloat16")
     mine, theirs = (run for _, run in runs)
-    return [compare_devices(golden, DeviceDifference(golden, *order), rules) for order in ((mine, theirs), (theirs, mine))]
+    return [
+        compare_devices(golden, DeviceDifference(golden, *order), rules) for order in ((mine, theirs), (theirs, mine))
+    ]
 
 
 @pytest.mark.parametrize(("one", "other", "policy"), RUNS)
