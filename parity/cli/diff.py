@@ -71,13 +71,14 @@ def diff(
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(golden, device_name, mode, precision, stages, limits=held, progress=bar)
+    compared = made
     if against:
         with progress(f"{against} {made.manifest.case.mode}") as bar:
-            made = device_difference(golden, made, against, stages, held, bar)
+            compared = device_difference(golden, made, against, stages, held, bar)
     with progress("the reference with the run's experts") as bar:
         rerun = ReferenceRerun(bar)
-        report = compare_dumps(golden, made, stages, policy, strict, rerun)
-        slices = worst_slices(golden, made, report, per, worst, rerun) if per else {}
+        report = compare_dumps(golden, compared, stages, policy, strict, rerun)
+        slices = worst_slices(golden, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)

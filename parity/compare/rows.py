@@ -129,7 +129,7 @@ def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 
-def order(golden: TrustedGolden) -> dict[tuple[bool, str], int]:
+def order(golden: DumpView) -> dict[tuple[bool, str], int]:
     """(is it a verify round, stage) to its place in that kind of round's dataflow."""
     found = {}
     for verify in (False, True):

@@ -128,7 +128,7 @@ class Absent:
     def __init__(self, golden: TrustedGolden, run: DumpView):
         self.imagined = isinstance(golden, CounterfactualGolden)
         self.sides = ((golden, "float32"), (run, run.manifest.case.precision))
-        rows = golden.golden.rows if self.imagined else golden.rows
+        rows = golden.golden.rows if isinstance(golden, CounterfactualGolden) else golden.rows
         self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}
         self.stages = {stage for _, stage in self.due}
 

@@ -251,10 +251,11 @@ class Trials:
 
     def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
         """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
-        golden, run = self.cut(rounds)
+        cut, run = self.cut(rounds)
+        golden: TrustedGolden = cut
         if known:
-            told = self._tensors(golden, known, (), None)
-            golden = self._view(golden, told, known, None, (), rounds, own_floor=False)
+            told = self._tensors(cut, known, (), None)
+            golden = self._view(cut, told, known, None, (), rounds, own_floor=False)
         return hypothesis.infer(
             *(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32")))
         )

@@ -94,9 +94,9 @@ def _kept(name: str, mark: Mark) -> tuple[Mark, str] | None:
     with suppress(ParityError):
         place = _place(name)
         entry = parsed(content(place, limits.TEXT_BYTES), str(place)) if place.is_file() else None
-        digest = entry.get("sha256") if isinstance(entry, dict) and entry.get("file") == name else None
-        if isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest) and entry.get("mark") == list(mark):
-            return mark, digest
+        if isinstance(entry, dict) and (entry.get("file"), entry.get("mark")) == (name, list(mark)):
+            digest = entry.get("sha256")
+            return (mark, digest) if isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest) else None
     return None
 
 

@@ -195,7 +195,7 @@ def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
     shard.symlink_to(links[name]) if name in links else {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir}[
         name
     ]()
-    with pytest.raises(UsageError, match="no regular file|leads out|Too many levels of symbolic links"):
+    with pytest.raises(UsageError, match=r"no regular file|leads out|Too many levels of symbolic links"):
         Dump(folder)
 
 
