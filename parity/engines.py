@@ -18,7 +18,7 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 
 
 @dataclass(frozen=True)
-class Matrix:
+class EngineMatrix:
     """What devices show in both modes.
 
     Args:
@@ -79,7 +79,7 @@ def matrix(
     run: Callable[[str, Mode], DumpView],
     policy: str | None = None,
     absent: dict[str, str] | None = None,
-) -> Matrix:
+) -> EngineMatrix:
     """Run every device in both modes, and judge each by itself and against every other one."""
     bounds = read_policy(policy, precision)
     alone, pairs = {}, {}
@@ -93,4 +93,4 @@ def matrix(
             difference = DeviceDifference(golden, runs[one], runs[other])
             again = f"parity diff --device {one} --against {other} --mode {mode} {command}"
             pairs[mode, one, other] = replace(compare_devices(golden, difference, bounds), reproduce=again)
-    return Matrix(str(golden.folder), precision, tuple(devices), alone, pairs, absent or {})
+    return EngineMatrix(str(golden.folder), precision, tuple(devices), alone, pairs, absent or {})

@@ -1,4 +1,4 @@
-"""Files from outside: regular ones only, of a limited size, inside the folder that names them, and nested no deeper than text is."""
+"""Files from outside: regular ones only, of a limited size and depth, inside the folder that names them."""
 
 from __future__ import annotations
 

@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: left-overs stay, whole dumps are whole all the same

@@ -70,15 +70,15 @@ class Reducer:
         self.family = self.golden.declared[first.stage].stage.template
         best = self._shorter(self._prompt(first))
         for k in range(1, best.k):
-            found = self._again(replace(best, k=k), best)
-            if found:
-                return found
+            smaller = self._again(replace(best, k=k), best)
+            if smaller:
+                return smaller
         return best
 
     def write(self, case: Shrunk) -> TrustedGolden:
         """The case as a golden of its own, its budget what the failing round ends with."""
         long = self._golden(case)
-        lengths = long.manifest.case.prompts[0].generation.acceptance_length[: case.round]
+        lengths = long.manifest.case.prompts[0].generated.acceptance_length[: case.round]
         return self.dump(case.ids, case.k, 1 + sum(lengths), "reduced")
 
     def _prompt(self, first: Place) -> Shrunk:
@@ -99,8 +99,8 @@ class Reducer:
         high = len(best.ids)
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._again(replace(case, ids=case.ids[:middle]), case)
-            low, high, best = (low, middle, found) if found else (middle, high, best)
+            shorter = self._again(replace(case, ids=case.ids[:middle]), case)
+            low, high, best = (low, middle, shorter) if shorter else (middle, high, best)
         return best
 
     def _again(self, case: Shrunk, known: Shrunk) -> Shrunk | None:
@@ -121,9 +121,9 @@ class Reducer:
         out = self.folder / f"run-{self.tried}"
         request = RunRequest(self.build(golden), golden, self.mode, (), out)
         report = compare(golden, Dump(run_device(request)), self.policy)
-        failed = report.verdict == FAIL and report.first is not None
-        same = failed and golden.declared[report.first.stage].stage.template == self.family
-        return report.first if same else None
+        if report.verdict != FAIL or report.first is None:
+            return None
+        return report.first if golden.declared[report.first.stage].stage.template == self.family else None
 
 
 class Reduced(NamedTuple):

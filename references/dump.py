@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Part, Producer
+from parity.golden.manifest import Generation, Producer, ProducerPart
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -163,7 +163,7 @@ def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
         (by.drafting, ("drafter.", "kv.drafter."), LOOPS),
     )
     parts = tuple(
-        Part(
+        ProducerPart(
             stages=tuple(name for name in names if name.startswith(prefixes) and name not in loops),
             modules=tuple(sorted(modules)),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -71,7 +72,7 @@ def diff(
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(golden, device_name, mode, precision, stages, limits=held, progress=bar)
-    compared = made
+    compared: Any = made
     if against:
         with progress(f"{against} {made.manifest.case.mode}") as bar:
             compared = device_difference(golden, made, against, stages, held, bar)

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden.manifest import PromptCase, Variant
-from parity.golden.views import DumpView, TrustedGolden
+from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
 
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
@@ -83,7 +83,7 @@ class Clock:
 
 
 def stage_rows(
-    golden: TrustedGolden, run: DumpView, named: Named, *, device: Variant | None = None, mode: str | None = None
+    golden: DumpView, run: DumpView, named: Named, *, device: Variant | None = None, mode: str | None = None
 ) -> StageRows | None:
     """Collect the rounds of one stage whose shapes agree; None where there is none.
 

@@ -14,7 +14,7 @@ from typing import Any
 from parity.compare.report import INCONCLUSIVE
 from parity.compare.rows import order
 from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, Pair, hold
-from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, settled, standing_of
+from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, StageStanding, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
 from parity.golden.views import DumpView
@@ -31,9 +31,9 @@ class Triangulation:
     names: tuple[str, ...]
     folders: tuple[str, ...]
     pairs: tuple[Pair, ...]
-    stages: dict[str, Standing]
+    stages: dict[str, StageStanding]
     single: tuple[str, ...]
-    first: Standing | None
+    first: StageStanding | None
     policy: str
     prompts: int
 
@@ -131,12 +131,12 @@ def corroborations(found: Triangulation, goldens: Sequence[DumpView]) -> tuple[C
     return tuple(marks)
 
 
-def _confirms(pair: Pair, standing: Standing) -> bool:
+def _confirms(pair: Pair, standing: StageStanding) -> bool:
     """Whether the two agree, and nobody's word stands against it."""
     return pair.stages[standing.stage].verdict == AGREE and standing.verdict != DISPUTED
 
 
-def _disputes(pair: Pair, standing: Standing) -> bool:
+def _disputes(pair: Pair, standing: StageStanding) -> bool:
     """Whether the witness parts from the golden, or, not compared with it, from another in a dispute that is open."""
     verdict = pair.stages[standing.stage].verdict
     if pair.other in standing.blamed or verdict == AGREE:
@@ -145,12 +145,12 @@ def _disputes(pair: Pair, standing: Standing) -> bool:
     return verdict == DISAGREE or (parts and standing.verdict == DISPUTED)
 
 
-def _first(golden: DumpView, stages: dict[str, Standing]) -> Standing | None:
+def _first(golden: DumpView, stages: dict[str, StageStanding]) -> StageStanding | None:
     """By round, then along the dataflow."""
     rank = order(golden)
 
-    def key(standing: Standing) -> tuple[int, int]:
-        place = standing.parting.place
+    def key(standing: StageStanding) -> tuple[int, int]:
+        place = standing.parting and standing.parting.place
         round_ = place.round if place else 0
         return round_, rank.get((round_ > 0, standing.stage), 0)
 

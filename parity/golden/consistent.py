@@ -179,7 +179,7 @@ def refuse_untold(golden: DumpView) -> None:
             rows.setdefault(number, []).append((round_, stage, row))
     for number, prompt in enumerate(golden.manifest.case.prompts):
         if prompt.generation is not None:
-            rounds = Rounds.of(prompt, prompt.generation, golden.manifest.case.k)
+            rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest.case.k)
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
             tokens = _tokens(rounds, _reader(golden, number))
             for wrong in chain(sizes, tokens):  # in this order: tokens of a wrong size cannot be read
@@ -187,7 +187,7 @@ def refuse_untold(golden: DumpView) -> None:
 
 
 @dataclass(frozen=True)
-class Rounds:
+class PromptRounds:
     """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one)."""
 
     ids: tuple[int, ...]
@@ -197,7 +197,7 @@ class Rounds:
     lengths: tuple[int, ...]
 
     @classmethod
-    def of(cls, prompt: PromptCase, told: Generation, k: int) -> Rounds:
+    def of(cls, prompt: PromptCase, told: Generation, k: int) -> PromptRounds:
         """The rounds of a prompt that the manifest has."""
         fresh, end = [told.emitted[:1]], 1
         ends = [len(prompt.ids)]
@@ -228,7 +228,9 @@ class Rounds:
         return sizes.get(named.stage.axes[0])
 
 
-def _sizes(rounds: Rounds, rows: Iterable[tuple[int, str, TensorRow]], declared: dict[str, Named]) -> Iterator[str]:
+def _sizes(
+    rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], declared: dict[str, Named]
+) -> Iterator[str]:
     for round_, stage, row in rows:
         due, size = rounds.due(round_, declared[stage]) if stage in declared else None, row.full_shape[0]
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
@@ -238,7 +240,7 @@ def _sizes(rounds: Rounds, rows: Iterable[tuple[int, str, TensorRow]], declared:
             yield f"{stage} of round {round_} has {size} rows, {due} are due"
 
 
-def _tokens(rounds: Rounds, read: ReadTensor) -> Iterator[str]:
+def _tokens(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
     """What the exact stages hold, as far as they are there."""
     for round_, fresh in enumerate(rounds.fresh):
         expected: dict[str, Sequence[int]] = {"kv.target.length": [rounds.lengths[round_]]}
@@ -265,7 +267,7 @@ def _part(stage: str, round_: int, value: NDArray[Any], count: int) -> list[int]
     return values[:count] if stage == "drafter.input_ids" and round_ else values
 
 
-def _accepted(rounds: Rounds, round_: int, read: ReadTensor) -> Iterator[str]:
+def _accepted(rounds: PromptRounds, round_: int, read: ReadTensor) -> Iterator[str]:
     """The drafts of a round are the target's own tokens as far as they were accepted, and what came out is those."""
     fresh, tokens, drafts = rounds.fresh[round_], read(round_, "verify.tokens"), read(round_, "drafter.draft_tokens")
     if tokens is not None and tuple(tokens.tolist()[: len(fresh)]) != fresh:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
+from numpy.typing import NDArray
 
 TorchLoad = Callable[[Path | BinaryIO, str], Any]
 """Reads a torch file given open or by path, and named for sentences; tensors and plain containers only."""
@@ -28,7 +28,7 @@ class Captured:
 
     name: str
     source: str
-    load: Callable[[], np.ndarray]
+    load: Callable[[], NDArray[Any]]
     rank: int = 0
     step: int | None = None
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.imports.arrays import of_kind, tensor
@@ -52,7 +53,7 @@ def _tags(path: Path) -> dict[str, str]:
     return found
 
 
-def _load(path: Path, tags: dict[str, str], ranks: int, torch_load: TorchLoad) -> np.ndarray:
+def _load(path: Path, tags: dict[str, str], ranks: int, torch_load: TorchLoad) -> NDArray[Any]:
     """The value; what the file says of itself must agree with its name and with the folder."""
     found = torch_load(path, str(path))
     if not isinstance(found, dict):

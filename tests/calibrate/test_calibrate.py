@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from parity.calibrate import MODES, Calibration, Comparison, Request, calibrate
+from parity.calibrate import MODES, Calibration, CalibrationRequest, Comparison, calibrate
 from parity.device import ENGINES, absent
 from parity.device.variants import CLEAN
 from parity.golden.views import PromptSlice
@@ -21,7 +21,7 @@ def clean(small_golden) -> Calibration:
     """One round of one prompt by variants of every kind."""
     names = ["numpy", *(f"parity.device.variants:{name}" for name in DIFFERENT)]
     return calibrate(
-        Request(
+        CalibrationRequest(
             golden=small_golden,
             device=lambda name: device(name, small_golden, "bfloat16"),
             names=names,

@@ -9,7 +9,7 @@ import pytest
 
 from parity import references
 from parity.corroborate import triangulate
-from parity.golden.manifest import Part
+from parity.golden.manifest import ProducerPart
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy

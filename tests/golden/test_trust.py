@@ -31,7 +31,7 @@ JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
     *(Bench, Asked, Red, Trials, red_run, red_device, told_apart, judge_cell, night_of, run_view),
-    *(engines.matrix, faults.Request, reduce.Reducer, calibrate.Request),
+    *(engines.matrix, faults.Request, reduce.Reducer, calibrate.CalibrationRequest),
     *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
 )
 
