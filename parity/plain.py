@@ -22,5 +22,5 @@ def printable(text: str) -> str:
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
-    """Print text that may hold what somebody else named."""
+    """Print text that may hold foreign names."""
     click.echo(printable(text), err=err, nl=nl)

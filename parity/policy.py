@@ -85,8 +85,8 @@ LIMITS: dict[str, Limit | dict[str, Limit]] = {
 
 def limit(statistic: str, judge: str) -> Limit:
     """Where a bound on this statistic stops bounding."""
-    found = LIMITS.get(statistic) or (Limit.SHARE if STATISTICS[statistic] == "share" else Limit.RELATIVE)
-    return found[judge] if isinstance(found, dict) else found
+    known = LIMITS.get(statistic) or (Limit.SHARE if STATISTICS[statistic] == "share" else Limit.RELATIVE)
+    return known[judge] if isinstance(known, dict) else known
 
 
 PAIR = tuple(declared(4, 2))

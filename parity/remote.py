@@ -57,20 +57,20 @@ def said(error: Exception) -> str:
 
 def _within(limit: float, question: Callable[[], Any]) -> Any:
     """Its answer; the thread of one that never comes is left behind, and does not keep the process."""
-    found: list[Any] = []
+    ended: list[Any] = []
 
     def run() -> None:
         try:
-            found.append((question(), None))
+            ended.append((question(), None))
         except Exception as error:
-            found.append((None, error))
+            ended.append((None, error))
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(limit)
-    if not found:
+    if not ended:
         raise TimeoutError(f"no answer within {limit:g} s")
-    answer, error = found[0]
+    answer, error = ended[0]
     if error:
         raise error
     return answer

@@ -1,4 +1,4 @@
-"""Tap layers between the numberings in use: the one table that turns somebody's layer ids into residual streams.
+"""Tap layers between the numberings in use: the one table that turns a project's layer ids into residual streams.
 
 `in_of[k]` is the residual stream that enters layer k; `out_of[k]` leaves it: `in_of[k] == out_of[k - 1]`. References
 and devices read a checkpoint's own ids by themselves, so that a misreading shows as a difference; this table is for

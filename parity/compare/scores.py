@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
-from parity.golden.ranks import SUM
+from parity.golden.shards import SUM
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.stages import Named

@@ -1,4 +1,4 @@
-"""Triangulation: references of one case held against each other.
+"""Triangulation: references of one case compared with each other.
 
 Two independent references that agree on a stage make it corroborated. Where two disagree, nobody can say which of
 them is wrong, and neither is trusted there; a third one that agrees with one of them outvotes the other.
@@ -81,7 +81,7 @@ class Triangulation:
 
 
 def triangulate(goldens: Sequence[DumpView], policy: Policy) -> Triangulation:
-    """Hold every two of these goldens against each other.
+    """Compare every two of these goldens.
 
     Raises:
         UsageError: fewer than two, or not of one case.
@@ -105,7 +105,7 @@ def triangulate(goldens: Sequence[DumpView], policy: Policy) -> Triangulation:
     )
 
 
-def corroborations(found: Triangulation, goldens: Sequence[DumpView]) -> tuple[Corroboration, ...]:
+def corroborations(triangulation: Triangulation, goldens: Sequence[DumpView]) -> tuple[Corroboration, ...]:
     """What the first golden's manifest says of each other reference; of those not asked this time, what it said before.
 
     A witness confirms nothing that it shares source of, one that is outvoted disputes nothing, and one that names no
@@ -113,7 +113,7 @@ def corroborations(found: Triangulation, goldens: Sequence[DumpView]) -> tuple[C
     """
     asked = {golden.manifest.producer.name for golden in goldens[1:]}
     marks = [mark for mark in goldens[0].manifest.corroborations if mark.witness not in asked]
-    for pair in (pair for pair in found.pairs if pair.one == 0):
+    for pair in (pair for pair in triangulation.pairs if pair.one == 0):
         witness = goldens[pair.other].manifest.producer
         marks.append(
             Corroboration(
@@ -121,18 +121,22 @@ def corroborations(found: Triangulation, goldens: Sequence[DumpView]) -> tuple[C
                 versions=witness.versions,
                 source_digest=witness.source_digest,
                 prompts=len(pair.prompts),
-                policy=found.policy,
+                policy=triangulation.policy,
                 stages=tuple(
-                    name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])
+                    name
+                    for name in pair.stages
+                    if name not in pair.shared and _confirms(pair, triangulation.stages[name])
                 ),
-                disputed=tuple(name for name in pair.stages if witness.modules and _disputes(pair, found.stages[name])),
+                disputed=tuple(
+                    name for name in pair.stages if witness.modules and _disputes(pair, triangulation.stages[name])
+                ),
             )
         )
     return tuple(marks)
 
 
 def _confirms(pair: Pair, standing: StageStanding) -> bool:
-    """Whether the two agree, and nobody's word stands against it."""
+    """Whether the two agree, and no other reference disputes it."""
     return pair.stages[standing.stage].verdict == AGREE and standing.verdict != DISPUTED
 
 

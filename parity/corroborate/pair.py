@@ -16,7 +16,7 @@ from parity.compare.rows import Clock, StageRows
 from parity.compare.structure import Finding
 from parity.errors import UsageError
 from parity.golden.manifest import Producer, PromptCase
-from parity.golden.ranks import replicas_differ
+from parity.golden.shards import replicas_differ
 from parity.golden.trust import one_opinion
 from parity.golden.views import DumpView
 from parity.policy import Policy
@@ -194,11 +194,11 @@ def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Pair:
         UsageError: they are not goldens of one case, or the policy bounds multiples of a noise that is not there.
     """
     common = Common(goldens[one], goldens[other])
-    found = {name: _held(common, named, policy) for name, named in common.names.items()}
-    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, found)
+    stages = {name: _held(common, named, policy) for name, named in common.names.items()}
+    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, stages)
     known = list(dict.fromkeys(prompt.ids for golden in goldens for prompt in golden.manifest.case.prompts))
     ours = goldens[one].manifest.case.prompts
-    return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), found)
+    return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), stages)
 
 
 def _held(common: Common, named: Named, policy: Policy) -> Held:
@@ -242,15 +242,15 @@ def _told(result: StageResult, findings: Sequence[Finding]) -> Held:
     return Held(stage, AGREE, rows, l2, worst)
 
 
-def _shared(one: Producer, other: Producer, found: dict[str, Held]) -> dict[str, str]:
+def _shared(one: Producer, other: Producer, stages: dict[str, Held]) -> dict[str, str]:
     """What makes two producers one opinion, by stage: source that both have there, or the same bits everywhere else."""
-    shared = {name: why for name in found if (why := one_opinion(one.of(name), other.of(name)))}
-    apart = {name: held for name, held in found.items() if name not in shared}
+    shared = {name: why for name in stages if (why := one_opinion(one.of(name), other.of(name)))}
+    apart = {name: held for name, held in stages.items() if name not in shared}
     return shared | dict.fromkeys(apart, same) if (same := _copied(apart)) else shared
 
 
-def _copied(found: dict[str, Held]) -> str:
+def _copied(stages: dict[str, Held]) -> str:
     """Independent arithmetic differs in the last bit somewhere; all of it alike is one answer, given twice."""
-    numbers = [held for held in found.values() if held.relative_l2 is not None]
+    numbers = [held for held in stages.values() if held.relative_l2 is not None]
     same = numbers and all(held.relative_l2 == 0.0 for held in numbers)
     return "all their tensors are the same bit for bit" if same else ""

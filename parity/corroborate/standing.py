@@ -49,7 +49,7 @@ def standing_of(name: str, pairs: Sequence[Pair]) -> StageStanding:
 
 def settled(stages: dict[str, StageStanding], names: Mapping[str, Named]) -> dict[str, StageStanding]:
     """Blame a reference that is outvoted at a stage, from that round on, for what is computed from that stage."""
-    found = dict(stages)
+    decided = dict(stages)
     for name, standing in stages.items():
         if standing.verdict == DISPUTED:
             sources = [stages[other] for other in behind(name, names) if other in stages]
@@ -63,8 +63,8 @@ def settled(stages: dict[str, StageStanding], names: Mapping[str, Named]) -> dic
                 if held.verdict == DISAGREE
             ]
             if all(guilty):
-                found[name] = replace(standing, verdict=OUTVOTED, blamed=tuple(sorted(set().union(*guilty))))
-    return found
+                decided[name] = replace(standing, verdict=OUTVOTED, blamed=tuple(sorted(set().union(*guilty))))
+    return decided
 
 
 def _outvoted(source: StageStanding, one: int) -> float:

@@ -12,7 +12,7 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import Found
 from parity.gates.evidence import Check
 from parity.golden.manifest import Variant
-from parity.golden.ranks import REPLICATED
+from parity.golden.shards import REPLICATED
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.policy import Policy
 

@@ -20,7 +20,7 @@ SIDES = ("target", "drafter")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user names: a golden's folder, and checkpoints that are not any more where they were; each may be None."""
+    """What a user names: a golden's folder, and checkpoints that moved; each may be None."""
 
     golden: Path | None = None
     target: Path | None = None

@@ -268,20 +268,20 @@ class Manifest(Record):
         if files.values(data) > limits.VALUES:
             raise UsageError(f"{path} holds more than {limits.VALUES} values")
         try:
-            found = cls.model_validate_json(data)
+            manifest = cls.model_validate_json(data)
         except ValidationError as error:
             raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
-        if "schema_version" not in found.model_fields_set:
+        if "schema_version" not in manifest.model_fields_set:
             raise UsageError(f"{path} does not follow the golden format: it does not say which; {OLDER}")
-        if keys(found) != len(KEY_END.findall(data)):
+        if keys(manifest) != len(KEY_END.findall(data)):
             files.parsed(data, str(path))  # which refuses a key that is there twice; pydantic takes the last one
-        if own_digest(data) != found.digest:
+        if own_digest(data) != manifest.digest:
             raise UsageError(
                 f"{path} is not what was written: its digest does not match it; make the dump anew (a program of "
                 "your own that writes dumps seals them: `parity seal DIR`)"
             )
-        refuse_contradictions(found, path)
-        return found
+        refuse_contradictions(manifest, path)
+        return manifest
 
     def written(self) -> bytes:
         """The bytes of manifest.json, with their digest."""

@@ -17,7 +17,7 @@ from parity.golden import shards
 from parity.golden.consistent import refuse_untold
 from parity.golden.digests import sealed
 from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
-from parity.golden.ranks import REPLICATED, merge, merged_row
+from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
 from parity.stages import Named, declared

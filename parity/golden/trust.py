@@ -133,7 +133,7 @@ def refuse_unnamed(golden: Producer) -> None:
     """
     if not golden.modules:
         raise UsageError(
-            f"the golden of {golden.name} does not say which source it was made of: it can be held against another "
+            f"the golden of {golden.name} does not say which source it was made of: it can be compared with another "
             "golden (`parity corroborate`), not judge a device"
         )
 

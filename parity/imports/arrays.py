@@ -33,16 +33,16 @@ def below(root: Path) -> list[Path]:
     Raises:
         UsageError: one is a link, which could lead anywhere, or executes what it holds when it is read.
     """
-    found = sorted(islice(root.rglob("*"), limits.ARCHIVE_MEMBERS + 1)) if root.is_dir() else [root]
-    if len(found) > limits.ARCHIVE_MEMBERS:
+    paths = sorted(islice(root.rglob("*"), limits.ARCHIVE_MEMBERS + 1)) if root.is_dir() else [root]
+    if len(paths) > limits.ARCHIVE_MEMBERS:
         raise UsageError(f"{root} holds more than {limits.ARCHIVE_MEMBERS} files")
-    for path in found:
+    for path in paths:
         if path != root and path.is_symlink():
             raise UsageError(f"{path} is a link, and a dump is read without following any: put there what it points to")
         refuse_executed(path)
         if not (path.is_file() or path.is_dir()):
             raise UsageError(f"{path} is no regular file")
-    return [path for path in found if path.is_file()]
+    return [path for path in paths if path.is_file()]
 
 
 def refuse_executed(path: Path) -> None:
@@ -65,10 +65,10 @@ def of_kind(root: Path, kinds: Sequence[str]) -> list[Path]:
     for path in files:
         if path.suffix not in (*kinds, *BESIDE):
             raise UsageError(f"{path} is none of {', '.join(kinds)}")
-    found = [path for path in files if path.suffix in kinds]
-    if not found:
+    wanted = [path for path in files if path.suffix in kinds]
+    if not wanted:
         raise UsageError(f"{root} holds none of {', '.join(kinds)}")
-    return found
+    return wanted
 
 
 HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -231,7 +231,7 @@ def leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
     Raises:
         UsageError: there are too many, or a container holds itself.
     """
-    found, seen, waiting = [], 0, [("", value)]
+    ends, count, waiting = [], 0, [("", value)]
     while waiting:
         prefix, value = waiting.pop()
         if isinstance(value, dict):
@@ -239,15 +239,15 @@ def leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
         elif isinstance(value, (list, tuple)) and not all(isinstance(part, (int, float)) for part in value):
             parts = [(str(number), part) for number, part in enumerate(value)]
         else:
-            found.append((prefix, value))
+            ends.append((prefix, value))
             continue
-        seen += 1 + len(parts)
-        if seen > limits.ARCHIVE_MEMBERS or prefix.count(".") > limits.DEPTH:
+        count += 1 + len(parts)
+        if count > limits.ARCHIVE_MEMBERS or prefix.count(".") > limits.DEPTH:
             raise UsageError(
                 f"{path} holds more than {limits.ARCHIVE_MEMBERS} values, or a container that holds itself"
             )
         waiting += [(f"{prefix}.{key}" if prefix else key, part) for key, part in reversed(parts)]
-    return found
+    return ends
 
 
 def read_json(path: Path, most: int = limits.RECORD_BYTES) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def read_json(path: Path, most: int = limits.RECORD_BYTES) -> dict[str, Any]:
     Raises:
         UsageError: it cannot be read, or is none.
     """
-    found = files.parsed(files.content(path, most), str(path))
-    if not isinstance(found, dict):
+    value = files.parsed(files.content(path, most), str(path))
+    if not isinstance(value, dict):
         raise UsageError(f"{path} holds no JSON object")
-    return found
+    return value

@@ -34,13 +34,13 @@ class Captured:
 
 
 Reader = Callable[[Sequence[Path], TorchLoad], Iterable[Captured]]
-"""Lists what the named files and folders hold; reads no tensor that nobody asks for, where the format allows."""
+"""Lists what the named files and folders hold; reads only the tensors that are asked for, where the format allows."""
 
 
-def numbered(found: Iterable[Captured]) -> Iterator[Captured]:
+def numbered(tensors: Iterable[Captured]) -> Iterator[Captured]:
     """Names that come again in one step of one rank get ` #1`, ` #2`, … in the order they came."""
     seen: Counter[tuple[str, int, int | None]] = Counter()
-    for one in found:
-        place = one.name, one.rank, one.step
-        yield replace(one, name=f"{one.name} #{seen[place]}") if seen[place] else one
+    for tensor in tensors:
+        place = tensor.name, tensor.rank, tensor.step
+        yield replace(tensor, name=f"{tensor.name} #{seen[place]}") if seen[place] else tensor
         seen[place] += 1

@@ -55,7 +55,7 @@ def _values(node: Any, tree: Path) -> Iterator[str]:
 
 
 def _load(path: Path) -> NDArray[Any]:
-    found = shards.read(path)
-    if set(found) != {"data"}:
-        raise UsageError(f"{path} holds {', '.join(found)}; a file of the model debugger holds `data`")
-    return found["data"]
+    tensors = shards.read(path)
+    if set(tensors) != {"data"}:
+        raise UsageError(f"{path} holds {', '.join(tensors)}; a file of the model debugger holds `data`")
+    return tensors["data"]

@@ -58,17 +58,17 @@ def _names(data: Any) -> Iterator[str]:
 
 
 def _rank(index: Path) -> int:
-    found = re.fullmatch(r"rank(\d+)", index.parent.name)
-    return int(found[1]) if found else 0
+    rank = re.fullmatch(r"rank(\d+)", index.parent.name)
+    return int(rank[1]) if rank else 0
 
 
 def _step(index: Path) -> int | None:
-    found = re.fullmatch(r"step(\d+)", index.parent.parent.name)
-    return int(found[1]) if found else None
+    step = re.fullmatch(r"step(\d+)", index.parent.parent.name)
+    return int(step[1]) if step else None
 
 
 def _load(path: Path, torch_load: TorchLoad) -> NDArray[Any]:
-    found = held(path, torch_load)
-    if len(found) != 1:
-        raise UsageError(f"{path} holds {len(found)} tensors, an msprobe file holds one")
-    return found[0][1]()
+    readers = held(path, torch_load)
+    if len(readers) != 1:
+        raise UsageError(f"{path} holds {len(readers)} tensors, an msprobe file holds one")
+    return readers[0][1]()

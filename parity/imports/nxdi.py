@@ -27,7 +27,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     Raises:
         UsageError: metadata or files are missing, or a folder does not say which rank's it is.
     """
-    folders = sorted({found.parent for root in paths for found in below(root) if found.name == METADATA})
+    folders = sorted({path.parent for root in paths for path in below(root) if path.name == METADATA})
     if not folders:
         raise UsageError(f"{paths[0]} is no NxDI capture: there is no {METADATA} below it")
     for folder in folders:
@@ -61,7 +61,7 @@ def _same_files(folder: Path, named: set[str]) -> None:
 
 
 def _rank(folder: Path, alone: bool) -> int:
-    found = re.search(r"rank_?(\d+)$", folder.name)
-    if not found and not alone:
+    rank = re.search(r"rank_?(\d+)$", folder.name)
+    if not rank and not alone:
         raise UsageError(f"{folder} does not say which rank's capture it is: name the folders rank0, rank1, …")
-    return int(found[1]) if found else 0
+    return int(rank[1]) if rank else 0

@@ -44,7 +44,7 @@ class Placing:
         return 1 + max(place[3] for place in self.taken)
 
 
-def place(found: Iterable[Captured], names: NameMap, golden: DumpView) -> Placing:
+def place(tensors: Iterable[Captured], names: NameMap, golden: DumpView) -> Placing:
     """Match every tensor against the map.
 
     Raises:
@@ -52,7 +52,7 @@ def place(found: Iterable[Captured], names: NameMap, golden: DumpView) -> Placin
             matches nothing, no tensor is mapped, or ranks are missing.
     """
     placing, used = Placing(), set[MapRow]()
-    for captured in found:
+    for captured in tensors:
         matching = _matching(captured, names, golden.manifest.model.num_layers)
         if not matching:
             placing.unmapped.append(captured.name)

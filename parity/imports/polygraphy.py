@@ -73,7 +73,7 @@ def _array(value: Any, name: str, torch_load: TorchLoad) -> NDArray[Any]:
         raise UsageError(f"{name} is no base64") from None
     if "tensor" in value:
         return tensor(torch_load(held, name), name)
-    found = list(members(held, name).values())
-    if len(found) != 1:
-        raise UsageError(f"{name} holds {len(found)} arrays, an output is one")
-    return found[0]()
+    arrays = list(members(held, name).values())
+    if len(arrays) != 1:
+        raise UsageError(f"{name} holds {len(arrays)} arrays, an output is one")
+    return arrays[0]()

@@ -16,7 +16,7 @@ from parity.golden import shards
 from parity.golden.digests import digest_files
 from parity.golden.manifest import Case, Generation, Producer, PromptCase
 from parity.golden.provenance import now, with_constants
-from parity.golden.ranks import merge_shards
+from parity.golden.shards import merge_shards
 from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
 from parity.imports import READERS
@@ -104,8 +104,9 @@ class ImportRequest:
 def import_run(request: ImportRequest) -> Placing:
     """Write the folder; what was mapped, and what was not.
 
-    It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
-    float32 without floors and without source, to be held against another golden; it never judges a device.
+    It is a run: files do not prove that no device made them. With a `reference` that the user vouches for it is a
+    golden in float32 without floors and without source, to be compared with another golden; it never judges a device.
+
 
     Raises:
         UsageError: the dump cannot be read or does not fit the map or the golden's pair.
