@@ -79,7 +79,7 @@ class CommandGroup(click.Group):
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="parity-harness")
+@click.version_option(package_name="parity-harness", prog_name="parity")
 def cli(debug: bool) -> None:
     """Golden tensors, comparison and gates for speculative decoding on accelerators.
 

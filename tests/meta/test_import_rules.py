@@ -39,6 +39,7 @@ def test_the_house_keeps_its_import_rules(copy):
         ("parity/references/rope.py", "import parity.device.kernels.rope"),
         ("parity/trace.py", "import torch"),
         ("parity/drive.py", "import parity.device"),
+        ("parity/api.py", "from parity.cli.common import write_json"),
         ("parity/device/rows.py", "from parity.golden import store"),
         ("parity/reports/terminal.py", "import tests.meta.test_import_rules"),
     ],
