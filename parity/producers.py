@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 REFERENCES = {
     "own": "parity.references.dump",
+    "plain": "parity.references.plain",
     "vllm": "parity.references.vllm_capture.dump",
     "eagle": "parity.references.eagle_capture",
 }
-"""Who can make a golden: the PyTorch references, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
 
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
@@ -80,7 +81,7 @@ def dump_golden(
         stages: globs over stage names; all where empty.
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
-        reference: `own`, `vllm` or `eagle`.
+        reference: one of `REFERENCES`.
         options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`, `derived`.
 
     Raises:
@@ -138,7 +139,8 @@ def how_made(golden: Dump) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    return {"roundings": case.roundings}
+    plain = REFERENCES["plain"] in producer.modules
+    return {"reference": "plain" if plain else "own", "roundings": case.roundings}
 
 
 def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], float] | None:
