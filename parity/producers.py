@@ -118,9 +118,18 @@ def dump_again(golden: Dump, out: Path, prompts: Path, progress: Progress = quie
         UsageError: the golden was imported, or its reference cannot make it again here.
     """
     manifest, how = golden.manifest, how_made(golden)
-    sides = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    case = manifest.case.k, manifest.case.max_new_tokens, manifest.stages, manifest.producer.threads
-    return dump_golden(*sides, prompts, *case, out, progress=progress, **how)
+    return dump_golden(
+        Path(manifest.model.target.path),
+        Path(manifest.model.drafter.path),
+        prompts,
+        manifest.case.k,
+        manifest.case.max_new_tokens,
+        manifest.stages,
+        manifest.producer.threads,
+        out,
+        progress=progress,
+        **how,
+    )
 
 
 def how_made(golden: Dump) -> dict[str, Any]:
@@ -149,7 +158,9 @@ def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], flo
         load_reference("own", 1)
     except UsageError:
         return None
-    return import_module("parity.references.greedy").greedy(Path(golden.manifest.model.target.path), precision)
+    greedy = import_module("parity.references.greedy").greedy
+    clocked: Callable[[Sequence[int], int], float] = greedy(Path(golden.manifest.model.target.path), precision)
+    return clocked
 
 
 def device(name: str, golden: Dump, precision: str, limits: Limits | None = None) -> Device:
@@ -210,7 +221,7 @@ class ReferenceRerun:
 
     def __init__(self, progress: Progress = quiet) -> None:
         self._progress = progress
-        self._made: dict[tuple, Dump] = {}
+        self._made: dict[tuple[object, ...], Dump] = {}
         self._folders = ExitStack()
         finalize(self, self._folders.close)
 

@@ -77,7 +77,8 @@ class Reducer:
     def write(self, case: Shrunk) -> Dump:
         """The case as a golden of its own, its budget what the failing round ends with."""
         long = self._golden(case)
-        lengths = long.manifest.case.prompts[0].generation.acceptance_length[: case.round]
+        generation = long.manifest.case.prompts[0].generation
+        lengths = generation.acceptance_length[: case.round] if generation else ()
         return self.dump(case.ids, case.k, 1 + sum(lengths), "reduced")
 
     def _prompt(self, first: Place) -> Shrunk:
@@ -120,9 +121,10 @@ class Reducer:
         out = self.folder / f"run-{self.tried}"
         request = RunRequest(self.build(golden), golden, self.mode, (), out)
         report = compare(golden, Dump(run_device(request)), self.policy)
-        failed = report.verdict == FAIL and report.first is not None
-        same = failed and golden.declared[report.first.stage].stage.template == self.family
-        return report.first if same else None
+        first = report.first
+        if report.verdict != FAIL or first is None:
+            return None
+        return first if golden.declared[first.stage].stage.template == self.family else None
 
 
 class Reduced(NamedTuple):

@@ -206,7 +206,7 @@ def test_a_top_level_import_would_fail_here(python, run, golden):
     whole = file.read_text()
     file.write_text(whole.replace('"parity.references.dump"', '"references.dump"'))
     try:
-        ended = run("parity", "dump-golden", "--max-new-tokens", 4)
+        ended = run("python", "-m", "parity", "dump-golden", "--max-new-tokens", 4)
     finally:
         file.write_text(whole)
     assert ended.returncode == 2 and "the project's own references was imported" in ended.stderr, ended.stderr
