@@ -39,7 +39,7 @@ def main() -> None:
 def _answer(job: Job) -> Answer:
     from parity.nightly.process import Answer
 
-    if job.golden:
+    if job.golden is not None:
         from parity.nightly.goldens import provide
 
         return provide(job.golden, _make)
