@@ -14,8 +14,9 @@ import numpy as np
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
 from parity.golden.provenance import now, producer, with_constants
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
+from parity.golden.views import DumpView
 from parity.guard import as_parity_error
 from parity.progress import Progress, quiet
 from parity.seam import Description, Device
@@ -34,7 +35,7 @@ class RunRequest:
     """
 
     device: Device
-    golden: Dump
+    golden: DumpView
     mode: Mode
     stages: Sequence[str]
     out: Path
@@ -173,7 +174,7 @@ untapped = _Untapped()
 """The tap of a free run."""
 
 
-def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:
+def _truth(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
     return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
 
 
@@ -189,7 +190,7 @@ def _precision(says: Description) -> Precision:
     raise UsageError(f"device {says.name} describes its precision as {says.precision!r}; it is float32 or bfloat16")
 
 
-def _same_shapes(golden: Dump, says: Description) -> None:
+def _same_shapes(golden: DumpView, says: Description) -> None:
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -200,7 +201,7 @@ def _same_shapes(golden: Dump, says: Description) -> None:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
 
 
-def _all_stages(golden: Dump) -> None:
+def _all_stages(golden: DumpView) -> None:
     names = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers)
     missing = [name for name in names if name not in golden.manifest.stages]
     if missing:

@@ -1,195 +1,78 @@
-"""Counterfactual references: what the stages would hold under hypotheses, as far as an equation says so."""
+"""A golden as it would be under a hypothesis: its float32 tensors are a counterfactual reference's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 import numpy as np
 
-from parity.golden.manifest import Generation, Mode
-from parity.golden.store import Dump
-from parity.seam import Tap
-from parity.stages import matches
-from parity.trace import ForcingTrace, Tensors
+from parity.compare.rows import FLOOR
+from parity.golden.manifest import Generation, TensorRow, Variant, key
+from parity.golden.views import TensorPlace, TrustedGolden
+from parity.trace import Tensors
 
 
-class FitRange(Protocol):
-    """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any."""
+class CounterfactualGolden(TrustedGolden):
+    """A view of a golden of one prompt; nothing is written, and nothing of it is ever taken for a golden on disk.
 
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def log(self) -> bool: ...
-    @property
-    def whole(self) -> bool: ...
-
-
-class CheckableHypothesis(Protocol):
-    """What diagnosis reads of a hypothesis; the catalogue that ships is `parity.references.hypotheses`."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def stages(self) -> tuple[str, ...]: ...
-    @property
-    def values(self) -> tuple[Any, ...]: ...
-    @property
-    def fit(self) -> FitRange | None: ...
-    @property
-    def infer(self) -> Callable[[Tensors, Tensors], Any] | None: ...
-    @property
-    def layered(self) -> bool: ...
-    @property
-    def cost(self) -> int: ...
-    @property
-    def fix(self) -> str: ...
-    @property
-    def seen(self) -> tuple[str, ...]: ...
-    def describe(self, value: Any) -> str: ...
-
-
-Assumption = tuple[CheckableHypothesis, Any]
-"""A hypothesis and the value of its parameter."""
-
-
-class CounterfactualReference(Protocol):
-    """The references under any set of hypotheses; `parity.references.counterfactual` is the one that ships."""
-
-    def run(
-        self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
-    ) -> Generation:
-        """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
-        ...
-
-
-class NotComparable(Exception):
-    """A counterfactual that holds NaN or Inf: it explains nothing that is finite."""
-
-    skip = True
-
-
-class Undetermined(NotComparable):
-    """The rounds run so far do not determine anything that the hypothesis changes; later rounds may."""
-
-
-class NothingChanged(NotComparable):
-    """A hypothesis that changes no bit of what is judged explains nothing."""
-
-
-class _Complete(Exception):
-    """The stages asked for are all recorded."""
-
-
-class _StoppingTrace(ForcingTrace):
-    """Records until one stage of one round has come; the rest of the run is not needed."""
-
-    last: tuple[int, str] | None = None
-
-    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
-        forced = super().__call__(stage, value)
-        if (self.round, stage) == self.last:
-            raise _Complete
-        return forced
-
-
-@dataclass(frozen=True)
-class CounterfactualTensors:
-    """The tensors of a counterfactual, and the rows of them, bool [S], that no equation determines."""
-
-    tensors: Tensors
-    undetermined: dict[tuple[int, str], np.ndarray]
-
-
-@dataclass
-class CounterfactualRuns:
-    """Runs references under assumptions over one prompt, and counts the runs.
+    Its noise floor is what the same counterfactual loses in bfloat16 (`rough`): some defects, like scores
+    that are not scaled, make rounding worse. Without it the golden's own error is moved onto the
+    counterfactual, which is nearly always the same; where the rows differ, the noise rows repeat.
 
     Args:
-        make: makes the reference of a precision.
-        mode: local or chained, as the device's run is.
-        budget: tokens to emit at most.
-        count: runs so far.
-        references: those made so far, by precision; runs over other prompts share them.
+        golden: the golden, cut to one prompt.
+        tensors: the counterfactual's stage tensors, by (round, stage).
+        mode: local or chained, which floor to use.
+        rough: the counterfactual in bfloat16, or None.
     """
 
-    make: Callable[[str], CounterfactualReference]
-    mode: Mode
-    budget: int
-    count: int = 0
-    references: dict[str, CounterfactualReference] = field(default_factory=dict)
+    def __init__(self, golden: TrustedGolden, tensors: Tensors, mode: str, rough: Tensors | None = None):
+        self.golden, self.tensors, self.rough = golden, tensors, rough
+        self.floor: Variant = FLOOR[mode]
+        super().__init__(golden.folder, golden.manifest, golden.declared, {}, {})
+        self.rows = dict(self._all_rows())
+        self.parts = {place: [row] for place, row in self.rows.items()}
+        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
 
-    def run(
-        self, precision: str, assumed: Sequence[Assumption], golden: Dump, recorder: Tap, rounds: int | None
-    ) -> Generation:
-        """One run over a golden of one prompt."""
-        self.count += 1
-        if precision not in self.references:
-            self.references[precision] = self.make(precision)
-        ids = golden.manifest.case.prompts[0].ids
-        return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
+    def _all_rows(self) -> Iterator[tuple[TensorPlace, TensorRow]]:
+        for (round_, stage), value in self.tensors.items():
+            yield ("float32", 0, round_, stage), self._row("float32", round_, stage, value)
+            floored = self.rough is not None or (self.floor, 0, round_, stage) in self.golden.rows
+            if floored and not self.declared[stage].stage.exact:
+                yield (self.floor, 0, round_, stage), self._row(self.floor, round_, stage, value)
 
-    def tensors(
-        self,
-        golden: Dump,
-        assumed: Sequence[Assumption],
-        stages: Sequence[str] = (),
-        last: str | None = None,
-        precision: str = "float32",
-    ) -> CounterfactualTensors:
-        """What the stages of a golden of one prompt hold under assumptions.
+    def emitting(self, generation: Generation) -> CounterfactualGolden:
+        """The same view of a prompt that emits something else."""
+        case = self.manifest.case
+        prompt = case.prompts[0].model_copy(update={"generation": generation})
+        self.manifest = self.manifest.model_copy(update={"case": case.model_copy(update={"prompts": (prompt,)})})
+        return self
 
-        Args:
-            stages: record these, and the scores behind choices; all where empty.
-            last: stop once the last round has handed this stage over.
-
-        Raises:
-            NotComparable: something is NaN or Inf that has to be a number.
-            Undetermined: no row that the hypothesis changes is determined.
-        """
-        rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
-        keep = set(golden.manifest.stages) if not stages else set(stages) | set(_score_stages(golden))
-        recorder = _StoppingTrace(
-            golden.declared,
-            lambda round_, stage: golden.contents("float32", 0, round_, stage),
-            self.mode,
-            keep=keep.__contains__,
+    def _row(self, variant: Variant, round_: int, stage: str, value: np.ndarray) -> TensorRow:
+        return TensorRow(
+            key=key(0, round_, stage),
+            variant=variant,
+            axes=self.declared[stage].stage.axes,
+            dtype=value.dtype.name,
+            shape=value.shape,
+            start=0,
+            shard="",
+            sha256="",
         )
-        recorder.last = (rounds, last) if last else None
-        with suppress(_Complete):
-            self.run(precision, assumed, golden, recorder, rounds)
-        recorded = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
-        return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
 
-
-def _undetermined_rows(golden: Dump, tensors: Tensors, mode: Mode) -> dict[tuple[int, str], np.ndarray]:
-    """Which rows a counterfactual does not determine: rows of NaN.
-
-    A device that reads beyond a pass finds there what no equation says. Such rows are left out only beside
-    others of the stage that the hypothesis changes and determines; in a chained run they would reach everything.
-    """
-    undetermined, changed = {}, set()
-    for place, value in tensors.items():
-        rows = value.astype(np.float32).reshape(len(value), int(np.prod(value.shape[1:])))
-        missing = np.asarray(np.isnan(rows).all(axis=1) & (rows.shape[1] > 0))
-        if not np.isfinite(rows[~missing]).all():
-            raise NotComparable
-        true = golden.contents("float32", 0, *place)
-        if true is None or true.shape != value.shape or (true != value)[~missing].any():
-            changed.add(place[1])
-        if missing.any():
-            undetermined[place] = missing
-    if undetermined and mode != "local":
-        raise NotComparable
-    if not {stage for _, stage in undetermined} <= changed:
-        raise Undetermined
-    return undetermined
-
-
-def _score_stages(golden: Dump) -> Iterator[str]:
-    """Stages that choices are judged by."""
-    return (name for name in golden.declared if matches("logits", name) or matches("router_logits", name))
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The counterfactual's tensor, or its noise floor."""
+        value = self.tensors.get((round_, stage))
+        if value is None or variant == "float32":
+            return value
+        if self.rough is not None:
+            return self.rough[round_, stage]
+        true, floor = (self.golden.contents(one, prompt, round_, stage) for one in ("float32", self.floor))
+        if true is None or floor is None:
+            return None
+        if np.array_equal(value, true):
+            return floor
+        noise = np.resize(floor.astype(np.float32) - true, value.shape) if true.size else np.zeros_like(value)
+        zero = ~value.any(axis=tuple(range(1, value.ndim)))
+        noise[zero] = 0.0  # rounding costs a row of zeros nothing
+        return value + noise

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.counterfactual import Assumption, CheckableHypothesis
+from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_trials

@@ -10,12 +10,12 @@ from pathlib import Path
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
-from parity.diagnose.ranks import OneRank, RankMismatch, first_failing_rank, rank_mismatch
+from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch
 from parity.diagnose.residuals import Residual, report_residuals
 from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import DumpView, GoldenSlice, TrustedGolden
 from parity.policy import Policy
 from parity.progress import Progress
 from parity.seam import Device
@@ -36,8 +36,8 @@ class FailingRun:
     """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's
     number."""
 
-    golden: Dump
-    run: Dump
+    golden: TrustedGolden
+    run: DumpView
     prompt: int
     report: Report
 
@@ -58,7 +58,7 @@ class FailingRun:
         """The prompt's number in `golden`."""
         return 0 if len(self.golden.manifest.case.prompts) == 1 else self.prompt
 
-    def first_in(self, whole: Dump) -> Place:
+    def first_in(self, whole: DumpView) -> Place:
         """`first` in the prompt numbers of the whole golden."""
         return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
 
@@ -113,16 +113,16 @@ class RerunOnGolden:
     rank: int | None = None
     count: int = 0
 
-    def __call__(self, golden: Dump) -> Dump:
+    def __call__(self, golden: TrustedGolden) -> DumpView:
         """The run."""
         self.count += 1
         out = self.folder / f"again-{self.count}"
         run = Dump(run_device(RunRequest(self.device, golden, self.mode, (), out)))
-        return run if self.rank is None else OneRank(run, self.rank)
+        return run if self.rank is None else RankView(run, self.rank)
 
 
 def failing_run(
-    golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None
+    golden: TrustedGolden, run: DumpView, policy: Policy, rerun: Rerun | None = None
 ) -> FailingRun | RankMismatch | Report | None:
     """What `parity diff` says of a run that was made already: None where it passes, its report where it is
     inconclusive.
@@ -140,12 +140,12 @@ def failing_run(
 
 
 def find_failing_run(
-    golden: Dump,
+    golden: TrustedGolden,
     device: Device,
     policy: Policy,
     folder: Path,
     progress: Progress,
-    whole: Callable[[Mode], Dump] | None = None,
+    whole: Callable[[Mode], DumpView] | None = None,
 ) -> FailingRun | RankMismatch | Report | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff`
     does.
@@ -182,23 +182,25 @@ def find_failing_run(
 
 
 def _first_rounds(
-    golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path
+    golden: TrustedGolden, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path
 ) -> FailingRun | RankMismatch | Report | None:
     """The first rounds of one prompt."""
-    view = OnePrompt(golden, prompt, rounds)
+    view = GoldenSlice(golden, prompt, rounds)
     failing = failing_run(
         view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
     )
     return replace(failing, prompt=prompt) if isinstance(failing, FailingRun) else failing
 
 
-def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:
+def other_prompts(
+    golden: TrustedGolden, prompt: int, run: DumpView | Callable[[TrustedGolden], DumpView]
+) -> Iterator[tuple[TrustedGolden, DumpView, int]]:
     """(golden, run, number of the prompt in both) for every prompt but one; `run` is whole, or makes a prompt's run."""
     for number in range(len(golden.manifest.case.prompts)):
         if number == prompt:
             continue
-        if isinstance(run, Dump):
+        if isinstance(run, DumpView):
             yield golden, run, number
         else:
-            view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generated.acceptance_length))
+            view = GoldenSlice(golden, number, len(golden.manifest.case.prompts[number].generated.acceptance_length))
             yield view, run(view), 0

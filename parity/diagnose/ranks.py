@@ -13,25 +13,26 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import GateCause
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
-from parity.golden.ranks import REPLICATED
-from parity.golden.store import Dump
+from parity.golden.shards import REPLICATED
+from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.policy import Policy
 
 
-class OneRank(Dump):
+class RankView(DumpView):
     """A tensor-parallel run as one rank has it: what the ranks should hold alike is that rank's, shards stay merged."""
 
-    def __init__(self, run: Dump, rank: int):
+    def __init__(self, run: DumpView, rank: int):
         self.run, self.rank = run, rank
-        self.folder, self.declared, self.manifest, self.rows = run.folder, run.declared, run.manifest, run.rows
-        self.parts = {place: [row] for place, row in run.rows.items()}
+        parts = {place: [row] for place, row in run.rows.items()}
+        super().__init__(run.folder, run.manifest, run.declared, run.rows, parts)
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """This rank's tensor, or the whole one of what is shared out."""
-        parts = self.run.parts.get((variant, prompt, round_, stage), [])
+        place = variant, prompt, round_, stage
+        parts = self.run.parts.get(place, ())
         if len(parts) > 1 and parts[0].sharding == REPLICATED:
-            return self.run.read(parts[self.rank])
-        return self.run.stored(variant, prompt, round_, stage)
+            return self.run.shards(*place)[self.rank]
+        return self.run.stored(*place)
 
 
 @dataclass(frozen=True)
@@ -45,22 +46,24 @@ class RankMismatch:
     reproduce: str
 
 
-def first_failing_rank(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> tuple[Dump, Report]:
+def first_failing_rank(
+    golden: TrustedGolden, run: DumpView, policy: Policy, rerun: Rerun | None = None
+) -> tuple[DumpView, Report]:
     """The run as the first rank has it whose tensors fail alone, and its report; the run itself where no rank's do."""
     report = compare(golden, run, policy, rerun=rerun)
     if any(finding.kind == "replicas" for finding in report.findings):
         for rank in range(max(map(len, run.parts.values()))):
-            view = OneRank(run, rank)
+            view = RankView(run, rank)
             alone = compare(golden, view, policy)
             if alone.verdict == FAIL and alone.first is not None:
                 return view, alone
     return run, report
 
 
-def rank_mismatch(run: Dump, report: Report) -> RankMismatch | None:
+def rank_mismatch(run: DumpView, report: Report) -> RankMismatch | None:
     """How the ranks differ in a run that fails for it alone; None where the failure is something else."""
     findings = [finding for finding in report.findings if finding.kind == "replicas"]
-    if isinstance(run, OneRank) or not findings or report.first is None:
+    if isinstance(run, RankView) or not findings or report.first is None:
         return None
     case = run.manifest.case
     largest = max(_difference(run, (case.precision, at.prompt, at.round, at.stage)) for at in findings)
@@ -68,9 +71,9 @@ def rank_mismatch(run: Dump, report: Report) -> RankMismatch | None:
     return RankMismatch(case.mode, report.first, stages, largest, report.reproduce)
 
 
-def _difference(run: Dump, place: tuple[Variant, int, int, str]) -> float:
+def _difference(run: DumpView, place: TensorPlace) -> float:
     """The largest relative L2 between the first rank's tensor and another's."""
-    first, *others = (run.read(row).astype(np.float64) for row in run.parts[place])
+    first, *others = (shard.astype(np.float64) for shard in run.shards(*place))
     size = max(float(np.linalg.norm(first)), 1e-30)
     return max(float(np.linalg.norm(other - first)) / size for other in others)
 

@@ -14,9 +14,9 @@ from parity.compare.places import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
 from parity.compare.rows import NOISY, order, row_floors, stage_rows
 from parity.compare.structure import Finding
-from parity.diagnose.imagined import Imagined
+from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy
 
@@ -84,7 +84,7 @@ class Residual:
         return max(1.0 - left**2, -1.0) if left < inf else -1.0
 
 
-def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
+def residuals(golden: TrustedGolden, run: DumpView, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
     """Residuals of these stages (all by default), in the order in which they first show.
 
     A stage that only inherits does not fail: its error is another stage's.
@@ -92,7 +92,7 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
     return report_residuals(golden, run, compare(golden, run, policy, stages))
 
 
-def report_residuals(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
+def report_residuals(golden: TrustedGolden, run: DumpView, report: Report) -> dict[str, Residual]:
     """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes
     last."""
     rank = order(golden)
@@ -106,7 +106,7 @@ def report_residuals(golden: Dump, run: Dump, report: Report) -> dict[str, Resid
     return dict(sorted(_each(report, MissingOnBothSides(golden, run)), key=when))
 
 
-def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], bool]:
+def red_rows(golden: TrustedGolden, run: DumpView, stage: str) -> dict[tuple[int, int, int], bool]:
     """Of each row of a stage, by (round, position, how often it came before in it), whether it alone is wrong."""
     rows = stage_rows(golden, run, golden.declared[stage])
     if rows is None:
@@ -130,10 +130,10 @@ class MissingOnBothSides:
     A golden itself has every tensor: nothing is ever absent from it. What it has in later rounds only is not `due`.
     """
 
-    def __init__(self, golden: Dump, run: Dump):
-        self.imagined = isinstance(golden, Imagined)
-        self.sides: tuple[tuple[Dump, Variant], ...] = ((golden, "float32"), (run, run.manifest.case.precision))
-        rows = golden.golden.rows if isinstance(golden, Imagined) else golden.rows
+    def __init__(self, golden: TrustedGolden, run: DumpView):
+        self.imagined = isinstance(golden, CounterfactualGolden)
+        self.sides: tuple[tuple[DumpView, Variant], ...] = ((golden, "float32"), (run, run.manifest.case.precision))
+        rows = golden.golden.rows if isinstance(golden, CounterfactualGolden) else golden.rows
         self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}
         self.stages = {stage for _, stage in self.due}
 

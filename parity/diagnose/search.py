@@ -8,7 +8,7 @@ from functools import partial
 from math import exp, inf, log
 from typing import Any
 
-from parity.diagnose.counterfactual import Assumption, CheckableHypothesis
+from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches

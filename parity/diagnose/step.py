@@ -9,11 +9,11 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
-from parity.diagnose.counterfactual import Assumption, CheckableHypothesis
+from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import FELL, Residual, residuals
 from parity.diagnose.search import HypothesisSearch, Trial, trial_order
 from parity.diagnose.trials import PromptTrials, ResidualChange, attempt
-from parity.golden.slices import Joined
+from parity.golden.views import JoinedGoldens, JoinedSlices
 
 CONFIRMED = 5
 """The best trials that get a trial over every stage, and over every prompt where one does not show the failure."""
@@ -115,7 +115,7 @@ def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:
 def joint_residuals(parts: Sequence[PromptTrials], assumed: Sequence[Assumption]) -> dict[str, Residual]:
     """What assumptions leave at every stage of all these prompts, judged as one comparison."""
     views = [(part.counterfactual(assumed, part.rounds), part.cut(part.rounds)[1]) for part in parts]
-    golden, run = (Joined(side) for side in zip(*views, strict=True))
+    golden, run = JoinedGoldens([view for view, _ in views]), JoinedSlices([cut for _, cut in views])
     return residuals(golden, run, parts[0].policy)
 
 

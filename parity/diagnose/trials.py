@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parity.diagnose.counterfactual import (
+from parity.diagnose.counterfactual import CounterfactualGolden
+from parity.diagnose.counterfactual_runs import (
     Assumption,
     CheckableHypothesis,
     CounterfactualReference,
@@ -18,12 +19,10 @@ from parity.diagnose.counterfactual import (
     NothingChanged,
     Undetermined,
 )
-from parity.diagnose.imagined import Imagined
 from parity.diagnose.residuals import Residual, red_rows, residuals
 from parity.errors import ParityError
 from parity.golden.manifest import Generation, Mode, Variant
-from parity.golden.slices import OnePrompt
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
 from parity.trace import ForcingTrace, Tensors, Trace
 
@@ -50,14 +49,14 @@ class PromptTrials:
         others: (golden, run, number) of the other prompts, made as they are asked for.
     """
 
-    golden: Dump
-    run: Dump
+    golden: TrustedGolden
+    run: DumpView
     prompt: int
     policy: Policy
     reference: Callable[[str], CounterfactualReference]
-    drive: Callable[[Dump], Dump] | None = None
-    others: Callable[[], Iterator[tuple[Dump, Dump, int]]] = lambda: iter(())
-    _slices: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
+    drive: Callable[[TrustedGolden], DumpView] | None = None
+    others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
+    _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
     _baselines: dict[tuple[object, ...], tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,11 +78,11 @@ class PromptTrials:
         """Verify rounds the golden has of this prompt."""
         return len(self.golden.manifest.case.prompts[self.prompt].generated.acceptance_length)
 
-    def cut(self, rounds: int) -> tuple[OnePrompt, OnePrompt]:
+    def cut(self, rounds: int) -> tuple[GoldenSlice, PromptSlice]:
         """Golden and run of the prompt up to this round."""
         if rounds not in self._slices:
-            golden = OnePrompt(self.golden, self.prompt, rounds)
-            run = OnePrompt(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
+            golden = GoldenSlice(self.golden, self.prompt, rounds)
+            run = PromptSlice(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
             self._slices[rounds] = golden, run
         return self._slices[rounds]
 
@@ -96,7 +95,7 @@ class PromptTrials:
         numbers = range(len(self.golden.manifest.case.prompts))
         return (self._on(self.golden, self.run, number) for number in numbers if number != self.prompt)
 
-    def _on(self, golden: Dump, run: Dump, prompt: int) -> PromptTrials:
+    def _on(self, golden: TrustedGolden, run: DumpView, prompt: int) -> PromptTrials:
         """Trials on another prompt, with the same references."""
         trials = PromptTrials(golden, run, prompt, self.policy, self.reference)
         trials.counterfactuals.references = self.counterfactuals.references
@@ -154,7 +153,7 @@ class PromptTrials:
                 if place in true and true[place].shape == made.tensors[place].shape
             }
             same = self._filled(CounterfactualTensors(true, rows), rounds)
-            before = self._residuals(rounds, Imagined(golden, same, self.mode), stages)
+            before = self._residuals(rounds, CounterfactualGolden(golden, same, self.mode), stages)
         view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
         return ResidualChange(before, self._residuals(rounds, view, stages))
 
@@ -167,7 +166,7 @@ class PromptTrials:
         )
         return all(before.get(place, False) for place, red in after.items() if red)
 
-    def counterfactual(self, assumed: Sequence[Assumption], rounds: int) -> Imagined:
+    def counterfactual(self, assumed: Sequence[Assumption], rounds: int) -> CounterfactualGolden:
         """The golden of this prompt under assumptions, with its own floor; the golden's tensors where there are
         none."""
         golden, _ = self.cut(rounds)
@@ -195,7 +194,7 @@ class PromptTrials:
             accepted_drafts=result.accepted_drafts,
             finish=result.finish,
         )
-        view = Imagined(golden, truth.tensors, self.mode, rough.tensors).emitting(emitted)
+        view = CounterfactualGolden(golden, truth.tensors, self.mode, rough.tensors).emitting(emitted)
         again = PromptTrials(view, self.drive(view), 0, self.policy, self.reference, self.drive)
         again.counterfactuals.references = self.counterfactuals.references
         again.counterfactuals.count = self.count
@@ -206,7 +205,7 @@ class PromptTrials:
         if hypothesis.infer is None:
             return None
         golden, run = self.cut(rounds)
-        truth: Dump = golden
+        truth: TrustedGolden = golden
         if known:
             made = self.counterfactuals.tensors(golden, known)
             truth = self._view(golden, made, known, None, (), rounds, own_floor=False)
@@ -224,14 +223,14 @@ class PromptTrials:
             self._baselines[key] = made.tensors, self._residuals(rounds, view, stages)
         return self._baselines[key]
 
-    def _residuals(self, rounds: int, view: Imagined, stages: Sequence[str]) -> dict[str, Residual]:
+    def _residuals(self, rounds: int, view: CounterfactualGolden, stages: Sequence[str]) -> dict[str, Residual]:
         """The device's residuals against a counterfactual; unchanged choices are judged by the golden's own scores."""
         golden, run = self.cut(rounds)
         left = residuals(view, run, self.policy, stages)
         same = [name for name in left if golden.declared[name].stage.forced and self._unchanged(golden, view, name)]
         return left | (residuals(golden, run, self.policy, same) if same else {})
 
-    def _unchanged(self, golden: Dump, view: Imagined, name: str) -> bool:
+    def _unchanged(self, golden: TrustedGolden, view: CounterfactualGolden, name: str) -> bool:
         """Whether a hypothesis leaves a local choice as it is: then the golden's own scores are behind it."""
         if self.mode != "local":
             return False
@@ -240,22 +239,22 @@ class PromptTrials:
 
     def _view(
         self,
-        golden: Dump,
+        golden: TrustedGolden,
         made: CounterfactualTensors,
         assumed: Sequence[Assumption],
         last: str | None,
         stages: Sequence[str],
         rounds: int,
         own_floor: bool,
-    ) -> Imagined:
+    ) -> CounterfactualGolden:
         """Tensors as a golden; rows that are not determined are the device's own."""
         tensors = self._filled(made, rounds)
         if not own_floor:
-            return Imagined(golden, tensors, self.mode)
+            return CounterfactualGolden(golden, tensors, self.mode)
         rough = self._filled(self.counterfactuals.tensors(golden, assumed, stages, last, "bfloat16"), rounds)
         own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
         same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
-        return Imagined(golden, tensors, self.mode, rough if same else None)
+        return CounterfactualGolden(golden, tensors, self.mode, rough if same else None)
 
     def _filled(self, made: CounterfactualTensors, rounds: int) -> Tensors:
         """The tensors, with the device's own rows where they are not determined."""
@@ -274,7 +273,7 @@ def _differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
     return true is None or value is None or not np.array_equal(true, value, equal_nan=value.dtype.kind == "f")
 
 
-def _contents(dump: Dump, variant: Variant) -> Tensors:
+def _contents(dump: DumpView, variant: Variant) -> Tensors:
     places = [(round_, stage) for stored, _, round_, stage in dump.rows if stored == variant]
     tensors = {place: dump.contents(variant, 0, *place) for place in places}
     return {place: value for place, value in tensors.items() if value is not None}

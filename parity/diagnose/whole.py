@@ -17,13 +17,13 @@ from parity.diagnose.failing_run import (
     other_prompts,
 )
 from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
-from parity.diagnose.ranks import OneRank, RankMismatch, rank_causes
+from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
 from parity.gates.gate import GateReport
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, counterfactuals, gate_context, judging
+from parity.producers import ReferenceRerun, counterfactuals, gate_context
 from parity.progress import Progress, quiet
 
 HISTORIES = 60
@@ -34,8 +34,8 @@ HISTORIES = 60
 class Asked:
     """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`. `folder` is for runs."""
 
-    golden: Dump
-    run: Dump | None
+    golden: TrustedGolden
+    run: DumpView | None
     device: str
     precision: str
     policy: str | None
@@ -50,7 +50,6 @@ def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
     golden, run = asked.golden, asked.run
     bounds = read_policy(asked.policy, run.manifest.case.precision if run else asked.precision)
     if run is not None:
-        judging(golden)
         red = failing_run(golden, run, bounds, ReferenceRerun(asked.progress))
     else:
         context = gate_context(
@@ -70,7 +69,7 @@ def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
         return rank_causes(red)
     if not isinstance(red, FailingRun):
         return _beyond_stages(red, run_until_failure(context) if run is None else None)
-    rank = red.run.rank if isinstance(red.run, OneRank) else None
+    rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
     trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank) if run is None else None

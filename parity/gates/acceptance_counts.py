@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.errors import Inconclusive
 from parity.golden.manifest import Generation, PromptCase, Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.stages import DRAFT_TOKENS, TARGET_LOGITS, VERIFY_LOGITS
 
 
@@ -141,7 +141,7 @@ class ForcedRounds:
     expected: np.ndarray
 
 
-def forced_rounds(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> ForcedRounds:
+def forced_rounds(golden: TrustedGolden, dump: DumpView, variant: Variant, prompt: int) -> ForcedRounds:
     """Compare the drafts that `dump` recorded with the golden's text and logits.
 
     Raises:
@@ -178,7 +178,7 @@ def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[in
     return min(accepted + 1, len(text)), accepted, 1 + float(np.exp(np.cumsum(each)).sum())
 
 
-def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
+def _logits(golden: TrustedGolden, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
     lengths = case.generated.acceptance_length
     prefill = golden.stored("float32", prompt, 0, TARGET_LOGITS)

@@ -16,6 +16,7 @@ from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import read_policy
 from parity.progress import Progress, quiet
@@ -29,7 +30,7 @@ class NoiseFloors:
     of the golden's rows, a single one with the noisy tenth's (see `parity.compare.rows`).
     """
 
-    def __init__(self, golden: Dump):
+    def __init__(self, golden: TrustedGolden):
         self.golden = golden
         self._floors: dict[str, tuple[float, float, float]] = {}
 
@@ -56,7 +57,7 @@ class NoiseFloors:
         return self._floors[stage]
 
 
-def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
+def _measured(golden: TrustedGolden, stage: str) -> tuple[float, float, float]:
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
     if rows is None or rows.floor is None:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
@@ -93,7 +94,7 @@ class GateContext:
         rerun: runs the reference again with the experts of a given run that continued with its own.
     """
 
-    golden: Dump
+    golden: TrustedGolden
     device_name: str
     build: Callable[..., Device]
     precision: str
@@ -107,9 +108,9 @@ class GateContext:
     bounds: str | None = None
     rerun: Rerun | None = None
     _devices: dict[tuple[str, frozenset[tuple[str, int]]], Device] = field(default_factory=dict)
-    _runs: dict[str, Dump] = field(default_factory=dict)
+    _runs: dict[str, DumpView] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
-    _given: list[Dump] = field(default_factory=list)
+    _given: list[DumpView] = field(default_factory=list)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
         """The device in this precision (the context's by default), built once for each set of options.
@@ -141,7 +142,7 @@ class GateContext:
                 )
         return device
 
-    def run(self, mode: Mode) -> Dump:
+    def run(self, mode: Mode) -> DumpView:
         """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""
         if mode not in self._runs:
             request = RunRequest(
@@ -168,7 +169,7 @@ class GateContext:
         """What the run of this mode is judged against."""
         return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
-    def compared_exactly(self, golden: Dump, mode: Mode) -> Report:
+    def compared_exactly(self, golden: TrustedGolden, mode: Mode) -> Report:
         """Every stage of a float32 run over this golden, a part of the context's, by float32's own policy."""
         out = self.folder / f"float32-{mode}"
         request = RunRequest(
@@ -176,7 +177,7 @@ class GateContext:
         )
         return compare(golden, Dump(run_device(request)), read_policy(None, "float32"), rerun=self.rerun)
 
-    def give(self, run: Dump) -> None:
+    def give(self, run: DumpView) -> None:
         """Judge this run instead of making one of its mode.
 
         Raises:

@@ -17,7 +17,7 @@ from parity.compare.scores import SCORES, row_noise
 from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import log_softmax
 from parity.gates.gate import Check
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
 from parity.stages import DRAFT_TOKENS, DRAFTER_LOGITS, TARGET_TOKENS, VERIFY_TOKENS
@@ -46,7 +46,7 @@ class DraftVocabulary:
         return bool((np.diff(known) > 0).all())
 
 
-def read_draft_vocabulary(golden: Dump) -> DraftVocabulary:
+def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
     """From the drafter's checkpoint; from the golden's own rows where the checkpoint is not here.
 
     Raises:
@@ -162,7 +162,7 @@ class JudgedRows:
         }
 
 
-def judge_rows(on: Basis, run: Dump, stage: str, vocabulary: DraftVocabulary) -> JudgedRows:
+def judge_rows(on: Basis, run: DumpView, stage: str, vocabulary: DraftVocabulary) -> JudgedRows:
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
     golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
@@ -248,7 +248,7 @@ def _moved(golden: np.ndarray, device: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return kl, relative, finite.astype(bool)
 
 
-def own_choices(golden: Dump, run: Dump, vocabulary: DraftVocabulary) -> Check:
+def own_choices(golden: TrustedGolden, run: DumpView, vocabulary: DraftVocabulary) -> Check:
     """Every token of target, verify and drafter against the device's own logits; no golden number enters."""
     name, lacking = "its own logits", []
     counts: dict[str, dict[str, int]] = {}

@@ -17,7 +17,7 @@ from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.seam import Device
 from parity.stages import TARGET_LOGITS, TARGET_TOKENS, VERIFY_LOGITS, VERIFY_TOKENS
 
@@ -97,7 +97,7 @@ def golden_text(context: GateContext, precision: str) -> Check:
 class _GoldenLogits:
     """The golden's logits of the emitted rows, by prompt and position, and their noise."""
 
-    def __init__(self, golden: Dump, precision: str):
+    def __init__(self, golden: TrustedGolden, precision: str):
         self.float32 = precision == "float32"
         self.rows: dict[tuple[int, int], tuple[str, StageRows, int, float]] = {}
         for stage in LOGITS:
@@ -110,7 +110,7 @@ class _GoldenLogits:
             if rows is not None:
                 self._take(golden, stage, rows)
 
-    def _take(self, golden: Dump, stage: str, rows: StageRows) -> None:
+    def _take(self, golden: TrustedGolden, stage: str, rows: StageRows) -> None:
         """The rows on the emitted path: those behind a rejected draft are not."""
         clocks = [Clock.of(case) for case in golden.manifest.case.prompts]
         if self.float32:
@@ -149,7 +149,7 @@ class _GoldenLogits:
         return rows.golden[index : index + 1], noise, Place(stage, None, prompt, int(rows.round[index]), position)
 
 
-def _decode_along_golden(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
+def _decode_along_golden(device: Device, golden: TrustedGolden, number: int) -> list[tuple[int, np.ndarray | None]]:
     """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's
     choices."""
     case = golden.manifest.case
@@ -186,7 +186,7 @@ def _own_choice(tap: TargetPassTap, stage: str, returned: int, due: int) -> tupl
     return own, logits[-1]
 
 
-def _golden_choices(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
+def _golden_choices(golden: TrustedGolden, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
     """The golden's choices of a target pass: its tokens and its experts."""
     names = [name for name in golden.manifest.stages if name == tokens or name.endswith(".experts")]
     held = {name: golden.contents("float32", prompt, round_, name) for name in names}

@@ -17,7 +17,7 @@ from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
+from parity.golden.views import GoldenSlice
 from parity.guard import raised_text, refuses
 
 ROUNDS = 3
@@ -58,7 +58,7 @@ def float32_checks(context: GateContext) -> Iterator[Check]:
     """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32."""
     prompts = context.golden.manifest.case.prompts
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
-    view = OnePrompt(context.golden, longest, ROUNDS)
+    view = GoldenSlice(context.golden, longest, ROUNDS)
     try:
         says = context.device(EXACT).describe().precision
     except UsageError:

@@ -16,7 +16,7 @@ from parity.errors import Inconclusive
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_TAPS, TARGET_EMBED
 
 
@@ -28,7 +28,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     yield token_pairs(golden, run, streams)
 
 
-def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+def tap_contents(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Every chunk of every committed row against the run's own stream."""
     rounds = list(committed_taps(golden, run, streams))
     wrong = [feed for feed in rounds if feed.wrong]
@@ -52,7 +52,7 @@ def tap_contents(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     return Check(name, PASS, said, figures)
 
 
-def token_pairs(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Ids, positions and hiddens of every row; of the first one above all."""
     name = "pairs (next token, hidden of the position before it)"
     mistaken = next((pair for pair in token_pairings(golden, golden, "float32") if pair.wrong), None)
@@ -108,7 +108,7 @@ class CommittedTaps:
         return self.start + int((~self.same).any(axis=1).argmax())
 
 
-def tapped_streams(golden: Dump) -> list[str]:
+def tapped_streams(golden: TrustedGolden) -> list[str]:
     """The target stage that each chunk of the golden's taps equals, bit for bit, in every row.
 
     Raises:
@@ -139,7 +139,7 @@ def tapped_streams(golden: Dump) -> list[str]:
 
 
 def committed_taps(
-    golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None
+    golden: TrustedGolden, dump: DumpView, streams: Sequence[str], variant: Variant | None = None
 ) -> Iterator[CommittedTaps]:
     """Every round's committed rows of a dump over this golden, against these streams of its own.
 
@@ -169,7 +169,7 @@ def stream_numbers(streams: Sequence[str]) -> list[int]:
     return [0 if name == TARGET_EMBED else int(name.split(".")[2]) + 1 for name in streams]
 
 
-def explain_wrong_chunk(run: Dump, feed: CommittedTaps, streams: Sequence[str]) -> str:
+def explain_wrong_chunk(run: DumpView, feed: CommittedTaps, streams: Sequence[str]) -> str:
     """What the first wrong chunk is instead, if it is anything of the target's at all."""
     chunk = int((~feed.same).any(axis=0).argmax())
     values = np.split(feed.taps, len(streams), axis=1)[chunk]
@@ -196,13 +196,13 @@ def _stream(name: str) -> bool:
     return name == TARGET_EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
 
 
-def _candidates(run: Dump) -> list[str]:
+def _candidates(run: DumpView) -> list[str]:
     """Every stage of the target that has a hidden's axes, the streams first."""
     wide = [named.name for named in run.declared.values() if named.stage.axes == ("S", "H")]
     return sorted((name for name in wide if name in run.manifest.stages), key=lambda name: not _stream(name))
 
 
-def _rows(dump: Dump, variant: Variant, feed: CommittedTaps, name: str) -> np.ndarray:
+def _rows(dump: DumpView, variant: Variant, feed: CommittedTaps, name: str) -> np.ndarray:
     """A stage's rows [C, H] that a feed should hold."""
     whole = dump.stored(variant, feed.prompt, feed.source, name)
     rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
@@ -211,7 +211,7 @@ def _rows(dump: Dump, variant: Variant, feed: CommittedTaps, name: str) -> np.nd
     return rows
 
 
-def _shifted(run: Dump, feed: CommittedTaps, name: str, shift: int) -> np.ndarray:
+def _shifted(run: DumpView, feed: CommittedTaps, name: str, shift: int) -> np.ndarray:
     whole = run.stored(run.manifest.case.precision, feed.prompt, feed.source, name)
     first = feed.first + shift
     return np.empty((0, 0)) if whole is None or first < 0 else whole[first : first + len(feed.taps)]
@@ -251,7 +251,7 @@ class TokenPairing:
     position: int
 
 
-def token_pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[TokenPairing]:
+def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> Iterator[TokenPairing]:
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(case)
@@ -266,7 +266,7 @@ def token_pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Token
 
 
 def _wrong(
-    dump: Dump, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
+    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
 ) -> tuple[str, int]:
     """What is wrong in one round, and its row."""
     ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS))

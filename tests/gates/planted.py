@@ -1,4 +1,4 @@
-"""Devices that accept, verify or choose wrongly, and benches to hold them against a golden."""
+"""Devices that accept, verify or choose wrongly, and contexts to compare them with a golden."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYER = 4
 
 
 def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> GateContext:
-    """A bench whose devices all carry this defect."""
+    """A context whose devices all carry this defect."""
     build = builder("numpy", golden)
 
     def planted(precision: str, **options: int) -> Pipeline:

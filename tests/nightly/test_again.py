@@ -13,14 +13,13 @@ from parity.cli.night_end import end, interruptible
 from parity.compare.report import exit_code
 from parity.endings import Terminated
 from parity.errors import UsageError
-from parity.history import append, load
+from parity.history import Suspicion, append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.metrics import of_cell
 from parity.nightly.outputs import verdict_of, write_outputs
 from parity.nightly.process import Answer
-from parity.nightly.records import Axes, Cell, CellResult, Night
+from parity.nightly.records import Cell, CellAxes, CellResult, Night
 from parity.nightly.run import NightRun
-from parity.nightly.suspicion import Suspicion
 
 
 class Engine:
@@ -61,7 +60,7 @@ class Engine:
 @pytest.fixture
 def cell() -> Cell:
     """A cell that nothing runs."""
-    axes = Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
+    axes = CellAxes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
     return Cell(
         axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=4, device="numpy", gates=("provenance",)
     )

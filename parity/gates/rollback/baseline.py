@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.errors import Inconclusive, UsageError
 from parity.files import config_of
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.seam import Device
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS
 
@@ -188,7 +188,7 @@ def _routes(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 SHORT = (2, 9)
 
 
-def window(golden: Dump) -> int | None:
+def window(golden: TrustedGolden) -> int | None:
     """The target's sliding window, from its checkpoint's config; None where it has none or cannot be read."""
     try:
         size = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
@@ -197,7 +197,7 @@ def window(golden: Dump) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
-def starts(golden: Dump, most: int) -> list[tuple[int, list[int]]]:
+def starts(golden: TrustedGolden, most: int) -> list[tuple[int, list[int]]]:
     """(number of a golden prompt, its last tokens), of several lengths up to `most`."""
     prompts, edge = golden.manifest.case.prompts, window(golden) or 32
     lengths = [length for length in (*SHORT, edge - 6, edge - 1, edge + 8) if 2 <= length <= most]
