@@ -19,12 +19,12 @@ import numpy as np
 
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its device.py is not the device
 
-from parity.cli.wiring import builder, clean_devices  # noqa: E402
 from parity.gates import run_gates  # noqa: E402
 from parity.gates.context import Bench  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.nightly import metrics  # noqa: E402
 from parity.nightly.judge import MODES  # noqa: E402
+from parity.producers import builder, clean_devices  # noqa: E402
 
 GATES = ("decisions", "acceptance")
 FIRST = "numpy"

@@ -16,11 +16,10 @@ from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import Dump, DumpWriter
 from parity.golden.trust import device_modules
 from parity.guard import told
+from parity.progress import Progress, quiet
 from parity.seam import Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class RunRequest:
     stages: Sequence[str]
     out: Path
     free: bool = True
-    progress: Progress = lambda done, total, name: None
+    progress: Progress = quiet
     device_name: str = ""
 
 

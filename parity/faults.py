@@ -6,12 +6,15 @@ whoever meets it learns nothing of the cause.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
+from parity.bundled import tiny
 from parity.compare import compare
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
@@ -24,10 +27,16 @@ from parity.golden.store import Dump
 from parity.guard import bare
 from parity.partial import scratch
 from parity.policy import read_policy
+from parity.producers import dump_golden
+from parity.progress import Progress, quiet
 from parity.seam import Device
 from parity.stages import inputs
 
 MODES: tuple[Mode, ...] = ("local", "chained")
+PROMPTS = ("types-127-131", "strings-11-13")
+TOKENS = 12
+"""The default golden: two chat prompts longer than window and original context. The rounds of the first accept all
+drafts, some, none although a later one agrees, and more than the budget leaves."""
 HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
@@ -226,3 +235,11 @@ def _emitted(request: Request, device: Device) -> list[tuple[int, ...]]:
     """What a device emits by itself over the golden's prompts."""
     case = request.golden.manifest.case
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
+
+
+def small_golden(folder: Path, progress: Progress = quiet) -> Dump:
+    """The golden that faults are judged by where none is named, made in this folder."""
+    lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
+    return dump_golden(prompts=prompts, max_new_tokens=TOKENS, out=folder / "golden", progress=progress)

@@ -251,7 +251,7 @@ def source_of(named: str | Path | None, precision: str) -> Path:
     return Path(str(named))
 
 
-def read_policy(named: str | Path | None, precision: str) -> Policy:
+def read_policy(named: str | Path | None = None, precision: str = "bfloat16") -> Policy:
     """Read a policy by file or name; the shipped one of this precision where none is named.
 
     Raises:

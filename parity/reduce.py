@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from parity.compare import compare
-from parity.compare.report import FAIL, Place
+from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.evidence import Red, failures, red_device
+from parity.diagnose.ranks import Parted, read_ranks
 from parity.drive import RunRequest, run_device
+from parity.errors import Inconclusive
 from parity.golden.manifest import Mode
 from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
-from parity.policy import Policy
+from parity.policy import Policy, read_policy
+from parity.producers import device as build_device
+from parity.producers import dump_golden
+from parity.progress import quiet
 from parity.seam import Device
 
 SLACK = 2
@@ -115,3 +123,55 @@ class Reducer:
         failed = report.verdict == FAIL and report.first is not None
         same = failed and golden.declared[report.first.stage].stage.template == self.family
         return report.first if same else None
+
+
+class Reduced(NamedTuple):
+    """The smallest failing case, its golden, and the mode that shows it."""
+
+    case: Shrunk
+    golden: Dump
+    mode: Mode
+
+
+def reduced(
+    golden: Dump,
+    device: str,
+    precision: str,
+    policy: str | None,
+    threads: int,
+    out: Path,
+    folder: Path,
+    told: Callable[[str], None],
+) -> Reduced | None:
+    """Where a device fails, as small as it gets; see `parity.api.reduce_failure`.
+
+    Args:
+        out: takes the golden of the case; `folder` what is tried.
+    """
+    bounds = read_policy(policy, precision)
+    red = red_device(golden, build_device(device, golden, precision), bounds, folder, quiet)
+    if red is None:
+        return None
+    if not isinstance(red, Red):
+        raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
+    model, derived = golden.manifest.model, f"cut from {golden.folder} by parity reduce"
+
+    def dump(ids: Sequence[int], k: int, budget: int, name: str) -> Dump:
+        prompts = folder / f"{name}.jsonl"
+        prompts.write_text(json.dumps({"id": name, "ids": list(ids)}))
+        sides = Path(model.target.path), Path(model.drafter.path)
+        place = out if name == "reduced" else folder / name
+        return dump_golden(*sides, prompts, k, budget, (), threads, place, derived=derived)
+
+    mode = red.run.manifest.case.mode
+    reducer = Reducer(golden, lambda case: build_device(device, case, precision), dump, mode, bounds, folder, told)
+    case = reducer.reduce(red.first_in(golden))
+    return Reduced(case, reducer.write(case), mode)
+
+
+def _why(red: Parted | Report) -> str:
+    """What a comparison says in which no row fails."""
+    if isinstance(red, Parted):
+        (read,) = read_ranks(red)
+        return f"{read.check.evidence} ({read.says})"
+    return "; ".join(failures(red)) or red.verdict

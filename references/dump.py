@@ -24,7 +24,7 @@ from parity.references.drafting import is_chain, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
-from parity.references.roundings import Roundings, pooled
+from parity.references.roundings import pooled
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
 
@@ -33,6 +33,8 @@ OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
 LOOPS = ("drafter.taps", "kv.drafter.length")
 """What the loop hands to the drafter, and counts for it, whoever drafts."""
+TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
+"""What the loop chooses and counts of the target's stages, whoever computes them."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,15 @@ class Request(GoldenRequest):
 class Computed:
     """Who computes: a name, `load(target, drafter, dtype, k)` to a loop, and the modules of it.
 
-    `drafting` are the modules that draft, where they are others than those of the loop.
+    `target` are the modules that compute the target alone, out of ids and cached rows that the loop hands them;
+    `drafting` those that draft, where they are others than those of the loop.
     """
 
     name: str
     load: Callable[..., SpeculativeLoop]
     modules: Collection[str]
     drafting: Collection[str] = ()
+    target: Collection[str] = ()
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Rounded:
     count: int
 
     def __post_init__(self):
-        self.roundings = Roundings(self.loop.target.model, self.loop.drafter)
+        self.roundings = self.loop.target.roundings(self.loop.drafter)
 
     def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
         """What each pass over a prompt records, with what a fresh trace forces."""
@@ -112,7 +116,7 @@ def dump(request: Request, by: Computed) -> Path:
                 writer.add(number, variant, stages, pooled(record.tensors, passes))
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
-        who = _producer(by, type(truth.target.model).__module__, names)
+        who = _producer(by, truth.target.module, names)
         finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings, constants(truth)))
     return request.out
 
@@ -149,11 +153,21 @@ def _generation(result: Result) -> Generation:
 def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
     """The record of who computed; the target's maths comes from the module `target`.
 
-    What drafting modules compute is what the drafter makes out of taps and tokens; the taps themselves are the loop's.
+    What drafting modules compute is what the drafter makes out of taps and tokens; the taps themselves are the loop's,
+    and so are choices and lengths.
     """
     packages = ("torch", "transformers", "safetensors", "numpy")
     made = producer(by.name, {*by.modules, target}, packages, torch.get_num_threads())
-    if not by.drafting:
-        return made
-    theirs = [name for name in names if name.startswith(("drafter.", "kv.drafter.")) and name not in LOOPS]
-    return made.model_copy(update={"parts": (Part(stages=tuple(theirs), modules=tuple(sorted(by.drafting))),)})
+    sides = (
+        (by.target, ("target.", "verify.", "kv.target."), TARGET_LOOPS),
+        (by.drafting, ("drafter.", "kv.drafter."), LOOPS),
+    )
+    parts = tuple(
+        Part(
+            stages=tuple(name for name in names if name.startswith(prefixes) and name not in loops),
+            modules=tuple(sorted(modules)),
+        )
+        for modules, prefixes, loops in sides
+        if modules
+    )
+    return made.model_copy(update={"parts": parts})

@@ -23,10 +23,10 @@ from parity.errors import UsageError
 from parity.golden.sources import package, reached
 from parity.references import dump
 from parity.references.checkpoint import read_config, read_state
-from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_layers import KVCache
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
-from parity.references.peagle import KVCache
 
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
 OWN = {"parity.references.eagle3", "parity.references.chain"}
@@ -88,8 +88,7 @@ def _importing(path: Path) -> Iterator[None]:
 def load_loop(cnets: ModuleType, target: Path, drafter: Path, dtype: torch.dtype, k: int) -> SpeculativeLoop:
     """The speculative loop with the official drafter."""
     oracle = HFTarget(target, dtype)
-    embeddings = oracle.model.get_input_embeddings().weight
-    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, embeddings), k)
+    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, oracle.embeddings), k)
 
 
 class OfficialDrafter(nn.Module):

@@ -6,8 +6,9 @@ what the tap returns, so the same hooks serve capture, teacher forcing and the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import DynamicCache, GptOssForCausalLM
@@ -18,8 +19,10 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import check_target, read_config
+from parity.references.checkpoint import read_config
+from parity.references.hf_checkpoint import check_target
 from parity.references.rope import read_rope
+from parity.references.roundings import Roundings
 
 ATTENTION = "eager_with_tapped_queries"
 
@@ -73,6 +76,35 @@ class HFTarget:
         self.streams: dict[int, torch.Tensor] = {}
         self._hook()
         self.reset(ignore)
+
+    @property
+    def module(self) -> str:
+        """The module that the target's maths comes from."""
+        return type(self.model).__module__
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The ids that end a sequence: generation_config.json decides, else config.json; an int or a list."""
+        eos = self.model.generation_config.eos_token_id
+        eos = self.config.eos_token_id if eos is None else eos
+        return (eos,) if isinstance(eos, int) else tuple(eos or ())
+
+    @property
+    def embeddings(self) -> torch.Tensor:
+        """The table of token embeddings, [V, H]."""
+        return self.model.get_input_embeddings().weight
+
+    def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
+        """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
+        body = self.model.model
+        experts = body.layers[0].mlp.experts
+        said = {"swiglu_alpha": experts.alpha, "swiglu_limit": experts.limit}
+        said["rms_norm_eps"] = body.norm.variance_epsilon
+        return said, self.config.rope_parameters, body.rotary_emb.attention_scaling
+
+    def roundings(self, drafter: torch.nn.Module) -> Roundings:
+        """This target's other roundings and this drafter's."""
+        return Roundings(self.model, drafter)
 
     def reset(self, tap: TorchTap) -> None:
         """Start a new sequence with an empty cache."""

@@ -14,9 +14,10 @@ import torch
 
 from parity.errors import UsageError
 from parity.references.capture import torch_tap
+from parity.references.drafter_layers import KVCache
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
-from parity.references.peagle import KVCache, PEagle
+from parity.references.peagle import PEagle
 
 
 class Recorder(Protocol):
@@ -57,7 +58,7 @@ class SpeculativeLoop:
         self.target, self.drafter, self.k = target, drafter, k
         layers = target.config.num_hidden_layers
         self.tap_inputs = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
-        self.eos = _eos(target)
+        self.eos = target.eos
         context = min(target.config.max_position_embeddings, drafter.config.max_positions)
         if max_positions is not None and not 1 <= max_positions <= context:
             raise UsageError(f"max_positions: {max_positions} is outside 1 to {context}, the smaller context")
@@ -231,10 +232,3 @@ class SpeculativeLoop:
 
     def _pair(self, name: str, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.tap(f"{name}.k", k), self.tap(f"{name}.v", v)
-
-
-def _eos(target: HFTarget) -> tuple[int, ...]:
-    """generation_config.json decides, else config.json; an int or a list."""
-    found = target.model.generation_config.eos_token_id
-    found = target.config.eos_token_id if found is None else found
-    return (found,) if isinstance(found, int) else tuple(found or ())

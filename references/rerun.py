@@ -18,6 +18,7 @@ from parity.errors import Inconclusive
 from parity.golden.manifest import Case, Model, Producer
 from parity.golden.provenance import now
 from parity.golden.store import Dump, DumpWriter
+from parity.references import plain
 from parity.references.drafting import load_loop
 from parity.references.dump import FLOORS, Rounded, own_producer
 from parity.references.roundings import pooled
@@ -38,7 +39,8 @@ def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: 
     _refuse_others(manifest.producer, manifest.model)
     logging.disable_progress_bar()
     pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    truth, rounded = (load_loop(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
+    load = plain.load_loop if plain.made(manifest.producer) else load_loop
+    truth, rounded = (load(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
     floors = Rounded(rounded, manifest.case.roundings)
     stages = [golden.declared[name] for name in manifest.stages]
     forcing = partial(ForcingTrace, golden.declared, mode=mode, keep=set(manifest.stages).__contains__)
@@ -94,7 +96,7 @@ class OwnExperts:
 
 def _refuse_others(producer: Producer, model: Model) -> None:
     """Only what these references made can be made again here."""
-    if not own_producer(producer):
+    if not own_producer(producer) and not plain.made(producer):
         raise Inconclusive(
             f"the golden is {producer.name}'s, which cannot run with given experts: dump one with `parity dump-golden`"
         )

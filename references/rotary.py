@@ -10,8 +10,9 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, 
 
 from parity.errors import UsageError
 from parity.references import rope
-from parity.references.checkpoint import read_config, target_config
+from parity.references.checkpoint import read_config
 from parity.references.drafting import drafter_config
+from parity.references.hf_checkpoint import target_config
 
 
 @torch.no_grad()

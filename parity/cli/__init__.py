@@ -38,6 +38,7 @@ from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import Inconclusive, ParityError
 from parity.plain import echo
+from parity.progress import print_notes
 
 
 class CommandGroup(click.Group):
@@ -87,6 +88,7 @@ def cli(debug: bool) -> None:
 
     Exit codes: 0 pass, 1 a gate failed, 2 wrong usage or unreadable input, 3 inconclusive.
     """
+    print_notes()
 
 
 for command in (

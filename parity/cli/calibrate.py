@@ -40,8 +40,8 @@ def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file)
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
     from parity.calibrate import Request
     from parity.calibrate import calibrate as count
-    from parity.cli.wiring import clean_devices, device
     from parity.policy import read_policy
+    from parity.producers import clean_devices, device
     from parity.reports.calibration import print_calibration
 
     golden = open_golden(golden)

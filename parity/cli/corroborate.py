@@ -25,10 +25,10 @@ def corroborate(golden, witnesses, policy, json_file) -> None:
     Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be
     confirmed, or a stage that two of them have could not be compared.
     """
-    from parity.cli.wiring import current
     from parity.corroborate import corroborations, triangulate
     from parity.golden.choice import Wanted, choose
     from parity.policy import read_policy
+    from parity.producers import current
     from parity.reports.corroboration import print_triangulation
 
     goldens = [choose(Wanted(folder), folder)[0] for folder in (golden, *witnesses)]

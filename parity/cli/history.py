@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import home, json_option, write_json
+from parity.cli.common import json_option, write_json
+from parity.home import home
 
 HEADLINES = ("passed", "relative", "acceptance_length", "over_baseline")
 """What is shown of each cell where neither stage nor metric is asked for."""

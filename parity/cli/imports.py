@@ -36,15 +36,12 @@ anywhere = click.Path(path_type=Path)
 @json_option
 def import_dump(paths, source, golden, names, reference, out, json_file) -> None:
     """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`."""
-    from parity.cli.wiring import torch_load
-    from parity.golden.store import Dump
-    from parity.imports.names import read_map
-    from parity.imports.run import ImportRequest, import_run
+    from parity.api import import_dump as import_run
+    from parity.api import read_dump
     from parity.reports.dumps import print_dump
 
-    opened = open_golden(golden)
-    placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
-    data = print_dump(Dump(out))
+    placing = import_run(paths, source, open_golden(golden), out, names, reference)
+    data = print_dump(read_dump(out))
     _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
     _list("is not mapped", placing.unmapped)
     write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
@@ -66,7 +63,7 @@ def _list(what: str, names) -> None:
 )
 def export_dump(directory, out, target) -> None:
     """Write a golden or a run as one file of plain arrays."""
-    from parity.golden.store import Dump
-    from parity.imports.files import export_npz
+    from parity.api import export_dump as export
+    from parity.api import read_dump
 
-    echo(f"{export_npz(Dump(directory), out)} tensors in {out}")
+    echo(f"{export(read_dump(directory), out)} tensors in {out}")

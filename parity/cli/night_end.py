@@ -59,9 +59,9 @@ def _append(history: str, folder) -> None:
 
 def _tell(folder, history: str) -> list:
     """The page, and the summary of a job where there is one; what changed since when."""
-    from parity.cli.report import night_view
     from parity.reports.page.markdown import markdown
     from parity.reports.page.render import write
+    from parity.reports.page.views import night_view
 
     view = night_view(folder.path, history)
     write(view, folder.path / REPORT)

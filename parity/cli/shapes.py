@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, precision_option, progress, published_configs, tiny, write_json
+from parity.cli.common import json_option, precision_option, progress, write_json
 
 MODELS = ("tiny", "20b", "120b")
 PHASES = ("prefill", "draft", "verify", "commit")
@@ -102,17 +102,14 @@ def shapes(model, target, drafter, phases, measured, named, device_name, seed, l
 
 def _inventory(model, target, drafter, run):
     """The inventory of the named pair."""
-    from parity.cli.wiring import inventory
+    from parity.bundled import published_pair
     from parity.errors import UsageError
+    from parity.producers import inventory
 
     if (target is None) != (drafter is None):
         raise UsageError("--target and --drafter go together")
-    if target is None and model == "tiny":
-        target, drafter = tiny("target"), tiny("drafter")
-    elif target is None:
-        if (configs := published_configs()) is None:
-            raise UsageError(f"the configs of {model} (fixtures/) are not installed; name --target and --drafter")
-        target, drafter = configs / f"gpt-oss-{model}", configs / f"p-eagle-{model}"
+    if target is None:
+        target, drafter = published_pair(model)
     return inventory(target, drafter, **run)
 
 
@@ -137,8 +134,8 @@ def _gemm(text, precision):
 
 def _try(gemms, device_name, seed, limit, json_file):
     """Run and judge the shapes; the exit code."""
-    from parity.cli.wiring import multiplier
     from parity.compare.report import FAIL, INCONCLUSIVE
+    from parity.factories import multiplier
     from parity.gemm.harness import Findings, try_one
     from parity.reports.shapes import print_finding, print_findings
 

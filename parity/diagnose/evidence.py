@@ -15,11 +15,12 @@ from parity.diagnose.explain import Residual, judged, residuals
 from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
 from parity.diagnose.search import Search, Trial
 from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
 from parity.policy import Policy
+from parity.progress import Progress
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")

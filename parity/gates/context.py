@@ -12,12 +12,13 @@ from parity.compare import compare
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.report import Report
 from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
-from parity.drive import Progress, RunRequest, run_device
+from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.metrics import measure
 from parity.policy import read_policy
+from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
 
 
@@ -68,10 +69,6 @@ def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
     crest = float(np.median(found.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
     pooled = float(np.sqrt((relative**2).mean()))
     return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
-
-
-def quiet(done: int, total: int, name: str) -> None:
-    """No progress."""
 
 
 @dataclass

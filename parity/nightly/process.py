@@ -16,6 +16,7 @@ from pydantic import ValidationError, model_validator
 
 from parity.endings import OUTSIDE, by_signal
 from parity.home import VARIABLE, home
+from parity.nightly import worker
 from parity.nightly.records import Cell, CellResult, Record
 
 
@@ -93,7 +94,7 @@ class Answer(Record):
     seconds: float = 0.0
 
 
-COMMAND = (sys.executable, "-m", "parity.cli.job")
+COMMAND = (sys.executable, "-m", worker.__name__)
 Started = Callable[[subprocess.Popen], None]
 
 

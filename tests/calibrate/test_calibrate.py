@@ -7,11 +7,11 @@ import json
 import pytest
 
 from parity.calibrate import MODES, Calibration, Comparison, Request, calibrate
-from parity.cli.wiring import clean_devices, device
 from parity.device import ENGINES, absent
 from parity.device.variants import CLEAN
 from parity.golden.slices import OnePrompt
 from parity.policy import read_policy
+from parity.producers import clean_devices, device
 
 DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 

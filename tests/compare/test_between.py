@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps, difference
-from parity.cli.run import make_run
+from parity.api import compare_dumps, device_difference, run_device
 from parity.compare.between import Difference
 from parity.errors import UsageError
 
@@ -22,7 +21,7 @@ def run(small_golden, tmp_path_factory):
         key = device, mode, precision
         if key not in made:
             out = tmp_path_factory.mktemp("between") / "run"
-            made[key] = make_run(small_golden, device, mode, precision, out=out, free=False)
+            made[key] = run_device(small_golden, device, mode, precision, out=out, free=False)
         return made[key]
 
     return get
@@ -84,12 +83,12 @@ def test_runs_of_two_modes_or_precisions_are_refused(small_golden, run):
 
 
 def test_what_either_run_lacks_is_a_failure(small_golden, run, tmp_path):
-    few = make_run(small_golden, "numpy", "local", stages=("logits",), out=tmp_path / "few", free=False)
+    few = run_device(small_golden, "numpy", "local", stages=("logits",), out=tmp_path / "few", free=False)
     for pair in ((run("numpy"), few), (few, run("numpy"))):
         report = against(small_golden, *pair)
         assert report.verdict == "fail"
         assert "numpy: target.embed is missing: the run does not declare it" in [one.message for one in report.findings]
     assert (
-        compare_dumps(small_golden, difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict
+        compare_dumps(small_golden, device_difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict
         == "pass"
     )

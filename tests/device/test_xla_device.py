@@ -6,18 +6,17 @@ import pytest
 
 pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import builder, planted_faults
+from parity.api import compare_dumps, run_device
 from parity.compare.between import Difference
 from parity.faults import Request, compare_planted
+from parity.producers import builder, planted_faults
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
     runs = [
-        make_run(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
+        run_device(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
         for name in ("xla", "numpy")
     ]
     report = compare_dumps(small_golden, runs[0])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from parity.diagnose.evidence import Red, red_run
 from parity.diagnose.ranks import OneRank, Parted, read_ranks
 from parity.golden.store import Dump, DumpWriter
@@ -18,7 +18,7 @@ STAGE = "target.layers.2.attn_out"
 
 @pytest.fixture(scope="module")
 def whole(small_golden, tmp_path_factory) -> Dump:
-    return make_run(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
+    return run_device(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
 
 
 @pytest.fixture

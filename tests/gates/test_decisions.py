@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity.cli.wiring import builder
 from parity.compare.basis import Basis
 from parity.errors import Inconclusive
 from parity.gates import run_gate
@@ -15,6 +14,7 @@ from parity.gates.context import Bench
 from parity.gates.decisions import GROUPS
 from parity.gates.decisions.judged import Vocabulary, _moved, draft_vocabulary, judged
 from parity.golden.store import Dump
+from parity.producers import builder
 
 FAULTS = "tests.gates.choice_faults"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)

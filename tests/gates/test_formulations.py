@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from parity.compare.between import Difference, compare_devices
 from parity.engines import MODES, matrix
 from parity.golden.slices import OnePrompt
@@ -30,7 +30,7 @@ def runs(golden, tmp_path_factory):
 
     def run(name, mode):
         if (name, mode) not in made:
-            made[name, mode] = make_run(golden, name, mode, out=folder / f"{len(made)}", free=False)
+            made[name, mode] = run_device(golden, name, mode, out=folder / f"{len(made)}", free=False)
         return made[name, mode]
 
     return run

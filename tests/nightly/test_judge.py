@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.nightly import judge_cell
+from parity.nightly.cell import judge_cell
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import broken
 from parity.nightly.records import Axes, Cell, CellResult, Night

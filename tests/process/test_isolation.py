@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, UsageError
 from parity.factories import Factory
 from parity.gates.rollback.truth import Injected
@@ -54,7 +54,7 @@ def isolated(way="", **options):
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
     case = OnePrompt(small_golden, 0, 2)
     runs = [
-        make_run(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
+        run_device(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", Limits()))
     ]
     made_by = {"modules", "sources", "source_digest"}  # this process may have imported more than a device needs

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import torch
 
 from parity.references.chain import ChainLoop
+from parity.references.drafter_config import Eagle3Config
+from parity.references.drafter_layers import KVCache
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
-from parity.references.peagle import KVCache
 
 RAW = {
     "hidden_size": 48,
@@ -69,9 +69,8 @@ class Passes:
 
 def chain(drafter: Eagle3, k: int, tap) -> ChainLoop:
     """The loop over a target that never runs."""
-    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128, eos_token_id=None)
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=()))
-    loop = ChainLoop(SimpleNamespace(config=config, model=model), drafter, k)
+    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128)
+    loop = ChainLoop(SimpleNamespace(config=config, eos=()), drafter, k)
     loop.tap, loop.cache, loop.draft_length, loop.emitted = tap, KVCache(), 0, []
     return loop
 

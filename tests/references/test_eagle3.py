@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 
 from parity.errors import UsageError
 from parity.references.capture import torch_tap
+from parity.references.drafter_config import Eagle3Config
 from parity.references.drafting import is_chain
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
 from tests.references.chain_cases import RAW, ROUNDING, Passes, chain, feed, recomputed, relative, small_drafter
 
 K, LENGTH = 4, 14

@@ -11,7 +11,7 @@ from transformers import GptOssForCausalLM
 
 from parity.errors import UsageError
 from parity.references.capture import ignore
-from parity.references.checkpoint import check_target
+from parity.references.hf_checkpoint import check_target
 from parity.references.hf_target import HFTarget
 
 IDS = torch.arange(100) * 7 % 1200

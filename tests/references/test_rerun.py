@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from parity import drive
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import Rerun
+from parity.api import compare_dumps, run_device
 from parity.compare.basis import EXPERTS, Flips
 from parity.errors import Inconclusive
 from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
+from parity.producers import ReferenceRerun
 from parity.trace import forced_templates
 
 DEVICE = "parity.device.variants:float64_sums"
@@ -39,13 +38,13 @@ def run(golden, tmp_path_factory) -> Dump:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drive, "ForcingTrace", Unforced)
         patch.setattr(drive, "forced_templates", lambda mode: tuple(set(forced_templates(mode)) - {EXPERTS}))
-        return make_run(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
+        return run_device(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
 
 
 @pytest.fixture(scope="module")
-def rerun() -> Rerun:
+def rerun() -> ReferenceRerun:
     """Made once for every run."""
-    return Rerun()
+    return ReferenceRerun()
 
 
 class Garbage(Dump):

@@ -1,4 +1,4 @@
-"""`python -m parity.cli.job FOLDER`: one job of a night, read from FOLDER/job.json, its answer in FOLDER/answer.json."""
+"""`python -m parity.nightly.worker FOLDER`: one job of a night, read from FOLDER/job.json, its answer in FOLDER/answer.json."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import threading
 import traceback
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parity.nightly.process import Answer, GoldenJob, Job
 
 
 def main() -> None:
@@ -17,6 +21,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     _end_with_parent(folder)
     from parity.nightly.process import Job
+    from parity.progress import print_notes
+
+    print_notes()
 
     try:
         answer = _answer(Job.model_validate_json((folder / "job.json").read_bytes()))
@@ -28,15 +35,15 @@ def main() -> None:
     os._exit(0)  # threads and exit handlers of a device are not waited for
 
 
-def _answer(job):
+def _answer(job: Job) -> Answer:
     from parity.nightly.process import Answer
 
     if job.golden:
         from parity.nightly.goldens import provide
 
         return provide(job.golden, _make)
-    from parity.cli.nightly import judge_cell
     from parity.golden.store import Dump
+    from parity.nightly.cell import judge_cell
     from parity.nightly.goldens import local
     from parity.nightly.process import GoldenJob
 
@@ -44,14 +51,14 @@ def _answer(job):
     return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
 
 
-def _make(job, out: Path) -> None:
+def _make(job: GoldenJob, out: Path) -> None:
     """The references, asked for this golden."""
-    from parity.cli.golden import make_golden
+    from parity.producers import dump_golden
 
-    make_golden(Path(job.target), Path(job.drafter), Path(job.prompts), job.k, job.max_new_tokens, out=out)
+    dump_golden(Path(job.target), Path(job.drafter), Path(job.prompts), job.k, job.max_new_tokens, out=out)
 
 
-def _failed(error: BaseException):
+def _failed(error: BaseException) -> Answer:
     """One sentence; the traceback is for the log."""
     from parity.errors import ParityError
     from parity.nightly.process import Answer
