@@ -46,7 +46,7 @@ def first_of(rows: StageRows, bad: np.ndarray) -> int:
 def where(
     rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray, first: int | None = None
 ) -> dict[str, Any]:
-    """The places of a result that is no pass: the first row, the worst one, and which rows are bad.
+    """The places of a result that does not pass: the first row, the worst one, and which rows are bad.
 
     Args:
         bad, judged: bool [R].
@@ -92,7 +92,13 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
     return [replace(result, marks=_marks(result, names, by_name, consumers, mode)) for result in results]
 
 
-def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
+Results = Mapping[str, StageResult]
+"""Results by stage."""
+
+
+def _marks(
+    result: StageResult, names: Mapping[str, Named], by_name: Results, consumers: Mapping[str, list[str]], mode: str
+) -> tuple[str, ...]:
     if result.verdict not in (WARN, FAIL):
         return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
@@ -108,7 +114,7 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     return ("own", _lasting(result, by_name, consumers))
 
 
-def _lasting(result, by_name, consumers) -> str:
+def _lasting(result: StageResult, by_name: Results, consumers: Mapping[str, list[str]]) -> str:
     """Whether an error shows in a stage that is computed from this one."""
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return "step" if persists else "spike"
@@ -116,12 +122,13 @@ def _lasting(result, by_name, consumers) -> str:
 
 def behind(stage: str, names: Mapping[str, Named]) -> set[str]:
     """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
-    found, left = set(), [stage]
+    sources: set[str] = set()
+    left = [stage]
     while left:
-        sources = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
-        left += [name for name in sources if name not in found]
-        found.update(sources)
-    return found
+        direct = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
+        left += [name for name in direct if name not in sources]
+        sources.update(direct)
+    return sources
 
 
 def excess(result: StageResult) -> float:

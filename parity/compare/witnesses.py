@@ -1,4 +1,4 @@
-"""What other references said of a golden's stages, laid on what a comparison with that golden found."""
+"""What other references say of a golden's stages, added to what a comparison with that golden found."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     and computed from a disputed stage is disputed with it, unless the references agree on it all the same.
     """
     disputed, agreed = _said(golden.manifest)
-    found = []
+    attested = []
     for result in results:
         wrong = result.verdict in (FAIL, WARN)
         if result.stage in agreed:
             result = replace(result, marks=(*result.marks, CORROBORATED))
         elif result.stage in disputed or (wrong and in_doubt(result.stage, golden)):
             result = _disputed(result, result.stage in disputed)
-        found.append(result)
-    return found
+        attested.append(result)
+    return attested
 
 
 def in_doubt(stage: str, golden: Dump) -> bool:
@@ -38,14 +38,14 @@ def in_doubt(stage: str, golden: Dump) -> bool:
 
 
 def doubted_sides(golden: Dump) -> set[str]:
-    """Of which of target and drafter the references disagree on a stage: the reading of its config may be what is wrong."""
+    """Target and drafter, as far as the references disagree on a stage of it: its config may be what is read wrong."""
     return {"drafter" if "drafter" in name.split(".")[:2] else "target" for name in _said(golden.manifest)[0]}
 
 
 def _said(manifest: Manifest) -> tuple[set[str], set[str]]:
     """The stages that any reference disputes, and those that are agreed on."""
-    disputed = {name for one in manifest.corroborations for name in one.disputed}
-    return disputed, {name for one in manifest.corroborations for name in one.stages} - disputed
+    disputed = {name for witness in manifest.corroborations for name in witness.disputed}
+    return disputed, {name for witness in manifest.corroborations for name in witness.stages} - disputed
 
 
 def _disputed(result: StageResult, itself: bool) -> StageResult:
@@ -65,10 +65,11 @@ def _disputed(result: StageResult, itself: bool) -> StageResult:
 
 
 def witnesses(manifest: Manifest) -> tuple[str, ...]:
-    """One sentence for each reference that was held against this golden."""
+    """One sentence for each reference that was compared with this golden."""
+    stages, prompts = len(manifest.stages), len(manifest.case.prompts)
     return tuple(
-        f"{one.witness} {one.versions.get(one.witness, '')}".strip()
-        + f" confirms {len(one.stages)} of {len(manifest.stages)} stages on {one.prompts} of {len(manifest.case.prompts)} prompts"
-        + (f" and disputes {len(one.disputed)}" if one.disputed else "")
-        for one in manifest.corroborations
+        f"{seen.witness} {seen.versions.get(seen.witness, '')}".strip()
+        + f" confirms {len(seen.stages)} of {stages} stages on {seen.prompts} of {prompts} prompts"
+        + (f" and disputes {len(seen.disputed)}" if seen.disputed else "")
+        for seen in manifest.corroborations
     )

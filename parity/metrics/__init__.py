@@ -15,15 +15,16 @@ compiler where parity is installed.
 
 from parity.metrics.discrete import measure_exact, topk_overlap
 from parity.metrics.pair import measure
-from parity.metrics.record import ExactMetrics, NonFinite, PairMetrics, Rows, UlpDistances, WorstElement
+from parity.metrics.record import ExactMetrics, NonFinite, PairMetrics, RowSums, UlpDistances, WorstElement, WorstRow
 
 __all__ = [
     "ExactMetrics",
     "NonFinite",
     "PairMetrics",
-    "Rows",
+    "RowSums",
     "UlpDistances",
     "WorstElement",
+    "WorstRow",
     "measure",
     "measure_exact",
     "topk_overlap",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.arrays import Array
+from parity.metrics.dtypes import is_exact
 from parity.metrics.record import ExactMetrics, Index
 from parity.metrics.stream import CHUNK, cut
 
@@ -27,7 +28,7 @@ def measure_exact(golden: Array, device: Array, *, chunk: int = CHUNK) -> ExactM
     if golden.shape != device.shape:
         raise ValueError(f"golden has shape {golden.shape}, device {device.shape}")
     for side, array in (("golden", golden), ("device", device)):
-        if array.dtype.kind not in "iub":
+        if not is_exact(array.dtype):
             raise TypeError(f"{side} has dtype {array.dtype}; exact stages hold integers or booleans")
     return _stream(golden, device, chunk)
 

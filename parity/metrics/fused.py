@@ -28,7 +28,8 @@ from numba.extending import intrinsic
 
 from parity.arrays import Array, DType
 from parity.metrics import sums as at
-from parity.metrics.sums import BFLOAT16, Partial
+from parity.metrics.dtypes import BFLOAT16
+from parity.metrics.sums import Partial
 
 U16, U32, U64, I32 = np.uint16, np.uint32, np.uint64, np.int32
 ABS, SIGN = U32(0x7FFFFFFF), U32(0x80000000)
@@ -52,28 +53,28 @@ jit: Callable[[Compiled], Compiled] = njit(**options)
 # Sums may be reordered, which vectorises them; NaN and Inf keep their meaning.
 sum_jit: Callable[[Compiled], Compiled] = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
 Views = tuple[Array, Array, Array]
-Generated = tuple[Any, Callable[..., Any]]
+Lowering = tuple[Any, Callable[..., Any]]
 
 
-def instruction(generator: Callable[..., Generated]) -> Callable[..., Any]:
+def instruction(generator: Callable[..., Lowering]) -> Callable[..., Any]:
     """An intrinsic as compiled code calls it: without the typing context, which its generator takes first."""
     return intrinsic(generator)
 
 
 @instruction
-def bits_of(typing: Any, value: Any) -> Generated:
+def bits_of(typing: Any, value: Any) -> Lowering:
     """The bits of a float32 as uint32."""
     return types.uint32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
 
 
 @instruction
-def float_of(typing: Any, bits: Any) -> Generated:
+def float_of(typing: Any, bits: Any) -> Lowering:
     """The float32 of which uint32 `bits` are the bits."""
     return types.float32(types.uint32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())
 
 
 @instruction
-def prefetch(typing: Any, address: Any) -> Generated:
+def prefetch(typing: Any, address: Any) -> Lowering:
     """Ask for the cache line at an address; any address is allowed, none faults."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -87,19 +88,19 @@ def prefetch(typing: Any, address: Any) -> Generated:
 
 
 @instruction
-def count_zeros(typing: Any, value: Any) -> Generated:
+def count_zeros(typing: Any, value: Any) -> Lowering:
     """Zero bits above the highest one of a uint32; 32 for zero."""
     return types.uint32(types.uint32), lambda _, builder, __, args: builder.ctlz(args[0], ir.IntType(1)(0))
 
 
 @instruction
-def ones(typing: Any, value: Any) -> Generated:
+def ones(typing: Any, value: Any) -> Lowering:
     """One bits of a uint64."""
     return types.uint64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
 
 
 @instruction
-def bit_of_64(typing: Any, address: Any, bit: Any) -> Generated:
+def bit_of_64(typing: Any, address: Any, bit: Any) -> Lowering:
     """A word of one bit each of the 64 bytes at an address: whether they share a one bit with `bit`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

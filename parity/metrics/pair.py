@@ -10,9 +10,10 @@ from parity.arrays import Array
 from parity.metrics import moments as formulas
 from parity.metrics import stream as streaming
 from parity.metrics import sums as at
+from parity.metrics.dtypes import unit_of
 from parity.metrics.moments import Moments
-from parity.metrics.record import Index, NonFinite, PairMetrics, Rows, UlpDistances, WorstElement
-from parity.metrics.sums import Partial, unit_of
+from parity.metrics.record import Index, NonFinite, PairMetrics, RowSums, UlpDistances, WorstElement, WorstRow
+from parity.metrics.sums import Partial
 
 
 def measure(
@@ -62,6 +63,7 @@ def _metrics(golden: Array, device: Array, leading: int, total: Partial, ulps: U
     with np.errstate(over="ignore", invalid="ignore"):
         sums = total.rows.sum(axis=0)
         moments = _moments(golden, device, leading, sums)
+    rows = RowSums(golden.shape[:leading], total.rows)
     worst = _worst_element(golden, device, int(total.counts[at.WORST]))
     max_abs = worst.abs if worst else 0.0
     return PairMetrics(
@@ -74,8 +76,9 @@ def _metrics(golden: Array, device: Array, leading: int, total: Partial, ulps: U
         golden_constant=moments.golden_constant,
         device_constant=moments.device_constant,
         worst_element=worst,
+        worst_row=_worst_row(rows) if moments.n else None,
         nonfinite=_nonfinite(total.counts, golden.shape),
-        rows=Rows(golden.shape[:leading], total.rows),
+        rows=rows,
         ulps=ulps,
     )
 
@@ -98,6 +101,11 @@ def _worst_element(golden: Array, device: Array, flat: int) -> WorstElement | No
     index = _index(flat, golden.shape)
     g, d = float(golden[index]), float(device[index])
     return WorstElement(index, g, d, abs(d - g))
+
+
+def _worst_row(rows: RowSums) -> WorstRow:
+    flat = int(rows.rel_l2.argmax())
+    return WorstRow(_index(flat, rows.shape), float(rows.rel_l2.flat[flat]))
 
 
 def _nonfinite(counts: Array, shape: tuple[int, ...]) -> NonFinite:

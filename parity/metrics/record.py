@@ -56,6 +56,14 @@ class WorstElement:
 
 
 @dataclass(frozen=True)
+class WorstRow:
+    """The row of the largest relative L2; `index` runs over the row axes."""
+
+    index: Index
+    rel_l2: float
+
+
+@dataclass(frozen=True)
 class UlpDistances:
     """How many units of least precision lie between the two sides of every finite pair.
 
@@ -78,7 +86,7 @@ class UlpDistances:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RowSums:
     """Per-row sums, for floors and profiles: every array is float64 of shape `shape`, the lengths of the row axes."""
 
     shape: tuple[int, ...]
@@ -125,7 +133,7 @@ class PairMetrics:
         cosine_distance: 1 - cosine, from e (Gram determinant), so that it is exact when tiny. Both sides
             zero: 0; only one: 1.
         golden_constant, device_constant: more than one finite pair, all of that side equal.
-        worst_element: None where `count` is 0.
+        worst_element, worst_row: None where `count` is 0.
         nonfinite: NaN and infinities.
         rows: per-row sums.
         ulps: None unless they were asked for.
@@ -140,8 +148,9 @@ class PairMetrics:
     golden_constant: bool
     device_constant: bool
     worst_element: WorstElement | None
+    worst_row: WorstRow | None
     nonfinite: NonFinite
-    rows: Rows = field(repr=False)
+    rows: RowSums = field(repr=False)
     ulps: UlpDistances | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What one pass leaves behind, in which unit ULPs count, and the pass in plain NumPy.
+"""What one pass leaves behind, and the pass in plain NumPy.
 
 Every kernel fills a `Partial` for one tile of a pair; partials of different tiles add up. With g the
 golden, d the device and e = d - g (all float64, finite pairs only), the row table holds
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from parity.arrays import Array, DType
+from parity.metrics.dtypes import distance, ordinals
 
 N, G, E, AE, EE, GG, GE, MAX = range(8)
 SUMS = slice(0, MAX)
@@ -27,16 +27,6 @@ COUNTED = [GOLDEN_NAN, GOLDEN_INF, DEVICE_NAN, DEVICE_INF, MISMATCHES]
 BUCKETS = 65
 """Histogram length: bucket k counts ULP distances of bit length k, that is 0, 1, 2-3, 4-7, 8-15, ..."""
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-MANTISSA: dict[DType, int] = {
-    BFLOAT16: 7,
-    np.dtype(np.float16): 10,
-    np.dtype(np.float32): 23,
-    np.dtype(np.float64): 52,
-}
-"""Stored mantissa bits of the float dtypes a pair may have."""
-
-_SIGNED: dict[int, type[np.signedinteger]] = {2: np.int16, 4: np.int32, 8: np.int64}
 _BOUNDS = np.array([0] + [2**k - 1 for k in range(1, BUCKETS)], np.uint64)
 """Largest distance of every bucket."""
 
@@ -83,18 +73,6 @@ class Partial:
         if tile.counts[WORST] >= 0 and (self.counts[WORST] < 0 or largest > self.largest):
             self.counts[WORST] = start + tile.counts[WORST]
             self.largest = largest
-
-
-def unit_of(golden: DType, device: DType) -> DType:
-    """The dtype whose ULP measures the pair: the coarser of the two floats.
-
-    Raises:
-        TypeError: a side is not float16, bfloat16, float32 or float64.
-    """
-    for side, dtype in (("golden", golden), ("device", device)):
-        if dtype not in MANTISSA:
-            raise TypeError(f"{side} has dtype {dtype}; metrics need float16, bfloat16, float32 or float64")
-    return min(golden, device, key=MANTISSA.__getitem__)
 
 
 def fold(golden: Array, device: Array, unit: DType | None) -> Partial:
@@ -145,28 +123,7 @@ def _count_nonfinite(part: Partial, g: Array, d: Array) -> None:
 
 def _count_ulps(part: Partial, g: Array, d: Array, unit: DType) -> None:
     """Histogram of pairs that are all finite."""
-    distances = _distance(_ordinals(g, unit), _ordinals(d, unit)).ravel()
+    distances = distance(ordinals(g, unit), ordinals(d, unit)).ravel()
     if distances.size:
         part.ulps += np.bincount(np.searchsorted(_BOUNDS, distances), minlength=BUCKETS)
         part.counts[ULP_MAX] = min(int(distances.max()), np.iinfo(np.int64).max)
-
-
-def _ordinals(values: Array, unit: DType) -> Array:
-    """Integers that count in ULP: neighbouring floats map to neighbouring integers, -0 and +0 both to 0.
-
-    int64 of the shape of `values`, rounded to nearest even in `unit` first (float64 by way of float32).
-    """
-    rounded = np.ascontiguousarray(values)
-    if values.dtype != unit:
-        with np.errstate(over="ignore"):
-            rounded = rounded.astype(unit)
-    bits = rounded.view(_SIGNED[unit.itemsize]).astype(np.int64)
-    lowest = np.int64(np.iinfo(_SIGNED[unit.itemsize]).min)
-    np.subtract(lowest, bits, out=bits, where=bits < 0)
-    return bits
-
-
-def _distance(golden: Array, device: Array) -> Array:
-    """uint64 ULP distance of two int64 ordinals; the difference may need all 64 bits."""
-    upper, lower = np.maximum(golden, device), np.minimum(golden, device)
-    return upper.astype(np.uint64) - lower.astype(np.uint64)

@@ -46,7 +46,7 @@ class Oracle:
         with np.errstate(over="ignore"):
             sides = [a[self.finite].astype(unit) for a in self.raw]
         golden, device = (_position(side, unit) for side in sides)
-        return [abs(int(x) - int(y)) for x, y in zip(golden, device)]
+        return [abs(int(x) - int(y)) for x, y in zip(golden, device, strict=True)]
 
 
 def _ratio(error: float, norm: float) -> float:

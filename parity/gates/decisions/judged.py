@@ -16,8 +16,7 @@ from parity.compare.scores import SCORES
 from parity.errors import Inconclusive
 from parity.gates.evidence import Check
 from parity.golden.store import Dump
-from parity.metrics import measure
-from parity.metrics.topk import topk_overlap
+from parity.metrics import measure, topk_overlap
 
 OFFSETS = "d2t"
 """The tensor's name on the hub: token = column + d2t[column] (an offset, not an id)."""
@@ -167,7 +166,7 @@ def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])
     theirs = np.where(legal, theirs, mine)
-    choices, apart = judge(scores.golden, mine, theirs, row_noise(scores)), on.apart(scores)
+    choices, apart = judge(scores.golden, mine, theirs, row_noise(scores)), on.excluded(scores)
     _, step = regrets(scores.golden, mine, theirs)
     kl, relative, finite = _moved(scores.golden, scores.device)
     device = np.where(finite[:, None], scores.device.astype(np.float32), -np.inf)
