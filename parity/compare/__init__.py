@@ -129,9 +129,7 @@ def _stage(
     """One stage over all prompts; inconclusive where no tensor could be compared, or rows lack evidence."""
     rows = stage_rows(on.golden, run, named)
     if rows is None or not len(rows.golden):
-        empty = StageResult(
-            named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, row_axes=1
-        )
+        empty = StageResult(named.name, named.stage.template, named.layer, row.judge, INCONCLUSIVE, row.reason, rows=0)
         return empty, []
     if not named.stage.exact:
         copies.look(rows, row)

@@ -65,8 +65,8 @@ class Flips:
         if named.name == "target.embed":
             return 0
         if named.layer is None or "drafter" in named.name:
-            return self.first.shape[1] - 1
-        return named.layer + (named.stage.part in ("ffn_out", "out"))
+            return int(self.first.shape[1]) - 1
+        return named.layer + int(named.stage.part in ("ffn_out", "out"))
 
 
 def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, int]]:

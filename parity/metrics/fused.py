@@ -80,7 +80,8 @@ def prefetch(typing: Any, address: Any) -> Lowering:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, number = cgutils.voidptr_t, ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        insert: Callable[..., Any] = cgutils.get_or_insert_function
+        function = insert(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [builder.inttoptr(args[0], pointer), number(0), number(2), number(1)])
         return context.get_dummy_value()
 

@@ -79,8 +79,13 @@ class Moments:
                     device_sq, dot = device_sq + (d * d).sum(), dot + (g * d).sum()
                 least, most = np.minimum(least, (g.min(), d.min())), np.maximum(most, (g.max(), d.max()))
         constant = (least == most) & (self.n > 1)
-        sums = {"device_sq": float(device_sq), "dot": float(dot)}
-        return replace(self, **sums, golden_constant=bool(constant[0]), device_constant=bool(constant[1]))
+        return replace(
+            self,
+            device_sq=float(device_sq),
+            dot=float(dot),
+            golden_constant=bool(constant[0]),
+            device_constant=bool(constant[1]),
+        )
 
 
 def ratio(error: Array, norm: Array, differs: Array) -> Array:

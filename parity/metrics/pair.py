@@ -110,4 +110,11 @@ def _worst_row(rows: RowSums) -> WorstRow:
 
 def _nonfinite(counts: Array, shape: tuple[int, ...]) -> NonFinite:
     first = _index(int(counts[at.FIRST]), shape) if counts[at.FIRST] >= 0 else None
-    return NonFinite(*(int(counts[kind]) for kind in range(at.MISMATCHES + 1)), first)
+    return NonFinite(
+        golden_nan=int(counts[at.GOLDEN_NAN]),
+        golden_inf=int(counts[at.GOLDEN_INF]),
+        device_nan=int(counts[at.DEVICE_NAN]),
+        device_inf=int(counts[at.DEVICE_INF]),
+        mismatches=int(counts[at.MISMATCHES]),
+        first=first,
+    )

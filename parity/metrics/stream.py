@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,8 @@ def default_threads() -> int:
     return min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-class Tile(NamedTuple):
+@dataclass(frozen=True)
+class Tile:
     """One tile: `index` into the pair, its first row and column, and its shape."""
 
     index: tuple[slice, ...]
@@ -94,13 +95,13 @@ def stream(
     total = Partial.empty(rows)
     if not golden.size:
         return total
-    flat = _flattened(golden, rows), _flattened(device, rows)
-    if flat[0] is not None and flat[1] is not None:
-        (golden, device), leading, shape = flat, 1, (rows, columns)
+    flat_golden, flat_device = _flattened(golden, rows), _flattened(device, rows)
+    if flat_golden is not None and flat_device is not None:
+        golden, device, leading, shape = flat_golden, flat_device, 1, (rows, columns)
 
     def work(tile: Tile) -> Partial:
-        sides = (np.ascontiguousarray(side[tile.index]).reshape(tile.shape) for side in (golden, device))
-        return fold(*sides, unit)
+        g, d = (np.ascontiguousarray(side[tile.index]).reshape(tile.shape) for side in (golden, device))
+        return fold(g, d, unit)
 
     for tile, part in _each(work, cut(shape, leading, chunk), threads):
         total.add(part, tile.row, tile.column, columns)
