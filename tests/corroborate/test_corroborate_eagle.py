@@ -13,7 +13,7 @@ from parity.golden.manifest import Part
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy
-from parity.references.mutations import taps
+from parity.references.hypotheses import taps
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "eagle"
 LOOPS = {"drafter.taps", "kv.drafter.length", "accept.length", "accept.emitted"}

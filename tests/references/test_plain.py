@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from parity.cli.verify_golden import _made
 from parity.corroborate import triangulate
 from parity.golden.store import Dump
 from parity.policy import read_policy
+from parity.producers import how_made
 from parity.references import gpt_oss
 from parity.references.capture import ignore
 from parity.references.hf_target import HFTarget
@@ -58,7 +58,7 @@ def test_its_target_is_one_opinion_with_itself(golden):
 
 
 def test_it_is_dumped_again_by_the_same_reference(golden, small_golden):
-    assert _made(golden)["reference"] == "plain" and _made(small_golden)["reference"] == "own"
+    assert how_made(golden)["reference"] == "plain" and how_made(small_golden)["reference"] == "own"
 
 
 def test_it_runs_again_with_a_runs_experts(golden, tmp_path):
