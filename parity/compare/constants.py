@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parity.compare.structure import Finding
 from parity.compare.witnesses import doubted_sides
 from parity.golden.manifest import Constant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 KIND = "config"
 SIDES = ("target", "drafter")
@@ -29,7 +29,7 @@ class ConstantsCheck:
     silent: str = ""
 
 
-def check_constants(golden: Dump, run: Dump) -> ConstantsCheck:
+def check_constants(golden: TrustedGolden, run: DumpView) -> ConstantsCheck:
     """Compare every constant of a run with the golden's; of two runs whose difference it is, with each other's.
 
     A device that describes itself must say all that the reference reads. Otherwise what one side alone says is not
@@ -69,7 +69,7 @@ def _differences(true: dict[str, Constant], seen: dict[str, Constant], who: str,
             yield f"{key} is {_shown(seen[key])}, {who} reads {_shown(value)}"
 
 
-def _silent(golden: Dump, run: Dump) -> str:
+def _silent(golden: TrustedGolden, run: DumpView) -> str:
     """The side that the golden describes and the run, though it describes the other, does not; '' if there is none."""
     described = [side for side in SIDES if getattr(run.manifest.model, side).constants]
     lacking = [side for side in SIDES if side not in described and getattr(golden.manifest.model, side).constants]

@@ -12,7 +12,7 @@ import numpy as np
 from parity.compare.places import behind
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, StageResult, join
 from parity.compare.rows import ALLOWED, FLOOR, WIDEST, StageRows, same_rows, stage_rows
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.metrics import PairMetrics, UlpDistances
 from parity.metrics.dtypes import MANTISSA
 from parity.policy import Row
@@ -46,7 +46,7 @@ class Copies:
     The prefill and what follows are counted apart: either has most of the rows in some prompt.
     """
 
-    def __init__(self, golden: Dump, mode: str):
+    def __init__(self, golden: TrustedGolden, mode: str):
         self.golden, self.mode = golden, mode
         self.counted: dict[Origin, int] = {}
         self.copied: dict[Origin, int] = {}

@@ -13,7 +13,7 @@ from parity.compare.structure import Finding
 from parity.compare.witnesses import in_doubt
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 KIND, EMITTED, LENGTH = "generation", "accept.emitted", "accept.length"
 CHOICES = ("target.tokens", "verify.tokens")
@@ -44,7 +44,7 @@ class Generations:
         return next(differing, min(len(self.true.emitted), len(self.own.emitted)))
 
 
-def check_generation(golden: Dump, run: Dump) -> GenerationCheck:
+def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
     """A free run emits its accepted drafts and one token more, of its own choices; in float32 exactly the reference's.
 
     A run that was not asked for one has none; the report says that it was not measured.
@@ -92,7 +92,7 @@ def _differences(precision: str, pair: Generations) -> Iterator[tuple[tuple[str,
         yield (), Finding(KIND, EMITTED, pair.number, len(own.acceptance_length), f"prompt {pair.prompt}: {ends}")
 
 
-def _unchosen(golden: Dump, run: Dump, pair: Generations) -> Iterator[Finding]:
+def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
     """The first token that is not the golden's, where the run's own scores of that very row speak against it.
 
     Up to there the run has the golden's tokens before it in both, so that its tensors say what it chooses. Its free
@@ -129,7 +129,7 @@ def _parting(true: Generation, seen: Generation) -> int:
     return min(map(len, ends)) - 1
 
 
-def acceptance(golden: Dump, run: Dump) -> Acceptance:
+def acceptance(golden: TrustedGolden, run: DumpView) -> Acceptance:
     """The means of both, and how many prompts emit the same tokens."""
     true, seen = ([prompt.generation for prompt in dump.manifest.case.prompts] for dump in (golden, run))
     free = [generation for generation in seen if generation is not None]

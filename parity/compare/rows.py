@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden.manifest import PromptCase, Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
 
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
@@ -35,7 +35,7 @@ class StageRows:
     prompt: np.ndarray
     round: np.ndarray
     position: np.ndarray
-    source: Dump | None = None
+    source: DumpView | None = None
 
     @property
     def noise_floor(self) -> np.ndarray:
@@ -99,7 +99,7 @@ class Clock:
 
 
 def stage_rows(
-    golden: Dump, run: Dump, named: Named, *, device: Variant | None = None, mode: str | None = None
+    golden: DumpView, run: DumpView, named: Named, *, device: Variant | None = None, mode: str | None = None
 ) -> StageRows | None:
     """Collect the rounds of one stage whose shapes agree; None where there is none.
 
@@ -107,7 +107,7 @@ def stage_rows(
     `device` names another variant of `run` than its own precision, `mode` another floor than its own.
     """
     case = run.manifest.case
-    sides: list[tuple[Dump, Variant]] = [(golden, "float32"), (run, device or case.precision)]
+    sides: list[tuple[DumpView, Variant]] = [(golden, "float32"), (run, device or case.precision)]
     sides += [] if named.stage.exact else [(golden, FLOOR[mode or case.mode])]
     parts: list[list[np.ndarray]] = [[] for _ in sides]
     labels: list[np.ndarray] = []
@@ -130,7 +130,7 @@ def stage_rows(
 
 
 def _aligned(
-    sides: Sequence[tuple[Dump, Variant]], named: Named, prompt: int, round_: int
+    sides: Sequence[tuple[DumpView, Variant]], named: Named, prompt: int, round_: int
 ) -> tuple[int, list[np.ndarray]] | None:
     """The same rows of every side, and the first one's number; None unless all are there with one shape."""
     places = [(dump, (variant, prompt, round_, named.name)) for dump, variant in sides]
@@ -148,7 +148,7 @@ def _aligned(
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 
-def order(golden: Dump) -> dict[tuple[bool, str], int]:
+def order(golden: DumpView) -> dict[tuple[bool, str], int]:
     """(is it a verify round, stage) to its place in that kind of round's dataflow."""
     places = {}
     for verify in (False, True):

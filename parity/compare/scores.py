@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
-from parity.golden.ranks import SUM
-from parity.golden.store import Dump
+from parity.golden.shards import SUM
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.stages import Named
 
@@ -37,7 +37,7 @@ def scores_of(stage: str) -> str | None:
     return f"{prefix}.{SCORES[last]}" if last in SCORES else None
 
 
-def _scored(golden: Dump, choice: str) -> Named:
+def _scored(golden: TrustedGolden, choice: str) -> Named:
     """The stage of the scores behind a stage of choices."""
     scores = scores_of(choice)
     if scores is None:
@@ -56,7 +56,7 @@ def row_noise(scores: StageRows) -> np.ndarray:
     return np.asarray(row_floors(floor.rows.rel_l2, everywhere, NOISY) * rms)
 
 
-def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices are not the best of the scores that they were made from.
 
     The scores are those that the run recorded, or the golden's in the run's dtype where a local run forced them: a
@@ -80,7 +80,7 @@ def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
     return contradict
 
 
-def unchecked(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+def unchecked(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices their own scores say nothing of.
 
     Adding the ranks' partial sums may move them by all that noise explains.
@@ -98,7 +98,7 @@ def unchecked(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
 
 
 def _beaten(
-    side: Dump, named: Named, chosen: StageRows, scores: StageRows, in_chosen: np.ndarray, in_scores: np.ndarray
+    side: DumpView, named: Named, chosen: StageRows, scores: StageRows, in_chosen: np.ndarray, in_scores: np.ndarray
 ) -> np.ndarray:
     """Of the rows that both stages have (their numbers in each), those in which a score left is above one taken."""
     seen = scores.device[in_scores]
@@ -117,7 +117,7 @@ def _beaten(
     return np.asarray(np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack))
 
 
-def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray:
+def _slack(side: DumpView, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray:
     """How far each row of recorded scores [R, X] may be from what the device chose from: 0 but for partial sums."""
     if (ranks := _summed(side, named)) == 1:
         return np.zeros(len(used))
@@ -125,7 +125,7 @@ def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.
     return np.asarray(ROUNDINGS * ranks * step * np.abs(used).max(axis=1))
 
 
-def _summed(side: Dump, named: Named) -> int:
+def _summed(side: DumpView, named: Named) -> int:
     """The most ranks that any tensor of a stage is the sum of."""
     recorded = (parts for place, parts in side.parts.items() if place[3] == named.name)
     return max((len(parts) for parts in recorded if parts[0].sharding == SUM), default=1)
