@@ -65,7 +65,7 @@ def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
     rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = Trials(red.golden, red.run, red.number, bounds, reference)
-    others: Dump | Redrive = red.run
+    others: DumpView | Redrive = red.run
     if run is None:
         trials.drive = Redrive(live, red.run.manifest.case.mode, asked.folder, rank)
         others = red.run if red.golden is golden else trials.drive
