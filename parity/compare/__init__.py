@@ -2,7 +2,7 @@
 
 `compare` collects the rows of each stage (rows.py) over what they are judged against (basis.py), judges numbers
 (numbers.py, statistics.py, evidence.py) and choices (choices.py, scores.py), and says where and whose an error is
-(places.py, relations.py, witnesses.py). Config and generation are compared in constants.py and generation.py; report.py
+(places.py, relations.py). Config and generation are compared in constants.py and generation.py; report.py
 is the result, between.py compares two devices, breakdown.py looks inside a stage.
 """
 
@@ -18,7 +18,7 @@ from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
-from parity.compare.places import mark
+from parity.compare.places import attest, mark, witnesses
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -35,7 +35,6 @@ from parity.compare.report import (
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.scores import contradicting, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
-from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden

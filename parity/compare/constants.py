@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from parity.compare.places import doubted_sides
 from parity.compare.structure import Finding
-from parity.compare.witnesses import doubted_sides
 from parity.golden.manifest import Constant
 from parity.golden.views import DumpView, TrustedGolden
 

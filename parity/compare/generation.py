@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from parity.compare.places import in_doubt
 from parity.compare.report import Acceptance, Counts
 from parity.compare.rows import stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
-from parity.compare.witnesses import in_doubt
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.views import DumpView, TrustedGolden

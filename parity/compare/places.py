@@ -1,4 +1,5 @@
-"""Where an error sits and whose it is: the row, the head, and the stage that no earlier stage excuses."""
+"""Where an error sits and whose it is: the row, the head, the stage that no earlier stage excuses, and what other
+references say of it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from parity.compare.relations import Facts, relation
-from parity.compare.report import FAIL, WARN, Place, StageResult
+from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
+from parity.golden.manifest import Manifest
+from parity.golden.views import TrustedGolden
 from parity.policy import Row
 from parity.stages import Named, inputs
 
@@ -142,3 +145,68 @@ def _over_precise(result: StageResult) -> bool:
     """Far below a floor that is more than one lucky rounding."""
     exact = result.relative_l2 == 0.0 or result.judge != "noise"
     return not exact and result.x.get("l2", 1.0) < OVER_PRECISE
+
+
+CORROBORATED = "corroborated"
+
+
+def attest(results: Sequence[StageResult], golden: TrustedGolden) -> list[StageResult]:
+    """Mark corroborated stages; where references disagree a stage is disputed, whatever the device has there.
+
+    That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
+    and computed from a disputed stage is disputed with it, unless the references agree on it all the same.
+    """
+    disputed, agreed = _said(golden.manifest)
+    attested = []
+    for result in results:
+        wrong = result.verdict in (FAIL, WARN)
+        if result.stage in agreed:
+            result = replace(result, marks=(*result.marks, CORROBORATED))
+        elif result.stage in disputed or (wrong and in_doubt(result.stage, golden)):
+            result = _disputed(result, result.stage in disputed)
+        attested.append(result)
+    return attested
+
+
+def in_doubt(stage: str, golden: TrustedGolden) -> bool:
+    """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
+    disputed, agreed = _said(golden.manifest)
+    return stage in disputed or (stage not in agreed and bool(disputed & behind(stage, golden.declared)))
+
+
+def doubted_sides(golden: TrustedGolden) -> set[str]:
+    """Target and drafter, as far as the references disagree on a stage of it: its config may be what is read wrong."""
+    return {"drafter" if "drafter" in name.split(".")[:2] else "target" for name in _said(golden.manifest)[0]}
+
+
+def _said(manifest: Manifest) -> tuple[set[str], set[str]]:
+    """The stages that any reference disputes, and those that are agreed on."""
+    disputed = {name for witness in manifest.corroborations for name in witness.disputed}
+    return disputed, {name for witness in manifest.corroborations for name in witness.stages} - disputed
+
+
+def _disputed(result: StageResult, itself: bool) -> StageResult:
+    if result.verdict == NOT_JUDGED:
+        return result
+    note = "the references disagree on " + ("this stage" if itself else "a stage that it is computed from")
+    return replace(
+        result,
+        verdict=DISPUTED,
+        note=f"{note} (`parity corroborate`)",
+        first=None,
+        worst=None,
+        bad_rows=0,
+        relation="",
+        marks=(*result.marks, DISPUTED),
+    )
+
+
+def witnesses(manifest: Manifest) -> tuple[str, ...]:
+    """One sentence for each reference that was compared with this golden."""
+    stages, prompts = len(manifest.stages), len(manifest.case.prompts)
+    return tuple(
+        f"{seen.witness} {seen.versions.get(seen.witness, '')}".strip()
+        + f" confirms {len(seen.stages)} of {stages} stages on {seen.prompts} of {prompts} prompts"
+        + (f" and disputes {len(seen.disputed)}" if seen.disputed else "")
+        for seen in manifest.corroborations
+    )

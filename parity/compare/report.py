@@ -99,7 +99,7 @@ class StageResult:
     note: str = ""
 
     @property
-    def rows_told(self) -> str:
+    def rows_summary(self) -> str:
         """The worst row beside the first, and which rows are bad; '' where there is nothing to add."""
         parts = [f"worst at {self.worst.row}"] if self.worst is not None and self.worst != self.first else []
         parts += [f"{self.bad_rows} of {self.rows} rows"] if self.bad_rows else []
@@ -196,12 +196,12 @@ class Report:
         return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
 
     @property
-    def first_told(self) -> str:
+    def first_summary(self) -> str:
         """The first divergent place, the worst row of its stage, and which rows are bad; '' where none has a place."""
         if self.first is None:
             return ""
         stage = next((stage for stage in self.stages if stage.first == self.first), None)
-        return str(self.first) + (f" ({stage.rows_told})" if stage and stage.rows_told else "")
+        return str(self.first) + (f" ({stage.rows_summary})" if stage and stage.rows_summary else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

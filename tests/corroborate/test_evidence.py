@@ -243,7 +243,7 @@ def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_g
     from dataclasses import replace
 
     from parity.compare.report import FAIL, StageResult
-    from parity.compare.witnesses import attest
+    from parity.compare.places import attest
     from parity.golden.manifest import Corroboration
 
     class Marked:
