@@ -11,8 +11,8 @@ from typing import Any, NoReturn, cast
 
 from parity.compare.basis import Rerun
 from parity.compare.breakdown import heat
+from parity.compare.places import CORROBORATED
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, conclude
-from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
 from parity.gates.acceptance_counts import AcceptanceCounts
@@ -121,7 +121,7 @@ def _first(gates: GateReport, reports: dict[RunMode, Report]) -> tuple[str, str]
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
-            return report.first_told or report.findings[0].message, _again(gates, report)
+            return report.first_summary or report.findings[0].message, _again(gates, report)
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first
@@ -206,7 +206,7 @@ def night_of(
     report = context.compared(case.mode)
     cell = _cell(golden, run, bounds or "")
     red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
-    place = report.first_told or next((finding.message for finding in report.findings), report.own_experts or "")
+    place = report.first_summary or next((finding.message for finding in report.findings), report.own_experts or "")
     mode = cast(RunMode, case.mode)
     prompts, positions = acceptance(context, mode)
     result = CellResult(
