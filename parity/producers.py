@@ -82,7 +82,7 @@ def dump_golden(
         stages: globs over stage names; all where empty.
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
-        reference: `own`, `vllm` or `eagle`.
+        reference: one of `REFERENCES`.
         options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`, `derived`.
 
     Raises:
@@ -119,9 +119,18 @@ def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = 
         UsageError: the golden was imported, or its reference cannot make it again here.
     """
     manifest, how = golden.manifest, how_made(golden)
-    sides = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    case = manifest.case.k, manifest.case.max_new_tokens, manifest.stages, manifest.producer.threads
-    return dump_golden(*sides, prompts, *case, out, progress=progress, **how)
+    return dump_golden(
+        Path(manifest.model.target.path),
+        Path(manifest.model.drafter.path),
+        prompts,
+        manifest.case.k,
+        manifest.case.max_new_tokens,
+        manifest.stages,
+        manifest.producer.threads,
+        out,
+        progress=progress,
+        **how,
+    )
 
 
 def how_made(golden: DumpView) -> dict[str, Any]:
@@ -150,7 +159,9 @@ def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], 
         load_reference("own", 1)
     except UsageError:
         return None
-    return import_module("parity.references.greedy").greedy(Path(golden.manifest.model.target.path), precision)
+    greedy = import_module("parity.references.greedy").greedy
+    clocked: Callable[[Sequence[int], int], float] = greedy(Path(golden.manifest.model.target.path), precision)
+    return clocked
 
 
 def device(name: str, golden: TrustedGolden, precision: str, limits: Limits | None = None) -> Device:

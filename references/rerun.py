@@ -59,8 +59,14 @@ def rerun(
             passes = floors.passes(prompt.ids, manifest.case.max_new_tokens, partial(forcing, golden=with_own))
             writer.add(number, VARIANTS[mode], stages, pooled(record.tensors, passes))
         progress(len(prompts), len(prompts), "")
-        parts = {"producer": manifest.producer, "model": manifest.model, "case": _only(manifest.case, prompts)}
-        writer.finish(kind="golden", stages=manifest.stages, created=now(), **parts)
+        writer.finish(
+            kind="golden",
+            stages=manifest.stages,
+            created=now(),
+            producer=manifest.producer,
+            model=manifest.model,
+            case=_only(manifest.case, prompts),
+        )
     return out
 
 

@@ -65,9 +65,11 @@ def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
     rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = Trials(red.golden, red.run, red.number, bounds, reference)
+    others: DumpView | Redrive = red.run
     if run is None:
         trials.drive = Redrive(live, red.run.manifest.case.mode, asked.folder, rank)
-    trials.others = partial(other_prompts, golden, red.prompt, red.run if red.golden is golden else trials.drive)
+        others = red.run if red.golden is golden else trials.drive
+    trials.others = partial(other_prompts, golden, red.prompt, others)
     found = diagnose(trials, hypotheses, red.first, red.residuals())
     found = replace(found, evidence=failures(red.report))
     read = read_gates(until_red(context)) if run is None and red.free else []

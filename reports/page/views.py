@@ -9,7 +9,7 @@ from parity.golden.manifest import FILE
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from parity.nightly.folder import NIGHT, NightFolder
-from parity.nightly.single import night_of
+from parity.nightly.judge import night_of
 from parity.producers import ReferenceRerun
 from parity.progress import Progress, quiet
 from parity.reports.page.night import NightView, tell

@@ -48,5 +48,7 @@ def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
 @pytest.mark.parametrize(("fault", "stage"), [("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out")])
 def test_a_defect_of_the_ranks_parts_two_ways(fault, stage, mode, golden, runs):
     wrong = runs(f"parity.device.faults:{fault}", mode)
-    report = compare_devices(golden, DeviceDifference(golden, wrong, runs("numpy", mode)), read_policy(None, "bfloat16"))
+    report = compare_devices(
+        golden, DeviceDifference(golden, wrong, runs("numpy", mode)), read_policy(None, "bfloat16")
+    )
     assert report.verdict == "fail" and report.first.stage == f"target.layers.0.{stage}"
