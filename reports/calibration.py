@@ -6,8 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.calibrate import MODES, Calibration, Family
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 SHORT = {"l2": "L2", "worst_row": "row"}
 

@@ -1,4 +1,4 @@
-"""References held against each other, in one screen."""
+"""References compared with each other, in one screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
 from parity.golden.trust import enumerated
-from parity.reports.dumps import console
+from parity.reports.console import console
 
 STYLES = {CORROBORATED: "green", DISPUTED: "bold red", OUTVOTED: "bold red", ALONE: "dim", INCONCLUSIVE: "yellow"}
 SHOWN = 8
@@ -27,7 +27,7 @@ def print_triangulation(found: Triangulation) -> None:
             where = "" if len(at) == len(pair.stages) else f" at {enumerated(at)}"
             out.print(f"{pair.one} and {pair.other} are one opinion{where}: {reason}", soft_wrap=True)
     out.print(_families(found))
-    wrong = [one for one in found.stages.values() if one.verdict in (DISPUTED, OUTVOTED)]
+    wrong = [standing for standing in found.stages.values() if standing.verdict in (DISPUTED, OUTVOTED)]
     for standing in wrong[:SHOWN]:
         out.print(
             Text(f"{standing.verdict}: {standing.stage}: {_said(standing, found)}", style=STYLES[standing.verdict]),
@@ -48,12 +48,11 @@ def _families(found: Triangulation) -> Table:
         parts = ["{l}" if part.isdigit() else part for part in name.split(".")]
         families.setdefault(".".join(parts), []).append(standing)
     for family, members in families.items():
-        counts = [
-            sum(one.verdict == verdict for one in members) for verdict in (CORROBORATED, DISPUTED, OUTVOTED, ALONE)
-        ]
-        held = [one for member in members for one in member.held.values()]
+        verdicts = [member.verdict for member in members]
+        counts = [verdicts.count(verdict) for verdict in (CORROBORATED, DISPUTED, OUTVOTED, ALONE)]
+        compared = [pair for member in members for pair in member.held.values()]
         gaps = [
-            max((value for one in held if (value := getattr(one, name)) is not None), default=None)
+            max((value for pair in compared if (value := getattr(pair, name)) is not None), default=None)
             for name in ("relative_l2", "worst_row")
         ]
         table.add_row(
@@ -64,17 +63,17 @@ def _families(found: Triangulation) -> Table:
 
 def _said(standing: Standing, found: Triangulation) -> str:
     """Who parts from whom, where, and who is wrong as far as that can be said."""
-    held = standing.parting
     pairs = [
-        f"{found.names[one]} and {found.names[other]}"
-        for (one, other), it in standing.held.items()
-        if it.verdict == DISAGREE
+        f"{found.names[left]} and {found.names[right]}"
+        for (left, right), compared in standing.held.items()
+        if compared.verdict == DISAGREE
     ]
-    where = f", first at {held.place}" if held.place else ""
-    text = f"{'; '.join(pairs)} disagree ({held.why}{where})"
+    text = f"{'; '.join(pairs)} disagree"
+    if (parting := standing.parting) is not None:
+        text += f" ({parting.why}{f', first at {parting.place}' if parting.place else ''})"
     if standing.verdict == OUTVOTED:
-        right = " and ".join(found.names[one] for one in standing.agreeing)
-        wrong = " and ".join(found.names[one] for one in standing.blamed)
+        right = " and ".join(found.names[number] for number in standing.agreeing)
+        wrong = " and ".join(found.names[number] for number in standing.blamed)
         return (
             f"{text}; {f'{right} confirm each other' if right else 'as in what it is computed from'}: {wrong} is wrong"
         )
@@ -89,6 +88,7 @@ def _verdict(found: Triangulation) -> Text:
     said += f" on {' to '.join(map(str, dict.fromkeys((asked[0], asked[-1]))))} of {found.prompts} prompts"
     said += f", {len(found.unseen)} could not be compared ({found.unseen[0]} …)" if found.unseen else ""
     said += f", {len(found.single)} more are one reference's alone" if found.single else ""
-    if found.first is not None:
-        said += f"; they first part at {found.first.parting.place or found.first.stage}: {_said(found.first, found)}"
+    if (first := found.first) is not None:
+        place = first.parting.place if first.parting else None
+        said += f"; they first part at {place or first.stage}: {_said(first, found)}"
     return text.append(said, style="default")

@@ -1,10 +1,11 @@
-"""A diagnosis as a person reads it: what is wrong, how sure that is, where to mend it."""
+"""A diagnosis as a person reads it: what is wrong, how sure that is, where to fix it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isinf
 
+from rich.console import Console
 from rich.text import Text
 
 from parity.compare.report import FAIL
@@ -12,7 +13,7 @@ from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.explain import Residual
 from parity.diagnose.gates import Found
 from parity.golden.store import Dump
-from parity.reports.dumps import console
+from parity.reports.console import console
 
 
 def print_clean(golden: Dump, run: Dump | None) -> None:
@@ -37,7 +38,7 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     for number, cause in enumerate(found.causes, 1):
         _print_cause(out, number, cause)
     if found.unexplained is not None:
-        _print_unexplained(out, found)
+        _print_unexplained(out, found.unexplained, found)
     word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or "no hypothesis fits"
     if found.verdict != FAIL:
         word = f"{found.verdict}: nothing fails, and not everything could be compared"
@@ -45,24 +46,27 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
 
 
-def print_gates(found: Sequence[Found], golden: Dump) -> None:
+def print_gate_findings(found: Sequence[Found], golden: Dump) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
     whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"
     out.print(f"every stage passes, local and chained; {whose}")
-    for number, one in enumerate(found, 1):
-        out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True)
-        out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True)
-        if one.seen:
-            out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True)
+    for number, defect in enumerate(found, 1):
+        check, says = defect.check, defect.says or "no known defect"
+        out.print(f"{number}. {says}: {check.name}: {check.evidence}", soft_wrap=True)
+        out.print(
+            f"   usual fix: {defect.fix}" if defect.fix else "   nobody has read this failure yet", soft_wrap=True
+        )
+        if defect.seen:
+            out.print(f"   met in: {', '.join(defect.seen)}", soft_wrap=True)
     out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True)
-    named = "; ".join(dict.fromkeys(f"{one.says} ({one.id})" for one in found if one.id))
+    named = "; ".join(dict.fromkeys(f"{defect.says} ({defect.id})" for defect in found if defect.id))
     out.print(
         Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True
     )
 
 
-def _print_cause(out, number: int, cause: Cause) -> None:
+def _print_cause(out: Console, number: int, cause: Cause) -> None:
     out.print(
         f"{number}. {cause.says} explains {cause.explained:.2%} of {cause.stage}'s error; "
         f"residual {_amount(cause.after)} (before: {_amount(cause.before)})",
@@ -80,8 +84,7 @@ def _print_cause(out, number: int, cause: Cause) -> None:
         out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True)
 
 
-def _print_unexplained(out, found: Diagnosis) -> None:
-    rest = found.unexplained
+def _print_unexplained(out: Console, rest: Residual, found: Diagnosis) -> None:
     out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True)
     if found.signature:
         out.print(f"   its error: {'; '.join(found.signature)}", soft_wrap=True)

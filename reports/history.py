@@ -11,8 +11,7 @@ from rich.text import Text
 from parity.history.changes import Change
 from parity.history.ratchet import Proposal
 from parity.history.series import Figure
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
@@ -25,6 +24,8 @@ KINDS = {
     "new": "cyan",
     "moved": "dim",
 }
+FIGURE_COLUMNS = ("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit")
+PROPOSAL_COLUMNS = ("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why")
 GRAVE, LACKING = ("regression", "drift"), ("broken", "gone")
 
 
@@ -58,8 +59,7 @@ def print_figures(figures: Sequence[Figure], most: int, narrowed: bool) -> None:
         out.print("no figure of history matches")
         return
     for cell in dict.fromkeys(one.cell for one in figures[:most]):
-        table = _table("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit", title=cell,
-                       right=("latest", "bound", "least", "largest", "nights"))  # fmt: skip
+        table = _table(*FIGURE_COLUMNS, title=cell, right=("latest", "bound", "least", "largest", "nights"))
         for one in figures[:most]:
             if one.cell == cell and one.known:
                 numbers = (
@@ -114,7 +114,8 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
     grave = sum(one.kind in GRAVE for one in changes)
     lacking = sum(one.kind in LACKING for one in changes) + len(waiting)
     code = 1 if grave else 3 if lacking else 0
-    counts = f"{grave} changed for the worse, {lacking} without evidence, {len(changes) + len(waiting) - grave - lacking} other changes"
+    others = len(changes) + len(waiting) - grave - lacking
+    counts = f"{grave} changed for the worse, {lacking} without evidence, {others} other changes"
     out.print(
         Text(f"up to night {night}: {counts}", style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]]),
         soft_wrap=True,
@@ -125,8 +126,8 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
 def print_proposals(policy: str, found: Sequence[Proposal]) -> None:
     """Every bound: what it is, what it could be, and why."""
     out = console()
-    table = _table("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why", title=f"policy {policy}",
-                   right=("bound", "proposed", "largest clean", "nights"))  # fmt: skip
+    right = ("bound", "proposed", "largest clean", "nights")
+    table = _table(*PROPOSAL_COLUMNS, title=f"policy {policy}", right=right)
     for one in found:
         largest = "-" if one.largest != one.largest else f"{one.largest:.3g}"
         new = f"{one.new:g}" if one.tighter else "-"

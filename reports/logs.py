@@ -8,8 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from parity.logs.scan import Fallback, Hit, Scan
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 SHOWN = 3
 """Lines shown of each kind in each file; the rest is counted."""

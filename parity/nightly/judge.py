@@ -1,4 +1,4 @@
-"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; one run alone as a night of one cell."""
+"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; a run alone as a night of one cell."""
 
 from __future__ import annotations
 
