@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parity.golden.verify import Verified
 
 
-def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
+def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
     """What a folder holds; the same as data."""
     out, manifest = console(), dump.manifest
     case = manifest.case
@@ -61,7 +61,7 @@ def _versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _stage_table(dump: Dump) -> Table:
+def _stage_table(dump: DumpView) -> Table:
     """Every declared stage with its axes, and the shape and dtype of its first tensor."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("stage", "axes", "first shape", "dtype", "tensors"):
