@@ -36,52 +36,52 @@ golden's columns say whether either is right.
 """
 
 
-def print_matrix(found: EngineMatrix) -> None:
+def print_matrix(matrix: EngineMatrix) -> None:
     """Two tables, the absent engines, the last word."""
     out = console()
-    out.print(f"golden {found.golden}", style="dim", soft_wrap=True)
+    out.print(f"golden {matrix.golden}", style="dim", soft_wrap=True)
     for mode in MODES:
-        title = f"{found.precision}, {mode}: largest L2 by stage family, {UNITS[found.precision]}"
+        title = f"{matrix.precision}, {mode}: largest L2 by stage family, {UNITS[matrix.precision]}"
         table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for place, heading in enumerate(("stage", *found.columns(mode))):
+        for place, heading in enumerate(("stage", *matrix.columns(mode))):
             table.add_column(heading, justify="right" if place else "left")
-        for row in _rows(found, mode):
+        for row in _rows(matrix, mode):
             table.add_row(*row)
         out.print(table)
-    for name, why in found.absent.items():
+    for name, why in matrix.absent.items():
         out.print(f"absent: {name}: {why}", soft_wrap=True)
-    for report in found.reports:
+    for report in matrix.reports:
         if report.exit_code:
             text = f"{report.verdict}: {report.device}, {report.mode}, first at {report.first}"
             text += f"; reproduce: {report.reproduce}"
             out.print(Text(text, style=STYLE[report.verdict]), soft_wrap=True)
-    out.print(Text(f"engines verdict: {found.verdict}", style=STYLE[found.verdict]))
+    out.print(Text(f"engines verdict: {matrix.verdict}", style=STYLE[matrix.verdict]))
 
 
-def page(found: EngineMatrix) -> str:
+def page(matrix: EngineMatrix) -> str:
     """The same as a page."""
-    any_report = found.reports[0]
-    options = "" if found.precision == "bfloat16" else f" --precision {found.precision}"
+    any_report = matrix.reports[0]
+    options = "" if matrix.precision == "bfloat16" else f" --precision {matrix.precision}"
     lines = [
         TOP.format(
-            unit=f"in {UNITS[found.precision]}" if found.precision == "bfloat16" else UNITS[found.precision],
+            unit=f"in {UNITS[matrix.precision]}" if matrix.precision == "bfloat16" else UNITS[matrix.precision],
             options=options,
             prompts=any_report.acceptance.prompts,
             rounds=any_report.acceptance.reference.rounds,
         )
     ]
     for mode in MODES:
-        columns = found.columns(mode)
+        columns = matrix.columns(mode)
         lines += [f"## {mode.capitalize()}\n", f"| stage | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
-        lines += ["| " + " | ".join(row) + " |" for row in _rows(found, mode)]
+        lines += ["| " + " | ".join(row) + " |" for row in _rows(matrix, mode)]
         lines.append("")
-    lines += [f"Absent when this was printed: {name} ({why})\n" for name, why in found.absent.items()]
-    return "\n".join([*lines, f"Verdict: {found.verdict}.", ""])
+    lines += [f"Absent when this was printed: {name} ({why})\n" for name, why in matrix.absent.items()]
+    return "\n".join([*lines, f"Verdict: {matrix.verdict}.", ""])
 
 
-def _rows(found: EngineMatrix, mode: Mode) -> Iterator[tuple[str, ...]]:
+def _rows(matrix: EngineMatrix, mode: Mode) -> Iterator[tuple[str, ...]]:
     """One line a stage family, and one with the verdicts."""
-    reports = list(found.columns(mode).values())
+    reports = list(matrix.columns(mode).values())
     families = [_families(report) for report in reports]
     for name in families[0]:
         yield name, *(_figure(stages.get(name, [])) for stages in families)

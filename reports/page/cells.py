@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
-from parity.nightly.records import Cell, CellResult, DiagnosisSummary, Speed, Verdict
+from parity.nightly.records import Cell, CellResult, CellVerdict, DiagnosisSummary, Speed
 from parity.reports.page import heatmap
 from parity.reports.page.figures import count, figure, legend
 from parity.reports.page.past import ChangeView, Past, TrendLine
@@ -98,7 +98,9 @@ class CellView:
 
 def view(number: int, cell: Cell, result: CellResult | None, past: Past, log: str) -> CellView:
     """A planned cell and its result; inconclusive without one. `log` is the end of what a broken cell printed."""
-    missing = CellResult(night="", cell=cell, verdict=cast(Verdict, INCONCLUSIVE), started="", seconds=0, error=MISSING)
+    missing = CellResult(
+        night="", cell=cell, verdict=cast(CellVerdict, INCONCLUSIVE), started="", seconds=0, error=MISSING
+    )
     shown = result or missing
     maps = {mode: pictures for mode in shown.stages if (pictures := heatmap.pictures(shown, mode))}
     return CellView(
