@@ -24,7 +24,7 @@ SAYS = {
     "warn": "Every cell holds, some with a warning.",
     "fail": "At least one cell is wrong.",
     "disputed": "References disagree: no fault is shown, and nothing is proved.",
-    "inconclusive": "Evidence is missing, which is no pass.",
+    "inconclusive": "Evidence is missing, which is never a pass.",
 }
 
 

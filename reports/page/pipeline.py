@@ -161,7 +161,7 @@ def _squares(numbers: Sequence[StageRecord]) -> tuple[LayerSquare, ...]:
             x,
             layer,
             _level(max(members, key=_error)),
-            join(one["verdict"] for one in members) not in (PASS, NOT_JUDGED),
+            join(stage["verdict"] for stage in members) not in (PASS, NOT_JUDGED),
         )
         for x, (layer, members) in enumerate(sorted(layers.items()))
     )
