@@ -33,20 +33,21 @@ KEYS = {
 }
 
 
-def constants(loop: SpeculativeLoop) -> dict[str, dict[str, Any]]:
+def constants(loop: SpeculativeLoop[Any, Any]) -> dict[str, dict[str, Any]]:
     """Both sides of a loaded pair."""
     return {"target": _target(loop), "drafter": _drafter(loop)}
 
 
-def _target(loop: SpeculativeLoop) -> dict[str, Any]:
+def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     config = loop.target.config
     numbers, rope, scale = loop.target.numbers()
-    said = {name: getattr(config, name) for name in SIZES}
+    said: dict[str, Any] = {name: getattr(config, name) for name in SIZES}
     said |= {"sliding_window": config.sliding_window} if "sliding_attention" in (config.layer_types or ()) else {}
-    return said | numbers | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
+    said |= numbers
+    return said | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
 
 
-def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
+def _drafter(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     config: PEagleConfig | Eagle3Config = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
     said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from parity.references.drafter_config import DrafterConfig
+from parity.references.points import point
 from parity.references.rope import rotate
 
 LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
@@ -40,6 +41,13 @@ class KVCache:
         self.rows[layer] = (k, v)
         return k, v
 
+    def copy(self) -> KVCache:
+        """The same rows in another object."""
+        other = KVCache()
+        other.rows, other.start = dict(self.rows), self.start
+        return other
+
+    @point
     def crop(self, length: int) -> None:
         """Keep the first `length` rows of every layer."""
         self.rows = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in self.rows.items()}
@@ -83,16 +91,19 @@ class Attention(nn.Module):
         out: torch.Tensor = self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
         return out
 
+    @point
     def turn(
         self, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotate queries [B, W, N, D] and keys [B, W, G, D]."""
         return rotate(q, cos, sin), rotate(k, cos, sin)
 
+    @point
     def remember(self, k: torch.Tensor, v: torch.Tensor, cache: KVCache) -> tuple[torch.Tensor, torch.Tensor]:
         """Write these rows [B, G, W, D] and return all rows [B, G, S, D]."""
         return cache.extend(self.layer, k, v)
 
+    @point
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Queries [B, N, W, D] over keys and values [B, G, S, D]: [B, W, N, D]."""
         group = q.shape[1] // k.shape[1]
@@ -135,6 +146,7 @@ class PlainLayer(nn.Module):
         attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
         return self.feed_forward(self.after_attention(x, attn_out), tap)
 
+    @point
     def after_attention(self, x: torch.Tensor, attn_out: torch.Tensor) -> torch.Tensor:
         """The first residual sum."""
         return x + attn_out
@@ -144,6 +156,7 @@ class PlainLayer(nn.Module):
         ffn_out = tap("ffn_out", self.mlp(self.post_attention_layernorm(x)))
         return tap("out", self.after_mlp(x, ffn_out))
 
+    @point
     def after_mlp(self, x: torch.Tensor, ffn_out: torch.Tensor) -> torch.Tensor:
         """The second residual sum."""
         return x + ffn_out
@@ -173,6 +186,7 @@ class FusionLayer(PlainLayer):
         attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
         return self.feed_forward(self.after_attention(self.residual(embed, hidden, normed), attn_out), tap)
 
+    @point
     def residual(self, embed: torch.Tensor, hidden: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
         """What goes round the attention."""
         return normed if self.norm_before_residual else hidden

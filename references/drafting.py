@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,7 +14,11 @@ from parity.references.drafter_config import ARCHITECTURES, Eagle3Config, PEagle
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
+from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
+
+if TYPE_CHECKING:
+    from parity.references.plain import PlainTarget
 
 
 def is_chain(drafter: str | Path) -> bool:
@@ -36,8 +41,8 @@ def load_loop(
     dtype: torch.dtype,
     k: int,
     max_positions: int | None = None,
-    oracle: Callable[[str | Path, torch.dtype], HFTarget] = HFTarget,
-) -> SpeculativeLoop:
+    oracle: Callable[[str | Path, torch.dtype], HFTarget | PlainTarget] = HFTarget,
+) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
 
     Args:
@@ -48,5 +53,5 @@ def load_loop(
     """
     loaded = oracle(target, dtype)
     if not is_chain(drafter):
-        return SpeculativeLoop(loaded, PEagle.load(drafter, dtype), k, max_positions)
+        return ParallelLoop(loaded, PEagle.load(drafter, dtype), k, max_positions)
     return ChainLoop(loaded, Eagle3.load(drafter, dtype, loaded.embeddings), k, max_positions)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Part, Producer, Variant
+from parity.golden.manifest import Generation, Producer, ProducerPart, Variant
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -53,7 +54,7 @@ class Computed:
     """
 
     name: str
-    load: Callable[..., SpeculativeLoop]
+    load: Callable[..., SpeculativeLoop[Any, Any]]
     modules: Collection[str]
     drafting: Collection[str] = ()
     target: Collection[str] = ()
@@ -63,10 +64,10 @@ class Computed:
 class Rounded:
     """The loop in bfloat16, as often as its golden asks for, each time with its sums in another order."""
 
-    loop: SpeculativeLoop
+    loop: SpeculativeLoop[Any, Any]
     count: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.roundings = self.loop.target.roundings(self.loop.drafter)
 
     def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
@@ -91,10 +92,10 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
-    truth, half = (
+    truth, rough = (
         by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
     )
-    rounded = Rounded(half, request.roundings)
+    rounded = Rounded(rough, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
@@ -163,7 +164,7 @@ def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
         (by.drafting, ("drafter.", "kv.drafter."), LOOPS),
     )
     parts = tuple(
-        Part(
+        ProducerPart(
             stages=tuple(name for name in names if name.startswith(prefixes) and name not in loops),
             modules=tuple(sorted(modules)),
         )

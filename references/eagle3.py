@@ -16,6 +16,7 @@ from parity.errors import UsageError
 from parity.references.drafter_config import DrafterConfig, Eagle3Config
 from parity.references.drafter_layers import Attention, FusionLayer, KVCache, LayerTap, untapped
 from parity.references.peagle import Drafter
+from parity.references.points import point
 
 
 class ChainAttention(Attention):
@@ -26,6 +27,7 @@ class ChainAttention(Attention):
     the same.
     """
 
+    @point
     def turn(
         self, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,6 +16,7 @@ from parity.errors import UsageError
 from parity.references.checkpoint import read_state
 from parity.references.drafter_config import DrafterConfig, PEagleConfig
 from parity.references.drafter_layers import FusionLayer, KVCache, LayerTap, PlainLayer, RMSNorm, Tables, untapped
+from parity.references.points import point
 from parity.references.rope import schedule, tables
 
 EMBEDDINGS = "embed_tokens.weight"
@@ -89,15 +90,18 @@ class Drafter(nn.Module):
         """Layer 0."""
         return FusionLayer(config)
 
+    @point
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         """Concatenated taps [..., T*H_t] to the fused hidden [..., H]."""
         fused: torch.Tensor = self.fc(taps)
         return fused
 
+    @point
     def tables(self, positions: torch.Tensor) -> Tables:
         """cos and sin [B, W, 1, D/2] in float32."""
         return tables(positions, self.frequencies, self.rope_scale)
 
+    @point
     def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
         """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
         return draft_ids + self.d2t[draft_ids]

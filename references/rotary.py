@@ -31,8 +31,8 @@ def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Ten
     config = target_config(folder)
     _refuse_outside(positions, config.max_position_embeddings)
     cos, sin = GptOssRotaryEmbedding(config)(x, positions)
-    rotated: torch.Tensor = apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]
-    return rotated
+    turned: torch.Tensor = apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]
+    return turned
 
 
 def _drafter(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
