@@ -42,7 +42,7 @@ def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     config = loop.target.config
     numbers, rope, scale = loop.target.numbers()
     said: dict[str, Any] = {name: getattr(config, name) for name in SIZES}
-    said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
+    said |= {"sliding_window": config.sliding_window} if "sliding_attention" in (config.layer_types or ()) else {}
     said |= numbers
     return said | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
 

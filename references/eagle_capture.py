@@ -199,13 +199,17 @@ class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
         """Hand over rows [1, n, …] of this pass."""
         return self.state.tap.rows(f"drafter.{stage}", value[0], self.first, self.total)[None]
 
-    def _begin_pass(self, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _begin_pass(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A pass begins: `first` is where its rows stand in the round."""
         ids = kwargs["input_ids"]
         self.first, self.end = self.end, self.end + ids.shape[1]
         return args, kwargs | {"input_ids": self._rows("input_ids", ids)}
 
-    def _enter_layer(self, layer: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _enter_layer(
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the layer is given: positions, cached rows, and the hidden as `fc` or the row before left it."""
         positions, past = kwargs["position_ids"], kwargs["past_key_value"]
         start = 0 if past is None else past[0].shape[2]

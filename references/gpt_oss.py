@@ -65,7 +65,7 @@ class Config:
         quantisation = raw.get("quantization_config") or {"quant_method": None}
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
         raw = {"swiglu_alpha": 1.702} | raw | {"rope": read_rope(raw), "mxfp4": method == "mxfp4"}
-        values = {field.name: raw.get(field.name) for field in fields(cls)}
+        values: dict[str, Any] = {field.name: raw.get(field.name) for field in fields(cls)}
         fits = {name: value is not None for name, value in values.items()}
         for name in ("rms_norm_eps", "swiglu_limit", "swiglu_alpha"):
             fits[name] = isinstance(values[name], int | float) and 0 < values[name] < math.inf

@@ -42,8 +42,9 @@ def read_rope(raw: dict[str, Any]) -> dict[str, Any]:
         what = "is missing" if name in wanted else "is unknown"
         raise UsageError(f"config.json: {name} {what} for rope_type {kind!r}")
     for name in wanted - {"rope_type"}:
-        if not isinstance(rope[name], int | float) or not 0 < rope[name] < math.inf:
-            raise UsageError(f"config.json: {name} {rope[name]!r} is no positive number")
+        number: Any = rope[name]
+        if not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise UsageError(f"config.json: {name} {number!r} is no positive number")
     return rope
 
 

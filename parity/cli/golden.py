@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -54,7 +55,17 @@ folder = click.Path(path_type=Path)
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
-    target, drafter, prompts, k, max_new_tokens, stages, reference, threads, out, json_file, **options
+    target: Path | None,
+    drafter: Path | None,
+    prompts: Path | None,
+    k: int,
+    max_new_tokens: int,
+    stages: tuple[str, ...],
+    reference: str,
+    threads: int,
+    out: Path | None,
+    json_file: Path | None,
+    **options: Any,
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
     from parity.producers import dump_golden as dump
@@ -69,7 +80,7 @@ def dump_golden(
 @click.command()
 @click.argument("directory", type=folder, metavar="DIR")
 @json_option
-def inspect(directory, json_file) -> None:
+def inspect(directory: Path, json_file: Path | None) -> None:
     """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
     from parity.golden.store import Dump
     from parity.reports.dumps import print_dump

@@ -102,7 +102,7 @@ def _suspicion(url: str, folder, most: int):
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
-    from parity.nightly.suspicion import Suspicion
+    from parity.history import Suspicion
 
     return Suspicion(url, folder.night, most)
 
@@ -119,13 +119,13 @@ def _installed() -> None:
 @contextmanager
 def _engines(run, workers, engine, ray_address):
     """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
-    from parity.nightly.engines import Local
+    from parity.nightly.engines import LocalEngine
 
-    here = there = Local(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    here = there = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
     if engine == "ray":
-        from parity.nightly.engines import Ray
+        from parity.nightly.engines import RayEngine
 
-        there = Ray(ray_address, run.cell_timeout, run.retries)
+        there = RayEngine(ray_address, run.cell_timeout, run.retries)
     try:
         yield here, there
     finally:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import json_option, open_golden, progress, with_checkpoints, write_json
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command("verify-golden")
 @click.argument("golden", type=click.Path(path_type=Path), required=False, metavar="[GOLDEN]")
 @with_checkpoints
 @json_option
-def verify_golden(golden, json_file) -> None:
+def verify_golden(golden: Wanted, json_file: Path | None) -> None:
     """Dump the case of a GOLDEN (the newest one by default) once more and compare every tensor's bytes.
 
     Prompts, K, budget, stages, roundings and threads are the golden's own. Exit code 0: all alike; 1: something is

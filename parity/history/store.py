@@ -32,7 +32,7 @@ ANSWER = 120.0
 
 
 @dataclass(frozen=True)
-class Part:
+class HistoryFile:
     """One file: its full name, and what the name says of the night."""
 
     path: str
@@ -40,7 +40,7 @@ class Part:
     night: str
 
 
-class Store:
+class HistoryStore:
     """A folder of `date=2026-11-21/NIGHT-UUID.parquet`.
 
     Two writers never meet: every file has a name of its own. It appears whole: a local one is written beside and
@@ -55,15 +55,15 @@ class Store:
         self.url = str(url)
         self.files, self.root = open_store(self.url)
 
-    def parts(self) -> list[Part]:
+    def history_files(self) -> list[HistoryFile]:
         """Every file, by date and name."""
         self.files.invalidate_cache()
         try:
-            found = ask(self.url, lambda: self.files.find(self.root), ANSWER)
+            paths = ask(self.url, lambda: self.files.find(self.root), ANSWER)
         except FileNotFoundError:
             return []
-        named = ((path, FILE.search(path)) for path in sorted(found))
-        return [Part(path, name["date"], name["night"]) for path, name in named if name]
+        named = ((path, FILE.search(path)) for path in sorted(paths))
+        return [HistoryFile(path, name["date"], name["night"]) for path, name in named if name]
 
     def add(self, day: date, night: str, content: bytes) -> str:
         """A new file with this content; its full name."""
@@ -80,7 +80,7 @@ class Store:
             raise UsageError(f"history {path} cannot be written ({error})") from None
         return path
 
-    def read(self, part: Part) -> pa.Table:
+    def read(self, file: HistoryFile) -> pa.Table:
         """One file in this version's columns.
 
         Raises:
@@ -90,25 +90,27 @@ class Store:
         import pyarrow.parquet as pq
 
         try:
-            content = ask(self.url, lambda: self._content(part), ANSWER)
+            content = ask(self.url, lambda: self._content(file), ANSWER)
         except FileNotFoundError:
-            raise UsageError(f"history file {part.path} is gone since it was listed; run the command again") from None
+            raise UsageError(f"history file {file.path} is gone since it was listed; run the command again") from None
         try:
             if content is None:
                 raise OSError(f"no regular file of at most {limits.HISTORY_BYTES} bytes")
             if pq.read_metadata(BytesIO(content)).num_rows > limits.HISTORY_ROWS:
                 raise OSError(f"more than {limits.HISTORY_ROWS} rows")
-            found = pq.read_table(BytesIO(content), partitioning=None, page_checksum_verification=True)
+            stored = pq.read_table(BytesIO(content), partitioning=None, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             why = str(error).split("\n")[0].rstrip(".")
-            raise UsageError(f"history file {part.path} is damaged ({why}); move it away to go on without it") from None
-        return migrated(found, part.path)
+            raise UsageError(
+                f"history file {file.path} is damaged ({why}); move it away to continue without it"
+            ) from None
+        return migrated(stored, file.path)
 
-    def _content(self, part: Part) -> bytes | None:
+    def _content(self, file: HistoryFile) -> bytes | None:
         """A file's bytes; None where it is none, or too large."""
-        there = self.files.info(part.path)
-        fits = there["type"] == "file" and there["size"] <= limits.HISTORY_BYTES
-        return self.files.cat_file(part.path) if fits else None
+        info = self.files.info(file.path)
+        fits = info["type"] == "file" and info["size"] <= limits.HISTORY_BYTES
+        return self.files.cat_file(file.path) if fits else None
 
 
 def _packages() -> None:
@@ -137,7 +139,7 @@ def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
     Raises:
         UsageError: no results, a night whose name fits no file, or a place that cannot be written.
     """
-    store = Store(url)
+    store = HistoryStore(url)
     if not results:
         raise UsageError(f"night {night.name} has no results to record")
     if not re.fullmatch(r"[\w.+-]+", night.name):
@@ -176,25 +178,22 @@ def load(
     Raises:
         UsageError: there is no history here, or a file of it is damaged or newer.
     """
-    store = Store(url)
-    if not (parts := store.parts()):
+    store = HistoryStore(url)
+    if not (files := store.history_files()):
         raise UsageError(f"there is no history in {url}; `parity nightly --history {url}` writes it")
     import pyarrow as pa
 
-    parts = [one for one in parts if (since is None or one.date >= str(since)) and night in (None, one.night)]
+    files = [file for file in files if (since is None or file.date >= str(since)) and night in (None, file.night)]
     if last is not None:
-        kept = {name for name, _ in sorted(_dates(parts).items(), key=lambda one: (one[1], one[0]))[-last:]}
-        parts = [one for one in parts if one.night in kept]
-    tables = [store.read(one) for one in parts]
-    dates = [one.date for one, found in zip(parts, tables, strict=True) for _ in range(len(found))]
+        by_date = sorted({file.night: file.date for file in files}.items(), key=lambda dated: (dated[1], dated[0]))
+        kept = {name for name, _ in by_date[-last:]}
+        files = [file for file in files if file.night in kept]
+    tables = [store.read(file) for file in files]
+    dates = [file.date for file, stored in zip(files, tables, strict=True) for _ in range(len(stored))]
     whole = pa.concat_tables(tables or [schema().empty_table()]).unify_dictionaries()
     frame = _latest(whole.to_pandas().assign(date=dates))
     frame = frame if repeats else frame[frame["repeat"] == 0]
     return _filtered(frame, cell, stage, metric, mode)
-
-
-def _dates(parts: Sequence[Part]) -> dict[str, str]:
-    return {one.night: one.date for one in parts}
 
 
 def _latest(frame: pd.DataFrame) -> pd.DataFrame:
@@ -228,5 +227,13 @@ def nights(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         cells = rows.drop_duplicates("cell")["cell_verdict"]
         first = rows.iloc[0]
         counts = {verdict: int(count) for verdict, count in cells.value_counts().items() if count}
-        yield {"night": str(name), "date": str(first["date"]), "started": str(first["started"]), "commit": first["commit"],
-               "dirty": bool(first["dirty"]), "machine": first["machine"], "cells": len(cells), "verdicts": counts}  # fmt: skip
+        yield {
+            "night": str(name),
+            "date": str(first["date"]),
+            "started": str(first["started"]),
+            "commit": first["commit"],
+            "dirty": bool(first["dirty"]),
+            "machine": first["machine"],
+            "cells": len(cells),
+            "verdicts": counts,
+        }

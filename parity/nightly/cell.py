@@ -7,14 +7,14 @@ from pathlib import Path
 from parity.diagnose import Diagnosis
 from parity.diagnose.gates import Found
 from parity.diagnose.whole import Asked, diagnosed
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.isolation import Limits
 from parity.nightly.judge import judge
-from parity.nightly.records import Cell, CellResult, Named
+from parity.nightly.records import Cell, CellResult, DiagnosisSummary
 from parity.producers import baseline, bench
 
 
-def judge_cell(night: str, cell: Cell, golden: Dump, folder: Path) -> CellResult:
+def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:
     """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs."""
     context = bench(
         golden,
@@ -29,7 +29,7 @@ def judge_cell(night: str, cell: Cell, golden: Dump, folder: Path) -> CellResult
     return judge(night, cell, context, clocked, (lambda: named(cell, golden, folder)) if cell.diagnose else None)
 
 
-def named(cell: Cell, golden: Dump, folder: Path) -> Named | None:
+def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary | None:
     """What a diagnosis of the cell's device says, in words; None where nothing is wrong."""
     (folder / "diagnosis").mkdir()
     asked = Asked(golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits())
@@ -38,13 +38,13 @@ def named(cell: Cell, golden: Dump, folder: Path) -> Named | None:
     return _by_gates(told) if isinstance(told, list) else _by_hypotheses(told)
 
 
-def _by_gates(readings: list[Found]) -> Named:
+def _by_gates(readings: list[Found]) -> DiagnosisSummary:
     causes = [(one.id or "", f"{one.says or 'no known defect'}: {one.check.evidence}", one.fix) for one in readings]
     words = [f"{one.says} ({one.id})" for one in readings if one.id]
-    return Named(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
+    return DiagnosisSummary(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
 
 
-def _by_hypotheses(told: Diagnosis) -> Named:
+def _by_hypotheses(told: Diagnosis) -> DiagnosisSummary:
     causes = [
         (cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix)
         for cause in told.causes
@@ -53,4 +53,4 @@ def _by_hypotheses(told: Diagnosis) -> Named:
         "no hypothesis fits" if told.verdict == "fail" else told.verdict
     )
     rest = str(told.unexplained.stage) if told.unexplained else ""
-    return Named(causes=tuple(causes), unexplained=rest, words=words)
+    return DiagnosisSummary(causes=tuple(causes), unexplained=rest, words=words)

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from queue import PriorityQueue
@@ -17,7 +19,7 @@ from parity.errors import UsageError
 from parity.nightly.process import Answer, Job, end, environment, run_job
 
 
-class Local:
+class LocalEngine:
     """Runs jobs side by side, the one of the lowest rank first.
 
     Args:
@@ -31,17 +33,17 @@ class Local:
     def __init__(self, workers: int, limit: float, retries: int):
         self.limit, self.retries = limit, retries
         self._pool = ThreadPoolExecutor(workers)
-        self._waiting: PriorityQueue = PriorityQueue()
+        self._waiting: PriorityQueue[tuple[float, int, str, Path, Future[Answer]]] = PriorityQueue()
         self._count = count()
-        self._running: set[subprocess.Popen] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._lock, self._stopped = Lock(), False
 
     def submit(self, job: Job, log: Path, rank: float) -> Future[Answer]:
         """Start a job as soon as there is room and no lower rank waits; `log` takes what it prints."""
-        found: Future[Answer] = Future()
-        self._waiting.put((rank, next(self._count), job.model_dump_json(), log, found))
+        answer: Future[Answer] = Future()
+        self._waiting.put((rank, next(self._count), job.model_dump_json(), log, answer))
         self._pool.submit(self._next)
-        return found
+        return answer
 
     def place(self, answer: Answer) -> str:
         """How a job here finds a golden that was provided."""
@@ -56,27 +58,25 @@ class Local:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _next(self) -> None:
-        _, _, job, log, found = self._waiting.get()
+        _, _, job, log, answer = self._waiting.get()
         try:
-            found.set_result(self._run(job, log))
+            answer.set_result(self._run(job, log))
         except Exception as error:
-            found.set_exception(error)
+            answer.set_exception(error)
 
     def _run(self, job: str, log: Path) -> Answer:
         for _ in range(1 + self.retries):
-            held: list[subprocess.Popen] = []
-            answer = run_job(
-                job, log, self.limit, environment(), str(Path.cwd()), lambda process: self._hold(process, held)
-            )
+            started: list[subprocess.Popen[bytes]] = []
+            answer = run_job(job, log, self.limit, environment(), str(Path.cwd()), partial(self._hold, started))
             with self._lock:
-                self._running.difference_update(held)
+                self._running.difference_update(started)
             if not answer.lost or self._stopped:
                 break
         return answer
 
-    def _hold(self, process: subprocess.Popen, held: list[subprocess.Popen]) -> None:
+    def _hold(self, started: list[subprocess.Popen[bytes]], process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            held.append(process)
+            started.append(process)
             self._running.add(process)
             if self._stopped:
                 end(process)
@@ -86,7 +86,7 @@ LOG_BYTES = 200_000
 """Of a cell's output, its end, that comes back with the result."""
 
 
-class Ray:
+class RayEngine:
     """Cells on the workers of an existing Ray cluster, one CPU of Ray's each.
 
     Args:
@@ -104,15 +104,16 @@ class Ray:
         self._ray = _connected(address)
         options = {"num_cpus": 1, "max_retries": retries, "scheduling_strategy": "SPREAD"}
         self._task = self._ray.remote(**options)(run_here)
-        self._limit, self._retries, self._tasks = limit, retries, []
+        self._limit, self._retries = limit, retries
+        self._tasks: list[Any] = []
 
     def submit(self, job: Job, log: Path, rank: float) -> Future[Answer]:
         """Send a cell to a worker, Ray decides when; its output comes back into `log`."""
         task = self._task.remote(job.model_dump_json(), self._limit, self._retries, environment(), str(Path.cwd()))
         self._tasks.append(task)
-        found: Future[Answer] = Future()
-        task.future().add_done_callback(lambda done: found.set_result(_back(done, log)))
-        return found
+        answer: Future[Answer] = Future()
+        task.future().add_done_callback(lambda done: answer.set_result(_back(done, log)))
+        return answer
 
     def place(self, answer: Answer) -> str:
         """An URL where there is one; else a path that every worker has to see."""
@@ -138,7 +139,7 @@ def run_here(job: str, limit: float, retries: int, extra: dict[str, str], folder
         return answer.model_dump_json(), log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
 
 
-def _back(done: Future, log: Path) -> Answer:
+def _back(done: Future[tuple[str, str]], log: Path) -> Answer:
     """What a task brought; what became of it where it brought nothing."""
     try:
         answer, said = done.result()
@@ -169,7 +170,7 @@ def _answers(address: str) -> None:
 def _connected(address: str) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ModuleNotFoundError:
         raise UsageError("--engine ray needs ray: pip install 'parity-harness[ray]' -c constraints.txt") from None
     _answers(address)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parity.errors import UsageError
+from parity.golden.digests import digest_files
 from parity.golden.manifest import FILE, Checkpoint, Manifest
-from parity.golden.provenance import checkpoint, digest_files
+from parity.golden.provenance import checkpoint
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
@@ -39,14 +41,14 @@ def fetch(url: str) -> Path:
     place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
     if _whole(place):
         return place
-    with partial_folder(place) as partial:
-        (partial / FILE).write_bytes(data)
-        for shard in sorted({row.shard for row in Manifest.read(partial).tensors}):
+    with partial_folder(place) as folder:
+        (folder / FILE).write_bytes(data)
+        for shard in sorted({row.shard for row in Manifest.read(folder).tensors}):
             if PurePosixPath(shard).name != shard or "\\" in shard:
                 raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
-            asked(url, lambda: files.get_file(f"{root}/{shard}", str(partial / shard)))
-        _check(Dump(partial), url)
-        return placed(partial, place)
+            asked(url, partial(files.get_file, f"{root}/{shard}", str(folder / shard)))
+        _check(Dump(folder), url)
+        return placed(folder, place)
 
 
 def publish(folder: Path, url: str) -> str:
@@ -162,14 +164,14 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
         **{
-            f"another {side} than {getattr(job, side)}": _digests(getattr(manifest.model, side)) != _digests(mine)
-            for side, mine in here.items()
+            f"another {side} than {getattr(job, side)}": _digests(getattr(manifest.model, side)) != _digests(local)
+            for side, local in here.items()
         },
     }
-    if said := [what for what, is_wrong in wrong.items() if is_wrong]:
-        raise UsageError(
-            f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden"
-        )
+    if reasons := [reason for reason, is_wrong in wrong.items() if is_wrong]:
+        if reasons[0] == "no golden":
+            raise UsageError(f"{golden.folder} is no golden")
+        raise UsageError(f"the golden {golden.folder} is of {reasons[0]}")
 
 
 def _kept(job: GoldenJob, name: str) -> Path | None:
@@ -186,8 +188,8 @@ def _shared(job: GoldenJob, name: str) -> Path | None:
     if not job.share:
         return None
     files, root = open_store(job.share)
-    found = asked(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
-    folders = (fetch(files.unstrip_protocol(str(one)).removesuffix(f"/{FILE}")) for one in sorted(found))
+    manifests = asked(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
+    folders = (fetch(files.unstrip_protocol(str(path)).removesuffix(f"/{FILE}")) for path in sorted(manifests))
     return next((folder for folder in folders if _fit(job, folder)), None)
 
 
@@ -227,5 +229,5 @@ def _settle(job: GoldenJob, folder: Path) -> None:
         golden.manifest.model_copy(update={"model": model.model_copy(update=moved)}).replace(folder)
 
 
-def _digests(one: Checkpoint) -> tuple[str, ...]:
-    return tuple(getattr(one, field) for field in DIGESTS)
+def _digests(side: Checkpoint) -> tuple[str, ...]:
+    return tuple(getattr(side, field) for field in DIGESTS)

@@ -17,10 +17,10 @@ from pydantic import ValidationError, model_validator
 from parity.endings import OUTSIDE, by_signal
 from parity.home import VARIABLE, home
 from parity.nightly import worker
-from parity.nightly.records import Cell, CellResult, Record
+from parity.nightly.records import Cell, CellResult, NightRecord
 
 
-class GoldenJob(Record):
+class GoldenJob(NightRecord):
     """A golden to make or to fetch.
 
     Attributes:
@@ -54,8 +54,8 @@ class GoldenJob(Record):
         )
 
 
-class CellJob(Record):
-    """A cell to judge on a golden, a folder or an fsspec URL; `repeat` counts how often it was judged before that night."""
+class CellJob(NightRecord):
+    """A cell to judge on a golden, a folder or an fsspec URL; `repeat` counts how often it was judged that night."""
 
     night: str
     cell: Cell
@@ -63,7 +63,7 @@ class CellJob(Record):
     repeat: int = 0
 
 
-class Job(Record):
+class Job(NightRecord):
     """One of the two."""
 
     golden: GoldenJob | None = None
@@ -76,7 +76,7 @@ class Job(Record):
         return self
 
 
-class Answer(Record):
+class Answer(NightRecord):
     """What a job found, or in one sentence why it found nothing.
 
     Attributes:
@@ -95,7 +95,7 @@ class Answer(Record):
 
 
 COMMAND = (sys.executable, "-m", worker.__name__)
-Started = Callable[[subprocess.Popen], None]
+Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 def environment() -> dict[str, str]:
@@ -138,13 +138,13 @@ def run_job(
         return _ended(process, Path(scratch), limit).model_copy(update={"seconds": monotonic() - began})
 
 
-def end(process: subprocess.Popen) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a job with all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _ended(process: subprocess.Popen, scratch: Path, limit: float) -> Answer:
+def _ended(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Answer:
     late = False
     try:
         process.wait(limit)
@@ -153,7 +153,8 @@ def _ended(process: subprocess.Popen, scratch: Path, limit: float) -> Answer:
     finally:
         end(process)  # what it left behind
         process.wait()
-        process.stdin.close()
+        if process.stdin:
+            process.stdin.close()
     if (scratch / "answer.json").is_file():
         return _answer((scratch / "answer.json").read_bytes())
     if late:

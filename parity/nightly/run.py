@@ -14,15 +14,15 @@ from typing import Protocol
 
 from parity.errors import UsageError
 from parity.golden.provenance import now
-from parity.nightly.engines import Local
+from parity.nightly.engines import LocalEngine
 from parity.nightly.folder import PARTS, NightFolder
 from parity.nightly.judge import broken
-from parity.nightly.matrix import Matrix
+from parity.nightly.matrix import NightMatrix
 from parity.nightly.process import Answer, CellJob, GoldenJob, Job
 from parity.nightly.records import Cell, CellResult, Night
 
 
-def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...], engine: str) -> NightFolder:
+def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell, ...], engine: str) -> NightFolder:
     """The folder of a night.
 
     Args:
@@ -53,7 +53,7 @@ def begin(path: Path | None, home: Path, matrix: Matrix, cells: tuple[Cell, ...]
     return NightFolder.start(path or home / "nights" / name, night)
 
 
-def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> NightFolder:
+def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool) -> NightFolder:
     night = folder.night
     if night.matrix_digest != matrix.digest:
         raise UsageError(
@@ -61,11 +61,12 @@ def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> N
         )
     if (night.commit, night.dirty) != (commit, dirty):
         states = [
-            f"{one[:12] or 'no commit'}{' with changes' if changed else ''}"
-            for one, changed in ((night.commit, night.dirty), (commit, dirty))
+            f"{name[:12] or 'no commit'}{' with changes' if changed else ''}"
+            for name, changed in ((night.commit, night.dirty), (commit, dirty))
         ]
         raise UsageError(
-            f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; choose another --out"
+            f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; "
+            "choose another --out"
         )
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
@@ -73,7 +74,7 @@ def _resumed(folder: NightFolder, matrix: Matrix, commit: str, dirty: bool) -> N
 
 
 def _commit() -> tuple[str, bool]:
-    """The commit of the working directory, and whether tracked files differ from it; ('', False) outside a repository."""
+    """Commit of the working directory, and whether tracked files differ from it; ('', False) outside a repository."""
     try:
         head = _git("rev-parse", "HEAD")
         return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
@@ -85,12 +86,12 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 
-Told = Callable[[CellResult], None]
-Again = Callable[[tuple[CellResult, ...]], bool]
+OnResult = Callable[[CellResult], None]
+Remeasure = Callable[[tuple[CellResult, ...]], bool]
 """A cell's result and those of its repeats so far, to whether it is measured once more."""
 
 
-class Engine(Protocol):
+class JobEngine(Protocol):
     """Where cells run."""
 
     name: str
@@ -120,23 +121,18 @@ class NightRun:
     def __init__(
         self,
         folder: NightFolder,
-        makers: Local,
-        engine: Engine,
+        makers: LocalEngine,
+        engine: JobEngine,
         share: str,
-        told: Told,
-        again: Again = lambda found: False,
+        told: OnResult,
+        again: Remeasure = lambda results: False,
     ):
-        self.folder, self.makers, self.engine, self.share, self.told, self.again = (
-            folder,
-            makers,
-            engine,
-            share,
-            told,
-            again,
-        )
+        self.folder, self.makers, self.engine, self.share = folder, makers, engine, share
+        self.told, self.again = told, again
         self.night = folder.night.name
-        self._cells: dict[Future, tuple[CellJob, str]] = {}
-        self._goldens: dict[Future, list[Cell]] = {}
+        self._cells: dict[Future[Answer], tuple[CellJob, str]] = {}
+        self._goldens: dict[Future[Answer], list[Cell]] = {}
+        self._ranks: dict[str, int] = {}
 
     def run(self, cells: Sequence[Cell]) -> None:
         """Judge these cells. What an interruption finds done is kept; who interrupts it stops the engines."""
@@ -151,13 +147,12 @@ class NightRun:
         for cell in cells:
             served.setdefault(GoldenJob.of(cell, self.share), []).append(cell)
         self._ranks = {cell.name: rank for rank, cell in enumerate(cells)}
-        for job, mine in served.items():
-            future = self.makers.submit(
-                Job(golden=job), self.folder.golden_log(job.name), self._ranks[mine[0].name] - 0.5
-            )
-            self._goldens[future] = mine
+        for job, waiting in served.items():
+            rank = self._ranks[waiting[0].name] - 0.5
+            future = self.makers.submit(Job(golden=job), self.folder.golden_log(job.name), rank)
+            self._goldens[future] = waiting
 
-    def _take(self, future: Future) -> None:
+    def _take(self, future: Future[Answer]) -> None:
         answer = _answer(future)
         if future in self._goldens:
             for cell in self._goldens.pop(future):
@@ -168,11 +163,10 @@ class NightRun:
             self.night, job.cell, answer.error or "it has no result", started, answer.seconds
         )
         self._keep(result.model_copy(update={"repeat": job.repeat}))
-        found = self.folder.found(job.cell.name)
-        if self.again(found):
-            self._submit(
-                job.model_copy(update={"repeat": len(found), "cell": job.cell.model_copy(update={"diagnose": False})})
-            )
+        results = self.folder.results_of(job.cell.name)
+        if self.again(results):
+            undiagnosed = job.cell.model_copy(update={"diagnose": False})
+            self._submit(job.model_copy(update={"repeat": len(results), "cell": undiagnosed}))
 
     def _begin(self, cell: Cell, golden: Answer) -> None:
         """Its cell job; without a golden it is broken already."""
@@ -183,17 +177,15 @@ class NightRun:
 
     def _submit(self, job: CellJob) -> None:
         name = job.cell.name
-        self._cells[self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])] = (
-            job,
-            now(),
-        )
+        future = self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])
+        self._cells[future] = job, now()
 
     def _keep(self, result: CellResult) -> None:
         self.folder.add(result)
         self.told(result)
 
 
-def _answer(future: Future) -> Answer:
+def _answer(future: Future[Answer]) -> Answer:
     """What a job said; an engine that fails itself leaves a sentence too."""
     try:
         return future.result()

@@ -1,4 +1,4 @@
-"""`python -m parity.nightly.worker FOLDER`: one job of a night, read from FOLDER/job.json, its answer in FOLDER/answer.json."""
+"""`python -m parity.nightly.worker FOLDER`: one job of a night, from FOLDER/job.json to FOLDER/answer.json."""
 
 from __future__ import annotations
 
@@ -31,24 +31,27 @@ def main() -> None:
         answer = _failed(error)
     (folder / "answer.partial").write_text(answer.model_dump_json(), encoding="utf-8")
     (folder / "answer.partial").replace(folder / "answer.json")
-    sys.stdout.flush(), sys.stderr.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(0)  # threads and exit handlers of a device are not waited for
 
 
 def _answer(job: Job) -> Answer:
     from parity.nightly.process import Answer
 
-    if job.golden:
+    if job.golden is not None:
         from parity.nightly.goldens import provide
 
         return provide(job.golden, _make)
     from parity.golden.store import Dump
+    from parity.golden.trust import trusted
     from parity.nightly.cell import judge_cell
     from parity.nightly.goldens import local
     from parity.nightly.process import GoldenJob
 
+    assert job.cell is not None, "a job is a golden or a cell"
     golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
-    return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
+    return Answer(result=judge_cell(job.cell.night, job.cell.cell, trusted(Dump(golden)), Path(mkdtemp())))
 
 
 def _make(job: GoldenJob, out: Path) -> None:
@@ -72,7 +75,7 @@ def _failed(error: BaseException) -> Answer:
 
 
 def _end_with_parent(folder: Path) -> None:
-    """Standard input is a pipe that closes when the night dies; what runs here, and what it started and wrote, goes with it."""
+    """Standard input is a pipe that closes when the night dies; this process, what it started and wrote, ends then."""
     pipe = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 

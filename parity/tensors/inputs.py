@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def arrays_of(value: object, side: str) -> Arrays:
         return _file(Path(value), side)
     if isinstance(value, Mapping):
         return _named(value, side)
-    array = array_of(value, side)
-    return {"": lambda: array}
+    return {"": partial(_given, array_of(value, side))}
 
 
 def array_of(value: object, what: str) -> NDArray[Any]:
@@ -52,7 +52,7 @@ def array_of(value: object, what: str) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _taken(value: object, what: str) -> NDArray[Any]:
+def _taken(value: Any, what: str) -> NDArray[Any]:
     """What another library's array is for NumPy."""
     if not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
         raise UsageError(f"{what} is a {type(value).__name__}, no array: it offers neither __array__ nor DLPack")
@@ -79,9 +79,12 @@ def _named(value: Mapping[Any, object], side: str) -> Arrays:
     for name, part in value.items():
         if str(name) in taken:
             raise UsageError(f"{side} names {name} twice")
-        array = array_of(part, f"{side}[{name!r}]")
-        taken[str(name)] = lambda array=array: array  # type: ignore[misc]  # mypy infers no default of a lambda
+        taken[str(name)] = partial(_given, array_of(part, f"{side}[{name!r}]"))
     return taken
+
+
+def _given(array: NDArray[Any]) -> NDArray[Any]:
+    return array
 
 
 def _file(path: Path, side: str) -> Arrays:
@@ -91,7 +94,8 @@ def _file(path: Path, side: str) -> Arrays:
     refuse_executed(path)
     if path.suffix not in ARRAYS:
         raise UsageError(f"{side} {path} is none of {', '.join(ARRAYS)}")
-    return {
-        name: lambda read=read, name=name: array_of(read(), f"{path} {name}".strip())  # type: ignore[misc]  # as above
-        for name, read in held(path, torch_load)
-    }
+    return {name: partial(_read, read, f"{path} {name}".strip()) for name, read in held(path, torch_load)}
+
+
+def _read(read: Callable[[], NDArray[Any]], what: str) -> NDArray[Any]:
+    return array_of(read(), what)

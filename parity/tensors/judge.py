@@ -203,9 +203,9 @@ def _first_nonfinite(actual: NDArray[Any], expected: NDArray[Any], coarser: np.d
 
 
 def _element(index: tuple[int, ...], actual: NDArray[Any], expected: NDArray[Any], coarser: np.dtype[Any]) -> Element:
-    pair = [np.asarray(side[index]) for side in (expected, actual)]
-    values = [float(side) for side in pair]
+    true, mine = np.asarray(expected[index]), np.asarray(actual[index])
+    values = float(true), float(mine)
     if not np.isfinite(values).all():
         return Element(index, *values)
-    places = [ordinals(side.reshape(1), coarser) for side in pair]
-    return Element(index, *values, int(distance(*places)[0]), coarser.name)
+    apart = distance(ordinals(true.reshape(1), coarser), ordinals(mine.reshape(1), coarser))
+    return Element(index, *values, ulp=int(apart[0]), unit=coarser.name)

@@ -121,4 +121,5 @@ class TensorReport:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         results = [asdict(result) | {"verdict": result.verdict} for result in self.results]
-        return plain_numbers(asdict(self) | {"results": results, "verdict": self.verdict})
+        plain: dict[str, Any] = plain_numbers(asdict(self) | {"results": results, "verdict": self.verdict})
+        return plain

@@ -213,10 +213,10 @@ def test_a_device_that_is_no_module(name, parity, small_golden):
 
 
 def test_a_cell_whose_name_leads_out_of_its_night(tmp_path):
-    from parity.nightly.records import Axes, read
+    from parity.nightly.records import CellAxes, read_record
 
     (tmp_path / "axes").write_text(json.dumps(dict(case="../../x", device="d", family="f", k=4, tp=1, policy="p")))
-    assert "case" in refused(read, Axes, tmp_path / "axes")
+    assert "case" in refused(read_record, CellAxes, tmp_path / "axes")
 
 
 @pytest.mark.parametrize("old", [None, b"old"])

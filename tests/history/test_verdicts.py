@@ -7,7 +7,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.history import Bands, verdicts, waiting
-from parity.history.bands import HALF_WIDTHS
+from parity.history.series import HALF_WIDTHS
 from parity.history.changes import RECENT
 from tests.history.synthetic import KINDS, World, cells, frame, world
 
