@@ -9,8 +9,8 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
-from parity.diagnose.explain import Residual
-from parity.diagnose.gates import Found
+from parity.diagnose.gates import GateCause
+from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView
 from parity.reports.dumps import console
 
@@ -45,7 +45,7 @@ def print_diagnosis(found: Diagnosis, golden: DumpView) -> None:
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
 
 
-def print_gates(found: Sequence[Found], golden: DumpView) -> None:
+def print_gates(found: Sequence[GateCause], golden: DumpView) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
     whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from parity.logs.scan import Fallback, Hit, Scan
+from parity.logs.scan import Fallback, FallbackLine, LogScan
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 
@@ -15,7 +15,7 @@ SHOWN = 3
 """Lines shown of each kind in each file; the rest is counted."""
 
 
-def print_scan(found: Scan) -> None:
+def print_scan(found: LogScan) -> None:
     """Found lines by kind with what they mean, then the verdict."""
     out = console()
     for (file, _id), hits in _grouped(found.hits).items():
@@ -39,7 +39,7 @@ def print_table(fallbacks: Iterable[Fallback]) -> None:
         console().print("\n    ".join([text, *one.sources]), soft_wrap=True)
 
 
-def plain(found: Scan) -> dict[str, Any]:
+def plain(found: LogScan) -> dict[str, Any]:
     """For JSON."""
     hits = [
         {"file": hit.file, "line": hit.line, "text": hit.text, "id": hit.fallback.id, "reason": hit.fallback.reason}
@@ -53,8 +53,8 @@ def plain_table(fallbacks: Iterable[Fallback]) -> list[dict[str, Any]]:
     return [vars(one) | {"pattern": one.pattern.pattern} for one in fallbacks]
 
 
-def _grouped(hits: Iterable[Hit]) -> dict[tuple[str, str], list[Hit]]:
-    found: dict[tuple[str, str], list[Hit]] = {}
+def _grouped(hits: Iterable[FallbackLine]) -> dict[tuple[str, str], list[FallbackLine]]:
+    found: dict[tuple[str, str], list[FallbackLine]] = {}
     for hit in hits:
         found.setdefault((hit.file, hit.fallback.id), []).append(hit)
     return found

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.report import FAIL
-from parity.gemm.harness import Finding, Findings
+from parity.gemm.harness import GemmReport, GemmResult
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 from parity.seam import Gemm
@@ -30,7 +30,7 @@ def print_inventory(found: dict[str, Any]) -> None:
     out.print(_programs(found["programs"]))
 
 
-def print_finding(finding: Finding, heading: bool) -> None:
+def print_finding(finding: GemmResult, heading: bool) -> None:
     """One line as soon as a shape is done; figures in x the floor and in ULP of bfloat16."""
     out = console()
     if heading:
@@ -49,7 +49,7 @@ def print_finding(finding: Finding, heading: bool) -> None:
         out.print(f"         {finding.why}", soft_wrap=True)
 
 
-def print_findings(found: Findings) -> None:
+def print_findings(found: GemmReport) -> None:
     """The last line: the verdict, and the shape that failed first."""
     failed, last = [one for one in found.results if one.verdict == FAIL], ""
     if failed:

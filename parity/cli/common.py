@@ -88,10 +88,10 @@ def limits(isolate: bool, time_limit: float, memory_limit: float | None):
     Raises:
         UsageError: there is a limit, and no process of its own.
     """
-    from parity.isolation import Limits
+    from parity.isolation import ProcessLimits
 
     if isolate:
-        return Limits(time_limit, memory_limit and int(memory_limit * 2**30))
+        return ProcessLimits(time_limit, memory_limit and int(memory_limit * 2**30))
     for name in ("time_limit", "memory_limit"):
         if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise UsageError(f"--{name.replace('_', '-')} limits a process of the device's own: it goes with --isolate")

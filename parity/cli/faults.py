@@ -58,7 +58,7 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
     """
     from parity.errors import UsageError
-    from parity.faults import Request, choose
+    from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
     from parity.producers import builder, planted_faults
     from parity.reports.faults import print_outcome, print_summary
@@ -66,11 +66,11 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
     catalogue = planted_faults()[0]
-    chosen = choose(catalogue, names)
+    chosen = choose_faults(catalogue, names)
     outcomes = []
     with _golden(golden) as golden, progress("faults") as bar:
         echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
-        request = Request(golden, device_name, builder(device_name, golden))
+        request = FaultRunRequest(golden, device_name, builder(device_name, golden))
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)
             print_outcome(outcome)

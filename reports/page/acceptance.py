@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.gates.acceptance.interval import mean_limits, wilson
+from parity.gates.acceptance_interval import mean_limits, wilson_limits
 from parity.nightly.records import CellResult
 from parity.reports.page.plots import Scale
 
@@ -53,7 +53,7 @@ def by_draft(result: CellResult) -> Forest | None:
             _side(
                 scale,
                 one.reference_accepted / max(one.reference_rounds, 1),
-                wilson(one.reference_accepted, one.reference_rounds),
+                wilson_limits(one.reference_accepted, one.reference_rounds),
             ),
         )
         for one in result.positions
