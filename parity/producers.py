@@ -31,7 +31,10 @@ REFERENCES = {
     "vllm": "parity.references.vllm_capture.dump",
     "eagle": "parity.references.eagle_capture",
 }
-"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+"""Who can make a golden.
+
+The PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout.
+"""
 
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
@@ -248,7 +251,7 @@ def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `parity.device.variants`."""
+    """Names of the devices that ship to be clean: the engines that run here, the variants of `parity.device.variants`."""
     return (
         *present_engines()[0],
         *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),

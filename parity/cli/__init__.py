@@ -62,7 +62,9 @@ class CommandGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does, which returns 0 for an `Exit(0)` wherever it came from: ours are those of `--help`, before a command runs.
+        """As click does, which returns 0 for an `Exit(0)` wherever it came from.
+
+        Ours are those of `--help`, before a command runs.
 
         Raises:
             Inconclusive: one came out of a running command.

@@ -17,7 +17,8 @@ from parity.cli.common import golden_option, json_option, open_golden, precision
     "names",
     multiple=True,
     metavar="NAME",
-    help="A clean device, as for `parity diff`; may be repeated. Default: numpy and every variant of parity.device.variants.",
+    help="A clean device, as for `parity diff`; may be repeated. "
+    "Default: numpy and every variant of parity.device.variants.",
 )
 @precision_option
 @click.option(

@@ -75,10 +75,27 @@ class Amount(click.FloatRange):
 def isolation_options(default: bool) -> Callable:
     """`--isolate`, with its limits; `limits` makes one of the three."""
     options = (
-        click.option("--isolate/--no-isolate", default=default, show_default=True, help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive."),
-        click.option("--time-limit", type=Amount(), default=3600, show_default=True, metavar="SECONDS", help="With --isolate: of one verb; a first pass may wait long for its compiler."),
-        click.option("--memory-limit", type=Amount(), metavar="GIB", help="With --isolate: memory of the device's own; nine tenths of the machine's by default."),
-    )  # fmt: skip
+        click.option(
+            "--isolate/--no-isolate",
+            default=default,
+            show_default=True,
+            help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive.",
+        ),
+        click.option(
+            "--time-limit",
+            type=Amount(),
+            default=3600,
+            show_default=True,
+            metavar="SECONDS",
+            help="With --isolate: of one verb; a first pass may wait long for its compiler.",
+        ),
+        click.option(
+            "--memory-limit",
+            type=Amount(),
+            metavar="GIB",
+            help="With --isolate: memory of the device's own; nine tenths of the machine's by default.",
+        ),
+    )
     return lambda command: options[0](options[1](options[2](command)))
 
 
@@ -152,7 +169,8 @@ def agree(run: Any, **chosen: Any) -> None:
         if given and value != said[name]:
             option = f"--{name.removesuffix('_name')}"
             raise UsageError(
-                f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge another run"
+                f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge "
+                "another run"
             )
 
 

@@ -19,8 +19,8 @@ REPORT = "report.html"
 def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     """Everything that is written and said at the end; the exit code.
 
-    The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it. Everything
-    tells of each cell the worst that it found, measured again or not.
+    The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it.
+    Everything tells of each cell the worst that it found, measured again or not.
     """
     from parity.compare.report import exit_code
     from parity.nightly.outputs import github_annotations, verdict_of, write_outputs
@@ -105,7 +105,8 @@ def interruptible(folder, again: str):
     except KeyboardInterrupt as error:
         planned = len(folder.night.cells)
         echo(
-            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others",
+            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on "
+            "with the others",
             err=True,
         )
         sys.exit(128 + getattr(error, "number", signal.SIGINT))

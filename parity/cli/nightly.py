@@ -22,7 +22,8 @@ from parity.remote import INSTALL
     "--out",
     type=click.Path(path_type=Path),
     metavar="NIGHT",
-    help="Folder of the night; one that was interrupted goes on with its missing cells. A new one under .parity/nights by default.",
+    help="Folder of the night; one that was interrupted goes on with its missing cells. "
+    "A new one under .parity/nights by default.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="List the cells and end.")

@@ -29,7 +29,8 @@ from parity.plain import echo
 def report(run, golden, policy, url, out, markdown, json_file) -> None:
     """One HTML file that tells a night: RUN is the folder of a night, or of a run with its --golden.
 
-    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and `parity gate`.
+    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and
+    `parity gate`.
     """
     from parity.nightly.folder import NIGHT
     from parity.reports.page.markdown import markdown as short
