@@ -251,7 +251,7 @@ def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: the engines that run here, the variants of `parity.device.variants`."""
+    """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`."""
     return (
         *present_engines()[0],
         *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),

@@ -64,7 +64,8 @@ from parity.remote import INSTALL
 def nightly(
     matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file
 ) -> None:
-    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by default.
+    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by
+    default.
 
     Every cell runs in a process of its own. Exit code 1: a cell failed; 3: none failed, but one is broken or
     inconclusive. The matrix file: docs/nightly.md.
@@ -119,7 +120,7 @@ def _installed() -> None:
 
 @contextmanager
 def _engines(run, workers, engine, ray_address):
-    """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
+    """What makes goldens here, and what runs the cells; a cluster that is not there is missed at once."""
     from parity.nightly.engines import LocalEngine
 
     here = there = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
