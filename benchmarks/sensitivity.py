@@ -25,8 +25,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from parity.calibrate import judge
 from parity.compare.report import FAIL, PASS, Report
 from parity.device.engines.numpy_engine import Array
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 from parity.policy import read_policy
 from parity.producers import device, dump_golden
 
@@ -67,7 +67,7 @@ class Bench:
     """A device whose weights can be perturbed, and one case to hold it against."""
 
     def __init__(self, golden: Dump):
-        self.case, self.policy = OnePrompt(golden, 0, ROUNDS), read_policy(None, "bfloat16")
+        self.case, self.policy = PromptSlice(golden, 0, ROUNDS), read_policy(None, "bfloat16")
         self.device = device("numpy", golden, "bfloat16")
 
     def report(self, feeds: Iterable[Feed], e: float, mode: str) -> Report:

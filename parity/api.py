@@ -14,7 +14,7 @@ from parity.progress import Progress, quiet
 
 if TYPE_CHECKING:
     from parity.compare.basis import Rerun
-    from parity.compare.between import Difference
+    from parity.compare.between import DeviceDifference
     from parity.compare.breakdown import Slice
     from parity.compare.report import Report
     from parity.diagnose import Diagnosis
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from parity.golden.manifest import Mode
     from parity.golden.store import Dump
     from parity.golden.verify import Verified
+    from parity.golden.views import DumpView, TrustedGolden
     from parity.imports.placing import Placing
     from parity.isolation import Limits
     from parity.reduce import Reduced
@@ -32,26 +33,23 @@ File = str | Path
 
 
 def open_golden(
-    folder: File | None = None, *, target: File | None = None, drafter: File | None = None, judging: bool = True
-) -> Dump:
+    folder: File | None = None, *, target: File | None = None, drafter: File | None = None
+) -> TrustedGolden:
     """Open a golden to judge by: nothing behind it changed since it was dumped, and it names its source.
+
+    What judges takes what this returns; `read_dump` only looks.
 
     Args:
         folder: the newest golden of a whole case below `parity.home.home()` by default.
         target, drafter: where its checkpoints are now, if they moved.
-        judging: False only looks, and checks neither.
 
     Raises:
         UsageError: there is none, it is a device's run, stale, names no source, or a checkpoint is not the golden's.
     """
-    from parity.golden.choice import Wanted, choose
+    from parity.golden.choice import Wanted, open_for_judging
     from parity.home import home
-    from parity.producers import judging as refuse_untrusted
 
-    golden, _ = choose(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens")
-    if judging:  # the one place that makes a golden fit to judge
-        refuse_untrusted(golden)
-    return golden
+    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens")
 
 
 def read_dump(folder: File) -> Dump:
@@ -65,7 +63,7 @@ def read_dump(folder: File) -> Dump:
     return Dump(Path(folder))
 
 
-def verify_golden(golden: Dump, progress: Progress = quiet) -> Verified:
+def verify_golden(golden: DumpView, progress: Progress = quiet) -> Verified:
     """Dump a golden's case once more and compare every tensor's bytes.
 
     Raises:
@@ -83,7 +81,7 @@ def verify_golden(golden: Dump, progress: Progress = quiet) -> Verified:
 
 
 def run_device(
-    golden: Dump,
+    golden: TrustedGolden,
     device: str = "numpy",
     mode: Mode = "chained",
     precision: str = "bfloat16",
@@ -129,30 +127,30 @@ def run_device(
 
 
 def device_difference(
-    golden: Dump,
-    run: Dump,
+    golden: TrustedGolden,
+    run: DumpView,
     other: str,
     stages: Sequence[str] = (),
     limits: Limits | None = None,
     progress: Progress = quiet,
-) -> Difference:
+) -> DeviceDifference:
     """A run as it differs from another one over the same golden; `compare_dumps` judges it.
 
     Args:
         other: a run's folder, or a device, which is then run.
     """
-    from parity.compare.between import Difference
+    from parity.compare.between import DeviceDifference
 
     if (Path(other) / "manifest.json").is_file():
-        return Difference(golden, run, read_dump(other))
+        return DeviceDifference(golden, run, read_dump(other))
     case = run.manifest.case
     theirs = run_device(golden, other, case.mode, case.precision, stages, limits=limits, progress=progress)
-    return Difference(golden, run, theirs)
+    return DeviceDifference(golden, run, theirs)
 
 
 def compare_dumps(
-    golden: Dump,
-    run: Dump,
+    golden: TrustedGolden,
+    run: DumpView,
     stages: Sequence[str] = (),
     policy: File | None = None,
     strict: bool = False,
@@ -171,17 +169,17 @@ def compare_dumps(
         UsageError: the run is none over this golden, or the policy cannot be read.
     """
     from parity.compare import compare
-    from parity.compare.between import Difference, compare_devices
+    from parity.compare.between import DeviceDifference, compare_devices
     from parity.policy import read_policy
 
     bounds = read_policy(policy, run.manifest.case.precision)
-    if isinstance(run, Difference):
+    if isinstance(run, DeviceDifference):
         return compare_devices(golden, run, bounds, stages, strict)
     return compare(golden, run, bounds, stages, strict, rerun)
 
 
 def worst_slices(
-    golden: Dump, run: Dump, report: Report, per: str, worst: int = 5, rerun: Rerun | None = None
+    golden: TrustedGolden, run: DumpView, report: Report, per: str, worst: int = 5, rerun: Rerun | None = None
 ) -> dict[str, list[Slice]]:
     """The worst positions, heads or experts of the stages that do not pass, or of all selected ones where all pass.
 
@@ -199,12 +197,12 @@ def worst_slices(
 
 
 def gate_device(
-    golden: Dump,
+    golden: TrustedGolden,
     device: str = "numpy",
     precision: str = "bfloat16",
     only: Sequence[str] = (),
     *,
-    run: Dump | None = None,
+    run: DumpView | None = None,
     histories: int = 500,
     seed: int = 0,
     bound: float = 0.05,
@@ -247,11 +245,11 @@ def gate_device(
 
 
 def diagnose_device(
-    golden: Dump,
+    golden: TrustedGolden,
     device: str = "numpy",
     precision: str = "bfloat16",
     *,
-    run: Dump | None = None,
+    run: DumpView | None = None,
     policy: File | None = None,
     threads: int = 1,
     limits: Limits | None = None,
@@ -274,7 +272,7 @@ def diagnose_device(
 
 
 def reduce_failure(
-    golden: Dump,
+    golden: TrustedGolden,
     device: str = "numpy",
     precision: str = "bfloat16",
     *,
@@ -307,7 +305,7 @@ def reduce_failure(
 def import_dump(
     paths: Sequence[File],
     source: str,
-    golden: Dump,
+    golden: DumpView,
     out: File,
     names: str | None = None,
     reference: str = "",
@@ -333,7 +331,7 @@ def import_dump(
     return import_run(ImportRequest(source, files, read_map(names), golden, Path(out), torch_load, reference))
 
 
-def export_dump(dump: Dump, out: File) -> int:
+def export_dump(dump: DumpView, out: File) -> int:
     """Write a golden or a run as one .npz of plain arrays; how many.
 
     Raises:
@@ -345,7 +343,12 @@ def export_dump(dump: Dump, out: File) -> int:
 
 
 def write_report(
-    folder: File, out: File | None = None, *, golden: Dump | None = None, policy: str | None = None, history: str = ""
+    folder: File,
+    out: File | None = None,
+    *,
+    golden: TrustedGolden | None = None,
+    policy: str | None = None,
+    history: str = "",
 ) -> NightView:
     """Write one HTML page that tells a night or a run; what it shows. Needs the extra `nightly`.
 

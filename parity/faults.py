@@ -22,8 +22,9 @@ from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
 from parity.gates.context import Bench
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.guard import bare
 from parity.partial import scratch
 from parity.policy import read_policy
@@ -115,7 +116,7 @@ class Outcome:
 class Request:
     """`build` makes the clean device that faults are planted in: `build(precision=…, **options)`."""
 
-    golden: Dump
+    golden: TrustedGolden
     device_name: str
     build: Callable[..., Device]
     modes: Sequence[Mode] = MODES
@@ -177,7 +178,7 @@ def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
     due = _due(fault, mode)
     seen = Seen("nothing compared", None, due)
     for number in range(len(request.golden.manifest.case.prompts)):
-        case = OnePrompt(request.golden, number, request.rounds)
+        case = GoldenSlice(request.golden, number, request.rounds)
         try:
             report = _report(case, _planted(request, fault)(precision=fault.precision), mode)
         except Exception as error:
@@ -193,13 +194,13 @@ def _due(fault: Fault, mode: Mode) -> tuple[str, int | None]:
     return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
 
-def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
+def _report(case: GoldenSlice, device: Device, mode: Mode) -> Report:
     with scratch("faults") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, (), folder / "run")))
         return compare(case, run, read_policy(None, run.manifest.case.precision))
 
 
-def _seen(golden: Dump, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
+def _seen(golden: TrustedGolden, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
     found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
@@ -237,9 +238,9 @@ def _emitted(request: Request, device: Device) -> list[tuple[int, ...]]:
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
 
 
-def small_golden(folder: Path, progress: Progress = quiet) -> Dump:
+def small_golden(folder: Path, progress: Progress = quiet) -> TrustedGolden:
     """The golden that faults are judged by where none is named, made in this folder."""
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
-    return dump_golden(prompts=prompts, max_new_tokens=TOKENS, out=folder / "golden", progress=progress)
+    return trusted(dump_golden(prompts=prompts, max_new_tokens=TOKENS, out=folder / "golden", progress=progress))

@@ -16,9 +16,10 @@ from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model
 from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
 from parity.partial import scratch
-from parity.progress import Progress, note, quiet
+from parity.progress import Progress, quiet
 from parity.seam import Device
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def dump_golden(
     return Dump(producer.dump_golden(request))
 
 
-def dump_again(golden: Dump, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:
+def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:
     """Dump a golden's case once more: its reference, K, budget, stages, roundings and threads.
 
     Args:
@@ -135,7 +136,7 @@ def dump_again(golden: Dump, out: Path, prompts: Path, progress: Progress = quie
     )
 
 
-def how_made(golden: Dump) -> dict[str, Any]:
+def how_made(golden: DumpView) -> dict[str, Any]:
     """The reference that made a golden, and the options it was given.
 
     Raises:
@@ -155,7 +156,7 @@ def how_made(golden: Dump) -> dict[str, Any]:
     return {"reference": "plain" if plain else "own", "roundings": case.roundings}
 
 
-def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], float] | None:
+def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], int], float] | None:
     """Tokens per second of the reference target decoding a golden's checkpoint plainly; None without torch here."""
     try:
         load_reference("own", 1)
@@ -166,12 +167,12 @@ def baseline(golden: Dump, precision: str) -> Callable[[Sequence[int], int], flo
     return clocked
 
 
-def device(name: str, golden: Dump, precision: str, limits: Limits | None = None) -> Device:
+def device(name: str, golden: TrustedGolden, precision: str, limits: Limits | None = None) -> Device:
     """Build the device for a golden's case; see `builder`."""
     return builder(name, golden, limits)(precision=precision)
 
 
-def builder(name: str, golden: Dump, limits: Limits | None = None) -> Factory | IsolatedFactory:
+def builder(name: str, golden: TrustedGolden, limits: Limits | None = None) -> Factory | IsolatedFactory:
     """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
 
     Args:
@@ -179,16 +180,16 @@ def builder(name: str, golden: Dump, limits: Limits | None = None) -> Factory | 
         limits: of the process of its own that the device then lives in; None has it live in this one.
 
     Raises:
-        UsageError: the name is unknown, cannot be imported, or the checkpoints are not the golden's.
+        UsageError: the name is unknown, cannot be imported, or a checkpoint is not here.
     """
     from parity.isolation import IsolatedFactory
 
-    case = (name, *_same_checkpoints(golden, golden.manifest.model), golden.manifest.case.k)
+    case = (name, *_checkpoints(golden.manifest.model), golden.manifest.case.k)
     return Factory(*case) if limits is None else IsolatedFactory(*case, limits)
 
 
 def bench(
-    golden: Dump, device_name: str, precision: str, folder: Path, limits: Limits | None = None, **rest: Any
+    golden: TrustedGolden, device_name: str, precision: str, folder: Path, limits: Limits | None = None, **rest: Any
 ) -> Bench:
     """What gates judge of a device by name, with its rotary embedding and the published configs.
 
@@ -210,11 +211,11 @@ def inventory(target: Path, drafter: Path, **run: Any) -> Any:
     return module.take_inventory(target, drafter, module.Run(**run))
 
 
-def counterfactuals(golden: Dump, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
+def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
     """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
     load_reference("own", threads)
     module = import_module("parity.references.counterfactual")
-    target, drafter = _same_checkpoints(golden, golden.manifest.model)
+    target, drafter = _checkpoints(golden.manifest.model)
     known = import_module("parity.references.hypotheses").HYPOTHESES
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
@@ -224,11 +225,11 @@ class ReferenceRerun:
 
     def __init__(self, progress: Progress = quiet) -> None:
         self._progress = progress
-        self._made: dict[tuple[object, ...], Dump] = {}
+        self._made: dict[tuple[Path, Path, str, tuple[int, ...]], Dump] = {}
         self._folders = ExitStack()
         finalize(self, self._folders.close)
 
-    def __call__(self, golden: Dump, run: Dump, prompts: Sequence[int]) -> Dump:
+    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int]) -> DumpView:
         """The reference with the run's experts, on as many threads as the golden was made with.
 
         Raises:
@@ -264,9 +265,12 @@ def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
     return module.CATALOGUE, module.LEFT_OUT
 
 
-def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
-    """The golden's checkpoints, once nothing behind it is found to have changed."""
-    judging(golden)
+def _checkpoints(model: Model) -> tuple[Path, Path]:
+    """The folders of a golden's checkpoints, which were compared with it when it was opened for judging.
+
+    Raises:
+        UsageError: one is not here.
+    """
     paths = Path(model.target.path), Path(model.drafter.path)
     for path in paths:
         if not (path / "config.json").is_file():
@@ -274,27 +278,3 @@ def _same_checkpoints(golden: Dump, model: Model) -> tuple[Path, Path]:
                 f"{path} is no checkpoint: it has no config.json; if it moved, name it with --target or --drafter"
             )
     return paths
-
-
-def judging(golden: Dump) -> None:
-    """Everything that judges by a golden comes through here; what cannot be told is noted.
-
-    Raises:
-        UsageError: the golden is stale, or names no source.
-    """
-    from parity.golden.trust import refuse_unnamed
-
-    refuse_unnamed(golden.manifest.producer)
-    current(golden)
-
-
-def current(golden: Dump) -> None:
-    """As `judging`, for a golden that judges nobody.
-
-    Raises:
-        UsageError: it is stale.
-    """
-    from parity.golden.trust import refuse_stale
-
-    for sentence in refuse_stale(golden):
-        note(sentence)

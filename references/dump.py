@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Part, Producer, Variant
+from parity.golden.manifest import Generation, Producer, ProducerPart, Variant
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -164,7 +164,7 @@ def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
         (by.drafting, ("drafter.", "kv.drafter."), LOOPS),
     )
     parts = tuple(
-        Part(
+        ProducerPart(
             stages=tuple(name for name in names if name.startswith(prefixes) and name not in loops),
             modules=tuple(sorted(modules)),
         )

@@ -17,7 +17,8 @@ from transformers.utils import logging
 from parity.errors import Inconclusive
 from parity.golden.manifest import Case, Model, Producer
 from parity.golden.provenance import now
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import DumpWriter
+from parity.golden.views import DumpView
 from parity.references import plain
 from parity.references.drafting import load_loop
 from parity.references.dump import FLOORS, Rounded, own_producer
@@ -29,7 +30,9 @@ VARIANTS = {mode: variant for variant, mode in FLOORS.items()}
 Progress = Callable[[int, int, str], None]
 
 
-def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None) -> Path:
+def rerun(
+    golden: DumpView, run: DumpView, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None
+) -> Path:
     """Write a folder like the golden's that holds these prompts only, under their numbers, with the run's experts.
 
     Raises:
@@ -83,7 +86,7 @@ class OwnExperts:
     of ids that are no set of experts is the golden's: it is a bug whatever comes of it.
     """
 
-    def __init__(self, golden: Dump, run: Dump, prompt: int, experts: int):
+    def __init__(self, golden: DumpView, run: DumpView, prompt: int, experts: int):
         self.golden, self.run, self.prompt, self.experts = golden, run, prompt, experts
         self.chosen: Callable[[tuple[int, str]], np.ndarray | None] = lambda place: None
 

@@ -144,7 +144,7 @@ def with_checkpoints(command: Callable) -> Callable:
 
 
 def open_golden(wanted):
-    """Open the golden that a `Wanted` names, or the newest that stands for a whole case; say on standard error which it is.
+    """Open a golden to look at: the one a `Wanted` names, or the newest that stands for a whole case; standard error says which.
 
     Raises:
         UsageError: there is none, the folder is a device's run, or a named checkpoint is not the golden's.
@@ -154,6 +154,13 @@ def open_golden(wanted):
     golden, why = choose(wanted, home() / "goldens")
     echo(f"golden: {golden.folder} ({why})", err=True)
     return golden
+
+
+def open_judging(wanted):
+    """As `open_golden`, to judge by: checked once, see `parity.golden.trust.trusted`."""
+    from parity.golden.trust import trusted
+
+    return trusted(open_golden(wanted))
 
 
 def agree(run: Any, **chosen: Any) -> None:

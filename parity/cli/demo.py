@@ -16,11 +16,12 @@ from parity.cli.common import json_option, progress, write_json
 def demo(k, max_new_tokens, json_file) -> None:
     """The whole job on the tiny pair: golden, device both ways, one summary."""
     from parity.api import compare_dumps, run_device
+    from parity.golden.trust import trusted
     from parity.producers import dump_golden
     from parity.reports.terminal import print_demo
 
     with progress("golden") as bar:
-        golden = dump_golden(k=k, max_new_tokens=max_new_tokens, progress=bar)
+        golden = trusted(dump_golden(k=k, max_new_tokens=max_new_tokens, progress=bar))
     reports = []
     for mode in ("local", "chained"):
         with progress(f"numpy {mode}") as bar:

@@ -15,7 +15,7 @@ from parity.cli.common import (
     isolation_options,
     json_option,
     limits,
-    open_golden,
+    open_judging,
     precision_option,
     progress,
     write_json,
@@ -41,7 +41,7 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     from parity.golden.store import Dump
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gates
 
-    golden = open_golden(golden)
+    golden = open_judging(golden)
     run = Dump(run) if run else None
     if run is not None:
         agree(run, device_name=device_name, precision=precision)

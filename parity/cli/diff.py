@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ from parity.cli.common import (
     json_option,
     limits,
     mode_option,
-    open_golden,
+    open_judging,
     precision_option,
     progress,
     stage_option,
@@ -61,24 +62,24 @@ def diff(
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
     from parity.golden.store import Dump
-    from parity.producers import ReferenceRerun, judging
+    from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
-    golden = open_golden(golden)
+    golden = open_judging(golden)
     held = limits(**isolation)
     if run:
-        judging(golden)
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(golden, device_name, mode, precision, stages, limits=held, progress=bar)
+    compared: Any = made
     if against:
         with progress(f"{against} {made.manifest.case.mode}") as bar:
-            made = device_difference(golden, made, against, stages, held, bar)
+            compared = device_difference(golden, made, against, stages, held, bar)
     with progress("the reference with the run's experts") as bar:
         rerun = ReferenceRerun(bar)
-        report = compare_dumps(golden, made, stages, policy, strict, rerun)
-        slices = worst_slices(golden, made, report, per, worst, rerun) if per else {}
+        report = compare_dumps(golden, compared, stages, policy, strict, rerun)
+        slices = worst_slices(golden, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)

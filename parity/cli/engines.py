@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_golden, precision_option, progress, write_json
+from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
 from parity.plain import echo
 
 
@@ -36,7 +36,7 @@ def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     devices = devices or here
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
-    golden = open_golden(golden)
+    golden = open_judging(golden)
     with scratch("engines") as folder:
 
         def run(name, mode):

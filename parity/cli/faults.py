@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import device_option, json_option, open_golden, progress, with_checkpoints, write_json
+from parity.cli.common import device_option, json_option, open_judging, progress, with_checkpoints, write_json
 from parity.plain import echo
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
-    from parity.golden.store import Dump
+    from parity.golden.views import TrustedGolden
 
 
 @click.group()
@@ -81,13 +81,13 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 
 
 @contextmanager
-def _golden(wanted: Wanted) -> Iterator[Dump]:
+def _golden(wanted: Wanted) -> Iterator[TrustedGolden]:
     """The named golden, or the default one, which lasts as long as the command."""
     from parity.faults import small_golden
     from parity.partial import scratch
 
     if wanted.golden is not None:
-        yield open_golden(wanted)
+        yield open_judging(wanted)
         return
     with scratch("faults") as made:
         with progress("golden") as bar:

@@ -14,7 +14,7 @@ from parity.cli.common import (
     isolation_options,
     json_option,
     limits,
-    open_golden,
+    open_judging,
     precision_option,
     progress,
     write_json,
@@ -66,7 +66,7 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     if only == ("help",):
         print_names(GATES)
         return
-    golden, run = open_golden(golden), run and Dump(run)
+    golden, run = open_judging(golden), run and Dump(run)
     if run:
         agree(run, precision=precision)
         precision = run.manifest.case.precision

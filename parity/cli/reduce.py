@@ -12,7 +12,7 @@ from parity.cli.common import (
     device_option,
     golden_option,
     json_option,
-    open_golden,
+    open_judging,
     precision_option,
     write_json,
 )
@@ -41,7 +41,9 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
     from parity.api import reduce_failure
 
     asked = dict(policy=policy, threads=threads, out=out)
-    found = reduce_failure(open_golden(golden), device_name, precision, **asked, told=lambda line: echo(line, err=True))
+    found = reduce_failure(
+        open_judging(golden), device_name, precision, **asked, told=lambda line: echo(line, err=True)
+    )
     if found is None:
         echo("nothing to reduce: the device passes every stage, local and chained")
         write_json(json_file, {})

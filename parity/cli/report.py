@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_golden, progress, write_json
+from parity.cli.common import golden_option, json_option, open_judging, progress, write_json
 from parity.home import home
 from parity.plain import echo
 
@@ -43,7 +43,7 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
     else:
         refuse_other(run)
         with progress("the reference with the run's experts") as bar:
-            view = run_view(run, open_golden(golden), policy, bar)
+            view = run_view(run, open_judging(golden), policy, bar)
     write_json(json_file, lambda: told(view))
     if out or not markdown:
         write(view, out or run / "report.html")

@@ -13,7 +13,7 @@ from parity.cli.common import (
     json_option,
     limits,
     mode_option,
-    open_golden,
+    open_judging,
     precision_option,
     progress,
     stage_option,
@@ -40,7 +40,7 @@ def run(device_name, golden, mode, precision, stages, out, json_file, **isolatio
     from parity.api import run_device
     from parity.reports.dumps import print_dump
 
-    opened, held = open_golden(golden), limits(**isolation)
+    opened, held = open_judging(golden), limits(**isolation)
     with progress(f"{device_name} {mode}") as bar:
         made = run_device(opened, device_name, mode, precision, stages, out, limits=held, progress=bar)
     write_json(json_file, print_dump(made))

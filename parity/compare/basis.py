@@ -11,8 +11,8 @@ import numpy as np
 from parity.compare.report import OwnExperts
 from parity.compare.rows import FLOOR, StageRows, stage_rows
 from parity.errors import Inconclusive, ParityError
-from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.manifest import TensorRow, Variant
+from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.stages import Named
 
 EXPERTS = "target.layers.{l}.experts"
@@ -27,7 +27,7 @@ class Flips:
         positions: (prompt, position) of every row whose experts can be compared.
     """
 
-    def __init__(self, golden: Dump, run: Dump):
+    def __init__(self, golden: TrustedGolden, run: DumpView):
         self.places: set[tuple[int, int]] = set()
         self.positions: set[tuple[int, int]] = set()
         layers, prompts = golden.manifest.model.num_layers, len(golden.manifest.case.prompts)
@@ -78,7 +78,7 @@ def differing(rows: StageRows) -> np.ndarray:
     return (np.sort(rows.golden, axis=1) != np.sort(rows.device, axis=1)).any(axis=1)
 
 
-Rerun = Callable[[Dump, Dump, Sequence[int]], Dump]
+Rerun = Callable[[TrustedGolden, DumpView, Sequence[int]], DumpView]
 """`rerun(golden, run, prompts)`: the reference over these prompts of a golden once more, with the run's experts and
 otherwise with what the golden forced: a dump with the float32 truth and the floor of the run's mode, under the golden's
 prompt numbers. Raises `ParityError` where it cannot be had."""
@@ -96,7 +96,7 @@ they part by less. On the four prompts of docs/calibration.md the floor flips 18
 class Basis:
     """What a run is judged against, the rows that even this says nothing of, and what the report tells of it."""
 
-    golden: Dump
+    golden: TrustedGolden
     flips: Flips | None = None
     own: OwnExperts | None = None
 
@@ -105,20 +105,20 @@ class Basis:
         return np.zeros(len(rows.golden), dtype=bool) if self.flips is None else self.flips.apart(rows)
 
 
-def basis(golden: Dump, run: Dump, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
+def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
     """What these stages of a run are judged against; the golden itself unless the run went on with experts of its own."""
     flips = Flips(golden, run)
     if not flips.reach(golden.declared[name] for name in names):
         return Basis(golden)
     counts = len(flips.places), len(flips.positions)
     try:
-        again = Again(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
+        again = RebasedGolden(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
     except ParityError as error:
         return Basis(golden, flips, OwnExperts(*counts, lack=str(error)))
     return Basis(again, None, OwnExperts(*counts, *_counted(again, run)))
 
 
-def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | None) -> Dump:
+def _once_more(golden: TrustedGolden, run: DumpView, prompts: Sequence[int], rerun: Rerun | None) -> DumpView:
     if len(run.sides) > 1:
         raise Inconclusive(
             "two runs are compared, of which each would need a reference of its own: compare each with the golden"
@@ -128,7 +128,7 @@ def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | N
     return rerun(golden, run, prompts)
 
 
-def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
+def _counted(again: TrustedGolden, run: DumpView) -> tuple[int, int, float]:
     """Choices of the run that differ from the reference's under the same experts below, all, and how many may."""
     names = [named for named in again.declared.values() if named.stage.template == EXPERTS]
     mine = [rows for named in names if (rows := stage_rows(again, run, named)) is not None]
@@ -139,20 +139,21 @@ def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
     return differ, sum(len(rows.golden) for rows in mine), explained
 
 
-class Again(Dump):
-    """A golden in which some prompts are a re-run's; a view, nothing is written."""
+class RebasedGolden(TrustedGolden):
+    """A golden in which the references' re-run takes the place of some prompts; a view, nothing is written."""
 
-    def __init__(self, golden: Dump, rerun: Dump, prompts: Iterable[int]):
+    def __init__(self, golden: TrustedGolden, rerun: DumpView, prompts: Iterable[int]):
         self.golden, self.rerun, self.prompts = golden, rerun, frozenset(prompts)
-        self.folder, self.declared = golden.folder, golden.declared
-        self.rows, self.parts = (self._taken(golden.rows, rerun.rows), self._taken(golden.parts, rerun.parts))
-        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
+        places = [place for place in golden.rows if place[1] not in self.prompts]
+        places += [place for place in rerun.rows if place[1] in self.prompts]
+        rows: dict[TensorPlace, TensorRow] = {place: self._side(place[1]).rows[place] for place in places}
+        parts = {place: self._side(place[1]).parts[place] for place in places}
+        manifest = golden.manifest.model_copy(update={"tensors": tuple(rows.values())})
+        super().__init__(golden.folder, manifest, golden.declared, rows, parts)
 
-    def _taken(self, old: dict, new: dict) -> dict:
-        kept = {place: value for place, value in old.items() if place[1] not in self.prompts}
-        return kept | {place: value for place, value in new.items() if place[1] in self.prompts}
+    def _side(self, prompt: int) -> DumpView:
+        return self.rerun if prompt in self.prompts else self.golden
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The re-run's rows of a tensor, or the golden's."""
-        side = self.rerun if prompt in self.prompts else self.golden
-        return side.stored(variant, prompt, round_, stage)
+        return self._side(prompt).stored(variant, prompt, round_, stage)

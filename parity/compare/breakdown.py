@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.compare.rows import HALF_ULP, StageRows, stage_rows
 from parity.errors import UsageError
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.stages import Named
 
@@ -38,7 +38,9 @@ def splits(named: Named, per: str) -> bool:
     return not named.stage.exact
 
 
-def breakdown(golden: Dump, run: Dump, stages: Sequence[str], per: str, worst: int) -> dict[str, list[Slice]]:
+def breakdown(
+    golden: TrustedGolden, run: DumpView, stages: Sequence[str], per: str, worst: int
+) -> dict[str, list[Slice]]:
     """The worst slices of each stage that has this label, the worst first.
 
     Args:
@@ -58,17 +60,17 @@ def breakdown(golden: Dump, run: Dump, stages: Sequence[str], per: str, worst: i
     return found
 
 
-def _positions(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _positions(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     for position in np.unique(rows.position):
         yield _slice(int(position), *(side[rows.position == position] for side in _sides(rows)))
 
 
-def _heads(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _heads(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     for head in range(rows.golden.shape[1]):
         yield _slice(head, *(side[:, head] for side in _sides(rows)))
 
 
-def _experts(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _experts(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     prefix = rows.named.name.rsplit(".", 1)[0]
     chosen = stage_rows(golden, golden, golden.declared[f"{prefix}.experts"], device="float32", mode="local")
     if chosen is None or len(chosen.golden) != len(rows.golden):
@@ -95,7 +97,7 @@ COLUMNS = 48
 
 
 def heat(
-    golden: Dump, run: Dump, columns: int = COLUMNS
+    golden: TrustedGolden, run: DumpView, columns: int = COLUMNS
 ) -> Iterator[tuple[str, dict[int | None, np.ndarray], np.ndarray]]:
     """Family, {layer: x [J], NaN where no row is}, and the first position of each column [J].
 
@@ -114,14 +116,14 @@ def heat(
             yield family, found, edges
 
 
-def _edges(golden: Dump, columns: int) -> np.ndarray:
+def _edges(golden: TrustedGolden, columns: int) -> np.ndarray:
     """First positions of equally wide columns."""
     prompts = golden.manifest.case.prompts
     longest = max(len(one.ids) + len(one.generation.emitted) for one in prompts if one.generation is not None)
     return np.arange(0, longest, max(-(-longest // columns), 1))
 
 
-def _row(golden: Dump, run: Dump, named, edges: np.ndarray) -> np.ndarray | None:
+def _row(golden: TrustedGolden, run: DumpView, named, edges: np.ndarray) -> np.ndarray | None:
     rows = stage_rows(golden, run, named)
     if rows is None or not len(rows.golden):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from parity.compare.places import behind
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, StageResult, join
 from parity.compare.rows import ALLOWED, FLOOR, WIDEST, StageRows, stage_rows
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.metrics import PairMetrics
 from parity.policy import Row
 from parity.stages import Named
@@ -45,7 +45,7 @@ class Copies:
     The prefill and what follows are counted apart: either has most of the rows in some prompt.
     """
 
-    def __init__(self, golden: Dump, mode: str):
+    def __init__(self, golden: TrustedGolden, mode: str):
         self.golden, self.mode = golden, mode
         self.told: dict[Place, int] = {}
         self.alike: dict[Place, int] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from parity.compare.rows import Clock, StageRows, stage_rows
 from parity.errors import UsageError
 from parity.files import config_of
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 
 LENGTHS = ("window", "position", "context", "length", "chunk", "block", "page")
 """Parts of a key's name that make its number a place in the sequence; a head dimension of 32 is none."""
@@ -44,7 +44,7 @@ class Facts:
     lengths: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, golden: Dump, rows: StageRows) -> Facts:
+    def of(cls, golden: DumpView, rows: StageRows) -> Facts:
         """Of these rows over a golden; a checkpoint that is not here any more has no lengths."""
         cases = golden.manifest.case.prompts
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
@@ -63,7 +63,7 @@ class Facts:
         )
 
 
-def _committed(golden: Dump, rows: StageRows) -> np.ndarray:
+def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
     """Committed rows of a drafter pass: the tokens of the round before; the head's stages start at the last of them."""
     if rows.named.stage.side != "drafter":
         return np.full(len(rows.prompt), -1)
@@ -76,7 +76,7 @@ def _committed(golden: Dump, rows: StageRows) -> np.ndarray:
     return np.array(due)
 
 
-def _routed(golden: Dump, rows: StageRows) -> dict[int, np.ndarray]:
+def _routed(golden: DumpView, rows: StageRows) -> dict[int, np.ndarray]:
     if rows.named.stage.part not in ("ffn_out", "out") or rows.named.stage.side != "target":
         return {}
     name = f"target.layers.{rows.named.layer}.experts"
@@ -88,7 +88,7 @@ def _routed(golden: Dump, rows: StageRows) -> dict[int, np.ndarray]:
     return {int(expert): (chosen.golden == expert).any(axis=1) for expert in np.unique(chosen.golden)}
 
 
-def _lengths(golden: Dump, side: str) -> dict[str, int]:
+def _lengths(golden: DumpView, side: str) -> dict[str, int]:
     """The lengths of the stage's own checkpoint first, then those that only the other one has."""
     model = golden.manifest.model
     order = (model.drafter, model.target) if side == "drafter" else (model.target, model.drafter)

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.errors import UsageError
 from parity.golden.manifest import PromptCase, Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
 
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
@@ -35,7 +35,7 @@ class StageRows:
     prompt: np.ndarray
     round: np.ndarray
     position: np.ndarray
-    source: Dump | None = None
+    source: DumpView | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Clock:
 
 
 def stage_rows(
-    golden: Dump, run: Dump, named: Named, *, device: Variant | None = None, mode: str | None = None
+    golden: DumpView, run: DumpView, named: Named, *, device: Variant | None = None, mode: str | None = None
 ) -> StageRows | None:
     """Collect the rounds of one stage whose shapes agree; None where there is none.
 
@@ -129,7 +129,7 @@ def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 
-def order(golden: Dump) -> dict[tuple[bool, str], int]:
+def order(golden: DumpView) -> dict[tuple[bool, str], int]:
     """(is it a verify round, stage) to its place in that kind of round's dataflow."""
     found = {}
     for verify in (False, True):

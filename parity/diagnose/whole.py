@@ -10,13 +10,13 @@ from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.evidence import Red, Redrive, failures, other_prompts, red_device, red_run
 from parity.diagnose.gates import Found, lacking, read_gates, until_red
-from parity.diagnose.ranks import OneRank, Parted, read_ranks
+from parity.diagnose.ranks import Parted, RankView, read_ranks
 from parity.diagnose.trials import Trials
 from parity.gates.evidence import Gates
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import Limits
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, bench, counterfactuals, judging
+from parity.producers import ReferenceRerun, bench, counterfactuals
 from parity.progress import Progress, quiet
 
 HISTORIES = 60
@@ -27,8 +27,8 @@ HISTORIES = 60
 class Asked:
     """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`. `folder` is for runs."""
 
-    golden: Dump
-    run: Dump | None
+    golden: TrustedGolden
+    run: DumpView | None
     device: str
     precision: str
     policy: str | None
@@ -43,7 +43,6 @@ def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
     golden, run = asked.golden, asked.run
     bounds = read_policy(asked.policy, run.manifest.case.precision if run else asked.precision)
     if run is not None:
-        judging(golden)
         red = red_run(golden, run, bounds, ReferenceRerun(asked.progress))
     else:
         context = bench(
@@ -63,10 +62,10 @@ def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
         return read_ranks(red)
     if not isinstance(red, Red):
         return _beyond_stages(red, until_red(context) if run is None else None)
-    rank = red.run.rank if isinstance(red.run, OneRank) else None
+    rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = Trials(red.golden, red.run, red.number, bounds, reference)
-    others: Dump | Redrive = red.run
+    others: DumpView | Redrive = red.run
     if run is None:
         trials.drive = Redrive(live, red.run.manifest.case.mode, asked.folder, rank)
         others = red.run if red.golden is golden else trials.drive

@@ -16,6 +16,7 @@ from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import read_policy
 from parity.progress import Progress, quiet
@@ -29,7 +30,7 @@ class Noise:
     of the golden's rows, a single one against the noisy tenth's (see `parity.compare.rows`).
     """
 
-    def __init__(self, golden: Dump):
+    def __init__(self, golden: TrustedGolden):
         self.golden = golden
         self._floors: dict[str, tuple[float, float, float]] = {}
 
@@ -55,7 +56,7 @@ class Noise:
         return self._floors[stage]
 
 
-def _measured(golden: Dump, stage: str) -> tuple[float, float, float]:
+def _measured(golden: TrustedGolden, stage: str) -> tuple[float, float, float]:
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
     if rows is None:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
@@ -92,7 +93,7 @@ class Bench:
         rerun: runs the reference again with the experts of a given run that went on with its own.
     """
 
-    golden: Dump
+    golden: TrustedGolden
     device_name: str
     build: Callable[..., Device]
     precision: str
@@ -106,9 +107,9 @@ class Bench:
     bounds: str | None = None
     rerun: Rerun | None = None
     _devices: dict[tuple, Device] = field(default_factory=dict)
-    _runs: dict[str, Dump] = field(default_factory=dict)
+    _runs: dict[str, DumpView] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
-    _given: list[Dump] = field(default_factory=list)
+    _given: list[DumpView] = field(default_factory=list)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
         """The device in this precision (the bench's own by default), built once for each set of options.
@@ -139,7 +140,7 @@ class Bench:
                 )
         return device
 
-    def run(self, mode: Mode) -> Dump:
+    def run(self, mode: Mode) -> DumpView:
         """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""
         if mode not in self._runs:
             request = RunRequest(
@@ -166,7 +167,7 @@ class Bench:
         """What the run of this mode is judged against."""
         return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
-    def compared_exactly(self, golden: Dump, mode: Mode) -> Report:
+    def compared_exactly(self, golden: TrustedGolden, mode: Mode) -> Report:
         """Every stage of a float32 run over this golden, a part of the bench's, by float32's own policy."""
         out = self.folder / f"float32-{mode}"
         request = RunRequest(
@@ -174,7 +175,7 @@ class Bench:
         )
         return compare(golden, Dump(run_device(request)), read_policy(None, "float32"), rerun=self.rerun)
 
-    def give(self, run: Dump) -> None:
+    def give(self, run: DumpView) -> None:
         """Judge this run instead of making one of its mode.
 
         Raises:

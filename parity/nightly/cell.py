@@ -7,14 +7,14 @@ from pathlib import Path
 from parity.diagnose import Diagnosis
 from parity.diagnose.gates import Found
 from parity.diagnose.whole import Asked, diagnosed
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.isolation import Limits
 from parity.nightly.judge import judge
 from parity.nightly.records import Cell, CellResult, DiagnosisSummary
 from parity.producers import baseline, bench
 
 
-def judge_cell(night: str, cell: Cell, golden: Dump, folder: Path) -> CellResult:
+def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:
     """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs."""
     context = bench(
         golden,
@@ -29,7 +29,7 @@ def judge_cell(night: str, cell: Cell, golden: Dump, folder: Path) -> CellResult
     return judge(night, cell, context, clocked, (lambda: named(cell, golden, folder)) if cell.diagnose else None)
 
 
-def named(cell: Cell, golden: Dump, folder: Path) -> DiagnosisSummary | None:
+def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary | None:
     """What a diagnosis of the cell's device says, in words; None where nothing is wrong."""
     (folder / "diagnosis").mkdir()
     asked = Asked(golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits())

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parity.errors import UsageError
+from parity.golden.digests import digest_files
 from parity.golden.manifest import FILE, Checkpoint, Manifest
-from parity.golden.provenance import checkpoint, digest_files
+from parity.golden.provenance import checkpoint
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes

@@ -21,7 +21,7 @@ from parity.gates.context import Bench
 from parity.gates.evidence import GateResult, Gates
 from parity.golden.manifest import Generation
 from parity.golden.provenance import now
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics
 from parity.nightly.records import (
@@ -185,7 +185,9 @@ def _speed(cell: Cell, bench: Bench, baseline: Clocked | None) -> Speed | None:
         return None
 
 
-def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = None) -> tuple[Night, CellResult]:
+def night_of(
+    golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun | None = None
+) -> tuple[Night, CellResult]:
     """A run compared with its golden in its own mode: the same record as a matrix's cell, without gates.
 
     Args:
@@ -233,7 +235,7 @@ def night_of(golden: Dump, run: Dump, bounds: str | None, rerun: Rerun | None = 
     return night, result
 
 
-def _cell(golden: Dump, run: Dump, bounds: str) -> Cell:
+def _cell(golden: TrustedGolden, run: DumpView, bounds: str) -> Cell:
     case, model = run.manifest.case, golden.manifest.model
     device = run.manifest.producer.name
     axes = CellAxes(

@@ -44,13 +44,14 @@ def _answer(job: Job) -> Answer:
 
         return provide(job.golden, _make)
     from parity.golden.store import Dump
+    from parity.golden.trust import trusted
     from parity.nightly.cell import judge_cell
     from parity.nightly.goldens import local
     from parity.nightly.process import GoldenJob
 
     assert job.cell is not None, "a job is a golden or a cell"
     golden = local(GoldenJob.of(job.cell.cell), job.cell.golden)
-    return Answer(result=judge_cell(job.cell.night, job.cell.cell, Dump(golden), Path(mkdtemp())))
+    return Answer(result=judge_cell(job.cell.night, job.cell.cell, trusted(Dump(golden)), Path(mkdtemp())))
 
 
 def _make(job: GoldenJob, out: Path) -> None:

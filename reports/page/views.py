@@ -7,15 +7,16 @@ from pathlib import Path
 from parity.errors import UsageError
 from parity.golden.manifest import FILE
 from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.nightly.folder import NIGHT, NightFolder
 from parity.nightly.judge import night_of
-from parity.producers import ReferenceRerun, judging
+from parity.producers import ReferenceRerun
 from parity.progress import Progress, quiet
 from parity.reports.page.night import NightView, tell
 from parity.reports.page.past import read_past
 
 
-def view_of(folder: Path, golden: Dump | None, policy: str | None, history: str | None) -> NightView:
+def view_of(folder: Path, golden: TrustedGolden | None, policy: str | None, history: str | None) -> NightView:
     """What the folder of a night or of a run tells; see `parity.api.write_report`.
 
     Raises:
@@ -38,16 +39,15 @@ def night_view(path: Path, history: str | None) -> NightView:
     return tell(night, results, past, logs)
 
 
-def run_view(path: Path, golden: Dump, policy: str | None, progress: Progress = quiet) -> NightView:
+def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Progress = quiet) -> NightView:
     """What a run tells when it is judged by a golden.
 
     Raises:
-        UsageError: it is no run, or the golden cannot judge.
+        UsageError: it is no run.
     """
     run = Dump(path)
     if run.manifest.kind != "run":
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
-    judging(golden)
     night, result = night_of(golden, run, policy, ReferenceRerun(progress))
     return tell(night, [result])
 

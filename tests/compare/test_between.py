@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.api import compare_dumps, device_difference, run_device
-from parity.compare.between import Difference
+from parity.compare.between import DeviceDifference
 from parity.errors import UsageError
 
 FAULTY = "parity.device.faults:rope_concentration"
@@ -28,7 +28,7 @@ def run(small_golden, tmp_path_factory):
 
 
 def against(golden, run, other):
-    return compare_dumps(golden, Difference(golden, run, other))
+    return compare_dumps(golden, DeviceDifference(golden, run, other))
 
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
@@ -67,7 +67,7 @@ def test_a_choice_of_one_device_alone_is_judged_by_the_golden(small_golden, run)
     wrong[1] = 9
     place = ("bfloat16", 0, 0, "target.layers.0.experts")
     for mine, theirs, expected in ((right, wrong, wrong), (wrong, right, wrong), (wrong, wrong, true)):
-        view = Difference(small_golden, run("numpy"), run("numpy"))
+        view = DeviceDifference(small_golden, run("numpy"), run("numpy"))
         sides = [
             type("Side", (), {"contents": lambda self, *_where, value=value: value})() for value in (true, mine, theirs)
         ]
@@ -77,9 +77,9 @@ def test_a_choice_of_one_device_alone_is_judged_by_the_golden(small_golden, run)
 
 def test_runs_of_two_modes_or_precisions_are_refused(small_golden, run):
     with pytest.raises(UsageError, match="two devices are compared in one mode"):
-        Difference(small_golden, run("numpy"), run("numpy", "chained"))
+        DeviceDifference(small_golden, run("numpy"), run("numpy", "chained"))
     with pytest.raises(UsageError, match="two devices are compared in one precision"):
-        Difference(small_golden, run("numpy"), run("numpy", "local", "float32"))
+        DeviceDifference(small_golden, run("numpy"), run("numpy", "local", "float32"))
 
 
 def test_what_either_run_lacks_is_a_failure(small_golden, run, tmp_path):

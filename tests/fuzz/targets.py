@@ -18,8 +18,8 @@ from parity.cli import cli
 from parity.errors import ParityError
 from parity.golden import shards
 from parity.golden.consistent import refuse_contradictions  # noqa: F401  loaded here, so that it is instrumented
+from parity.golden.digests import sealed
 from parity.golden.manifest import Manifest
-from parity.golden.sealing import sealed
 from parity.imports import polygraphy
 from parity.imports.arrays import members
 from parity.imports.names import pattern, read_map

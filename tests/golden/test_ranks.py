@@ -9,10 +9,10 @@ import pytest
 from parity.api import compare_dumps, run_device
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow
-from parity.golden.ranks import merge, merged_row, replicas_differ
-from parity.golden.ranks import split as shares
-from parity.golden.slices import OnePrompt
+from parity.golden.shards import merge, merged_row, replicas_differ
+from parity.golden.shards import split as shares
 from parity.golden.store import Dump, DumpWriter
+from parity.golden.views import PromptSlice
 
 RANKS = 2
 HEADS = "target.layers.1.q"
@@ -35,9 +35,9 @@ def whole(small_golden, tmp_path_factory) -> Dump:
 
 
 @pytest.fixture(scope="module")
-def one_prompt(small_golden) -> OnePrompt:
+def one_prompt(small_golden) -> PromptSlice:
     """The first prompt and two rounds of the small golden."""
-    return OnePrompt(small_golden, 0, 2)
+    return PromptSlice(small_golden, 0, 2)
 
 
 @pytest.fixture

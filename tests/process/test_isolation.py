@@ -18,7 +18,7 @@ from parity.api import run_device
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, UsageError
 from parity.factories import Factory
 from parity.gates.rollback.truth import Injected
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 from parity.isolation import _KINDS, IsolatedFactory, Limits
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
@@ -52,7 +52,7 @@ def isolated(way="", **options):
 
 
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
-    case = OnePrompt(small_golden, 0, 2)
+    case = PromptSlice(small_golden, 0, 2)
     runs = [
         run_device(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", Limits()))

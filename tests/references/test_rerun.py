@@ -9,8 +9,8 @@ from parity import drive
 from parity.api import compare_dumps, run_device
 from parity.compare.basis import EXPERTS, Flips
 from parity.errors import Inconclusive
-from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import JoinedSlices, PromptSlice
 from parity.producers import ReferenceRerun
 from parity.trace import forced_templates
 
@@ -29,7 +29,7 @@ class Unforced(drive.ForcingTrace):
 @pytest.fixture(scope="module")
 def golden(small_golden) -> Dump:
     """One prompt and two rounds."""
-    return OnePrompt(small_golden, 1, 2)
+    return PromptSlice(small_golden, 1, 2)
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, 
         def contents(self, variant, prompt, round_, stage):
             return golden.contents("float32", prompt, round_, stage)
 
-    beside = OnePrompt(golden.whole, 0, 2, budget=golden.manifest.case.max_new_tokens)
-    again = Dump(rerun(Joined([golden, beside]), Same(), [0], tmp_path / "again"))
+    beside = PromptSlice(golden.whole, 0, 2, budget=golden.manifest.case.max_new_tokens)
+    again = Dump(rerun(JoinedSlices([golden, beside]), Same(), [0], tmp_path / "again"))
     assert [prompt.generation is None for prompt in again.manifest.case.prompts] == [False, True]
     places = [place for place in golden.rows if place[0] in ("float32", "bfloat16")]
     assert places and set(again.rows) == set(places)
@@ -138,7 +138,7 @@ def test_ids_that_are_no_experts_are_the_goldens(golden, run):
 
 @pytest.mark.parametrize("what", ["producer", "checkpoint"])
 def test_what_cannot_be_run_again_is_refused_with_the_reason(what, golden, run, rerun):
-    other = OnePrompt(golden.whole, 1, 2)
+    other = PromptSlice(golden.whole, 1, 2)
     manifest = other.manifest
     if what == "producer":
         changed = {

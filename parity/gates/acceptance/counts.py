@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.errors import Inconclusive
 from parity.golden.manifest import Generation, PromptCase, Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Forced:
     expected: np.ndarray
 
 
-def forced(golden: Dump, dump: Dump, variant: Variant, prompt: int) -> Forced:
+def forced(golden: TrustedGolden, dump: DumpView, variant: Variant, prompt: int) -> Forced:
     """Hold the drafts that `dump` recorded against the golden's text and logits.
 
     Raises:
@@ -177,7 +177,7 @@ def _round(drafts: np.ndarray, text: np.ndarray, surely: np.ndarray) -> tuple[in
     return min(accepted + 1, len(text)), accepted, 1 + float(np.exp(np.cumsum(each)).sum())
 
 
-def _logits(golden: Dump, case: PromptCase, prompt: int) -> np.ndarray:
+def _logits(golden: TrustedGolden, case: PromptCase, prompt: int) -> np.ndarray:
     """The golden's logits [n, V] behind each emitted token."""
     lengths = case.generation.acceptance_length
     prefill = golden.stored("float32", prompt, 0, "target.logits")

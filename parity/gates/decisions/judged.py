@@ -15,7 +15,7 @@ from parity.compare.rows import WIDEST, stage_rows
 from parity.compare.scores import SCORES
 from parity.errors import Inconclusive
 from parity.gates.evidence import Check
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
 
@@ -43,7 +43,7 @@ class Vocabulary:
         return bool((np.diff(known) > 0).all())
 
 
-def draft_vocabulary(golden: Dump) -> Vocabulary:
+def draft_vocabulary(golden: TrustedGolden) -> Vocabulary:
     """From the drafter's checkpoint; from the golden's own rows where the checkpoint is not here.
 
     Raises:
@@ -154,7 +154,7 @@ class Judged:
         }
 
 
-def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
+def judged(on: Basis, run: DumpView, stage: str, vocabulary: Vocabulary) -> Judged:
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
     golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
@@ -230,7 +230,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def consistent(golden: Dump, run: Dump, vocabulary: Vocabulary) -> Check:
+def consistent(golden: TrustedGolden, run: DumpView, vocabulary: Vocabulary) -> Check:
     """All rows of target, verify and drafter; no golden number enters."""
     name, counts, wrong, lacking = "its own logits", {}, [], []
     for stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens"):

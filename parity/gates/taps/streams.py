@@ -10,7 +10,7 @@ import numpy as np
 from parity.compare.rows import Clock
 from parity.errors import Inconclusive
 from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 TAPS, EMBED = "drafter.taps", "target.embed"
 
@@ -42,7 +42,7 @@ class Feed:
         return self.start + int((~self.same).any(axis=1).argmax())
 
 
-def tapped(golden: Dump) -> list[str]:
+def tapped(golden: TrustedGolden) -> list[str]:
     """The target stage that each chunk of the golden's taps equals, bit for bit, in every row.
 
     Raises:
@@ -70,7 +70,9 @@ def tapped(golden: Dump) -> list[str]:
     return [names[0] for names in left]
 
 
-def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None) -> Iterator[Feed]:
+def feeds(
+    golden: TrustedGolden, dump: DumpView, streams: Sequence[str], variant: Variant | None = None
+) -> Iterator[Feed]:
     """Every round's committed rows of a dump over this golden, against these streams of its own.
 
     Raises:
@@ -99,7 +101,7 @@ def numbers(streams: Sequence[str]) -> list[int]:
     return [0 if name == EMBED else int(name.split(".")[2]) + 1 for name in streams]
 
 
-def explain(run: Dump, feed: Feed, streams: Sequence[str]) -> str:
+def explain(run: DumpView, feed: Feed, streams: Sequence[str]) -> str:
     """What the first wrong chunk is instead, if it is anything of the target's at all."""
     chunk = int((~feed.same).any(axis=0).argmax())
     values = np.split(feed.taps, len(streams), axis=1)[chunk]
@@ -126,13 +128,13 @@ def _stream(name: str) -> bool:
     return name == EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
 
 
-def _candidates(run: Dump) -> list[str]:
+def _candidates(run: DumpView) -> list[str]:
     """Every stage of the target that has a hidden's axes, the streams first."""
     wide = [named.name for named in run.declared.values() if named.stage.axes == ("S", "H")]
     return sorted((name for name in wide if name in run.manifest.stages), key=lambda name: not _stream(name))
 
 
-def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
+def _rows(dump: DumpView, variant: Variant, feed: Feed, name: str) -> np.ndarray:
     """A stage's rows [C, H] that a feed should hold."""
     whole = dump.stored(variant, feed.prompt, feed.source, name)
     rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
@@ -141,7 +143,7 @@ def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
     return rows
 
 
-def _shifted(run: Dump, feed: Feed, name: str, shift: int) -> np.ndarray:
+def _shifted(run: DumpView, feed: Feed, name: str, shift: int) -> np.ndarray:
     whole = run.stored(run.manifest.case.precision, feed.prompt, feed.source, name)
     first = feed.first + shift
     return np.empty((0, 0)) if whole is None or first < 0 else whole[first : first + len(feed.taps)]
@@ -181,7 +183,7 @@ class Pairing:
     position: int
 
 
-def pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Pairing]:
+def pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> Iterator[Pairing]:
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(case)
@@ -196,7 +198,7 @@ def pairings(golden: Dump, dump: Dump, variant: Variant) -> Iterator[Pairing]:
 
 
 def _wrong(
-    dump: Dump, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
+    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
 ) -> tuple[str, int]:
     """What is wrong in one round, and its row."""
     ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (IDS, POSITIONS))

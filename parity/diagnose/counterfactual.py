@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from parity.compare.rows import FLOOR
 from parity.golden.manifest import Generation, TensorRow, Variant, key
-from parity.golden.store import Dump
+from parity.golden.views import TensorPlace, TrustedGolden
 from parity.trace import Tensors
 
 
-class Imagined(Dump):
-    """A view of a golden of one prompt; nothing is written, and nothing of it is ever taken for a golden.
+class CounterfactualGolden(TrustedGolden):
+    """A view of a golden of one prompt; nothing is written, and nothing of it is ever taken for a golden on disk.
 
     Its noise floor is what the same counterfactual loses in bfloat16 (`rough`): some defects, like scores
     that are not scaled, make rounding worse. Without it the golden's own error is moved onto the
@@ -24,21 +26,22 @@ class Imagined(Dump):
         rough: the counterfactual in bfloat16, or None.
     """
 
-    def __init__(self, golden: Dump, tensors: Tensors, mode: str, rough: Tensors | None = None):
-        self.golden, self.tensors, self.floor, self.rough = golden, tensors, FLOOR[mode], rough
-        self.folder, self.declared = golden.folder, golden.declared
-        self.rows, self.parts = {}, {}
-        for (round_, stage), value in tensors.items():
-            floored = rough is not None or (self.floor, 0, round_, stage) in golden.rows
-            for variant in (
-                ("float32", self.floor) if floored and not self.declared[stage].stage.exact else ("float32",)
-            ):
-                row = self._row(variant, round_, stage, value)
-                self.rows[variant, 0, round_, stage] = row
-                self.parts[variant, 0, round_, stage] = [row]
+    def __init__(self, golden: TrustedGolden, tensors: Tensors, mode: str, rough: Tensors | None = None):
+        self.golden, self.tensors, self.rough = golden, tensors, rough
+        self.floor: Variant = FLOOR[mode]
+        super().__init__(golden.folder, golden.manifest, golden.declared, {}, {})
+        self.rows = dict(self._all_rows())
+        self.parts = {place: [row] for place, row in self.rows.items()}
         self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
 
-    def emitting(self, generation: Generation) -> Imagined:
+    def _all_rows(self) -> Iterator[tuple[TensorPlace, TensorRow]]:
+        for (round_, stage), value in self.tensors.items():
+            yield ("float32", 0, round_, stage), self._row("float32", round_, stage, value)
+            floored = self.rough is not None or (self.floor, 0, round_, stage) in self.golden.rows
+            if floored and not self.declared[stage].stage.exact:
+                yield (self.floor, 0, round_, stage), self._row(self.floor, round_, stage, value)
+
+    def emitting(self, generation: Generation) -> CounterfactualGolden:
         """The same view of a prompt that emits something else."""
         case = self.manifest.case
         prompt = case.prompts[0].model_copy(update={"generation": generation})
