@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +16,13 @@ from parity.cli.common import json_option, write_json
 from parity.errors import UsageError
 from parity.home import home
 from parity.remote import INSTALL
+
+if TYPE_CHECKING:
+    from parity.nightly.engines import LocalEngine
+    from parity.nightly.folder import NightFolder
+    from parity.nightly.matrix import RunSettings
+    from parity.nightly.records import Cell, CellResult
+    from parity.nightly.run import Again, JobEngine
 
 
 @click.command()
@@ -62,7 +71,18 @@ from parity.remote import INSTALL
 @click.option("--github", is_flag=True, help="Print annotations; so under GitHub Actions in any case.")
 @json_option
 def nightly(
-    matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file
+    matrix: Path | None,
+    out: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    workers: int | None,
+    engine: str,
+    ray_address: str,
+    goldens: str,
+    history: str | None,
+    no_history: bool,
+    github: bool,
+    json_file: Path | None,
 ) -> None:
     """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by
     default.
@@ -100,7 +120,7 @@ def nightly(
     sys.exit(end(folder, url, github, json_file))
 
 
-def _suspicion(url: str, folder, most: int):
+def _suspicion(url: str, folder: NightFolder, most: int) -> Again:
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
@@ -119,11 +139,14 @@ def _installed() -> None:
 
 
 @contextmanager
-def _engines(run, workers, engine, ray_address):
+def _engines(
+    run: RunSettings, workers: int | None, engine: str, ray_address: str
+) -> Iterator[tuple[LocalEngine, JobEngine]]:
     """What makes goldens here, and what runs the cells; a cluster that is not there is missed at once."""
     from parity.nightly.engines import LocalEngine
 
-    here = there = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    here = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    there: JobEngine = here
     if engine == "ray":
         from parity.nightly.engines import RayEngine
 
@@ -135,14 +158,20 @@ def _engines(run, workers, engine, ray_address):
         here.stop()
 
 
-def _run(folder, wanted, engines, goldens, again) -> None:
+def _run(
+    folder: NightFolder,
+    wanted: tuple[Cell, ...],
+    engines: tuple[LocalEngine, JobEngine],
+    goldens: str,
+    again: Again,
+) -> None:
     """The missing cells."""
     from parity.nightly.run import NightRun
     from parity.reports.nightly import print_cell
 
     ended, planned = [len(folder.night.cells) - len(folder.missing())], len(folder.night.cells)
 
-    def told(result) -> None:
+    def told(result: CellResult) -> None:
         ended[0] += not result.repeat
         print_cell(result, ended[0], planned)
 

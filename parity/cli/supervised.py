@@ -19,7 +19,7 @@ PATIENCE = 20.0
 """Seconds from SIGTERM or SIGHUP to SIGKILL: removing a half-written dump takes less, who starts us waits 30 s."""
 
 AGAIN = 1.0
-"""Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to both, and the parent passes it on."""
+"""Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to both, and the parent passes it."""
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
