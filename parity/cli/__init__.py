@@ -143,7 +143,7 @@ def command() -> int:
         return code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = getattr(error.__cause__ or error, "number", None)
-        signalled: int = number if number in ENDING else signal.SIGINT
+        signalled = number if isinstance(number, int) and number in ENDING else int(signal.SIGINT)
         return _end("interrupted; nothing was left half-written", 128 + signalled)
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message(), err=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from parity.nightly.folder import NightFolder
     from parity.nightly.matrix import RunSettings
     from parity.nightly.records import Cell, CellResult
-    from parity.nightly.run import Again, JobEngine
+    from parity.nightly.run import JobEngine, Remeasure
 
 
 @click.command()
@@ -120,7 +120,7 @@ def nightly(
     sys.exit(end(folder, url, github, json_file))
 
 
-def _suspicion(url: str, folder: NightFolder, most: int) -> Again:
+def _suspicion(url: str, folder: NightFolder, most: int) -> Remeasure:
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
@@ -163,7 +163,7 @@ def _run(
     wanted: tuple[Cell, ...],
     engines: tuple[LocalEngine, JobEngine],
     goldens: str,
-    again: Again,
+    again: Remeasure,
 ) -> None:
     """The missing cells."""
     from parity.nightly.run import NightRun

@@ -49,7 +49,7 @@ def test_all_of_it_is_there_and_no_submodule_takes_its_name():
 
 def test_types_and_places_are_of_the_same_names():
     """What a type checker sees is what is looked up."""
-    (typed,) = [node for node in ast.parse(Path(parity.__file__).read_text()).body if isinstance(node, ast.If)]
+    typed = next(node for node in ast.parse(Path(parity.__file__).read_text()).body if isinstance(node, ast.If))
     seen = {alias.name: node.module for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == parity._MODULE and {*seen, "__version__"} == set(parity.__all__)
 
