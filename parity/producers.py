@@ -1,4 +1,4 @@
-"""The only place where the instrument meets references, devices and fixtures: by name, when something needs them."""
+"""Where the instrument meets references and devices: by name, when something needs them."""
 
 from __future__ import annotations
 
