@@ -16,13 +16,13 @@ ADMISSION, CONTENTS = 0, 1
 
 
 @pytest.fixture
-def gate(small_golden, tmp_path, monkeypatch):
+def gate(shallow_golden, tmp_path, monkeypatch):
     """The boundary gate over a device; filling its own maximum is left to the clean ones."""
 
     def run(device: str, own: bool = False):
         if not own:
             monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)
-        bench = Bench(small_golden, device, builder(device, small_golden), "float32", tmp_path)
+        bench = Bench(shallow_golden, device, builder(device, shallow_golden), "float32", tmp_path)
         return run_gate(bench, "boundary")
 
     return run
@@ -87,15 +87,15 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
     assert result.verdict == verdict and str(error) in result.first.evidence, result
 
 
-def test_a_fault_at_the_end_does_not_show_far_from_it(small_golden, tmp_path):
+def test_a_fault_at_the_end_does_not_show_far_from_it(shallow_golden, tmp_path):
     name = "tests.gates.cache_faults:boundary_padded_rows"
-    bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path, histories=1)
+    bench = Bench(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path, histories=1)
     assert [check.name for check in run_gate(bench, "rollback").checks if check.verdict == "fail"] == []
 
 
-def test_a_factory_without_max_positions_is_filled_to_its_own(small_golden, tmp_path):
+def test_a_factory_without_max_positions_is_filled_to_its_own(shallow_golden, tmp_path):
     name = "parity.device.variants:unpadded"
-    bench = Bench(small_golden, name, builder(name, small_golden), "float32", tmp_path)
+    bench = Bench(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path)
     verdicts = [(check.name, check.verdict) for check in run_gate(bench, "boundary").checks]
     assert verdicts[0] == ("admission", "not judged")
     assert [verdict for _, verdict in verdicts[1:]] == ["pass", "pass"]
