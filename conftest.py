@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
+from tests.sample import cut
 
 for number in (signal.SIGINT, signal.SIGHUP):  # a job in the background ignores them, and so would all that tests start
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -22,9 +22,6 @@ gc.set_threshold(20_000, 20, 50)
 """Torch and transformers leave half a million objects behind: to walk them as often as by default is a sixth of all time."""
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
-
-WORDS = 20
-"""Of each small prompt: about 50 tokens, half as many again as the sliding window."""
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +41,7 @@ def full_golden(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
 def remake_small_golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dump]:
     """Dump a golden of two prompts and 12 new tokens to a folder; keywords change the request."""
     prompts = tmp_path_factory.mktemp("prompts") / "two.jsonl"
-    prompts.write_text("\n".join(map(_cut, (TINY / "prompts/chat.jsonl").read_text().splitlines()[:2])))
+    prompts.write_text("\n".join(map(cut, (TINY / "prompts/chat.jsonl").read_text().splitlines()[:2])))
     return lambda out, **changes: make_golden(out, **dict(prompts=prompts, max_new_tokens=12) | changes)
 
 
@@ -70,14 +67,6 @@ def once_for_all(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> 
 def small_golden(remake_small_golden, once_for_all) -> Dump:
     """Two short prompts, 12 new tokens: for what does not need many rounds."""
     return Dump(once_for_all("small", remake_small_golden))
-
-
-def _cut(line: str) -> str:
-    """A chat prompt's first words."""
-    prompt = json.loads(line)
-    for message in prompt["messages"]:
-        message["content"] = " ".join(message["content"].split()[:WORDS])
-    return json.dumps(prompt)
 
 
 @dataclass(frozen=True)

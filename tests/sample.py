@@ -5,6 +5,7 @@ The sample is chosen by the members' names, so that it is the same everywhere an
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -34,3 +35,11 @@ def sample(
     for one in sorted(members, key=lambda one: rank[name(one)]):
         least.setdefault(kind(one), name(one))
     return [one for one in members if rank[name(one)] % EVERY == 0 or name(one) in least.values()]
+
+
+def cut(line: str, words: int = 20) -> str:
+    """A chat prompt (a line of JSON) of its first words: 20 are about 50 tokens, half as many again as the sliding window."""
+    prompt = json.loads(line)
+    for message in prompt["messages"]:
+        message["content"] = " ".join(message["content"].split()[:words])
+    return json.dumps(prompt)

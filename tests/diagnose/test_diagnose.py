@@ -17,6 +17,8 @@ CASES = {
     "input_position_plus_one": "input-position-plus-one",
     "d2t_missing": "d2t-missing",
 }
+ELSEWHERE = ("attn_window_missing", "attn_sinks_missing_once", "tap_off_by_one")
+"""The first two are named below as a pair, the third from a run's folder: alone they are tried by `make catalogue`."""
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def diagnose(parity, small_golden, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize("fault", [fault for fault in CASES if WHOLE or fault not in ELSEWHERE])
 def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
     ended, found = diagnose("--device", f"parity.device.faults:{fault}")
     assert ended.code == 1, ended

@@ -15,7 +15,7 @@ from parity.cli.wiring import builder
 from parity.device.faults import CATALOGUE
 from parity.faults import Request, compare_planted, judge, run_faults
 from parity.gates import GATES
-from tests.sample import WHOLE, sample
+from tests.sample import WHOLE, cut, sample
 
 SHOWN = sample(
     (fault for fault in CATALOGUE.values() if fault.stage and fault.gate),
@@ -50,12 +50,12 @@ CHAINED = (
 
 @pytest.fixture(scope="module")
 def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> Request:
-    """The first prompt of the command's default golden."""
+    """The first prompt of the command's default golden; cut, it is longer than YaRN's 64 positions, and the budget cuts a round."""
     folder = tmp_path_factory.mktemp("faults")
     lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompt.jsonl"
-    prompts.write_text(lines[PROMPTS[0]])
-    golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS)
+    prompts.write_text(lines[PROMPTS[0]] if WHOLE else cut(lines[PROMPTS[0]], words=40))
+    golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS if WHOLE else TOKENS - 1)
     return Request(golden, "numpy", builder("numpy", golden))
 
 

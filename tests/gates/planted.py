@@ -1,4 +1,4 @@
-"""Devices that accept, verify or choose wrongly, and benches to hold them against a golden."""
+"""Devices that verify or choose wrongly in a way that the catalogue of device/faults does not have, and benches for any plant."""
 
 from __future__ import annotations
 
@@ -27,39 +27,6 @@ def bench_of(golden, tmp_path, plant: Plant = lambda device: None, precision: st
         return device
 
     return Bench(golden, "numpy", planted, precision, tmp_path)
-
-
-def past_mismatch(device: Pipeline) -> None:
-    """Matches are counted beyond the first mismatch."""
-    commit = device.commit
-
-    def wrong(drafts, tokens, tap=None):
-        drafts, tokens = np.array(drafts), np.array(tokens)
-        count = int((drafts == tokens[: len(drafts)]).sum())
-        drafts[:count], drafts[count:] = tokens[:count], -1
-        return commit(drafts, tokens, tap)
-
-    device.commit = wrong
-
-
-def one_late(device: Pipeline) -> None:
-    """The rejected draft is emitted, and the token behind it."""
-    commit = device.commit
-
-    def wrong(drafts, tokens, tap=None):
-        drafts, tokens = np.array(drafts), np.array(tokens)
-        rejected = np.flatnonzero(drafts != tokens[: len(drafts)])
-        if rejected.size:
-            tokens[rejected[0]] = drafts[rejected[0]]
-            drafts[rejected[0] + 1 :] = -1
-        return commit(drafts, tokens, tap)
-
-    device.commit = wrong
-
-
-def behind_eos(device: Pipeline) -> None:
-    """An end token inside an accepted run does not end it."""
-    device._ends = device._engine.array(np.array([-1], np.int32))
 
 
 def _in_wide_passes(device: Pipeline, change: Callable[[], Callable[[], None]]) -> None:
@@ -131,6 +98,6 @@ def _deafen(device: Pipeline, name: str) -> None:
 
     def wrong(*arguments):
         *rest, tap = arguments
-        return verb(*rest, lambda stage, value: (tap(stage, value), value)[1])
+        return verb(*rest, lambda stage, value: (tap(stage, value.copy()), value)[1])
 
     setattr(device, name, wrong)

@@ -13,6 +13,7 @@ from parity.gates import boundary, run_gate
 from parity.gates.bench import Bench
 
 ADMISSION, CONTENTS = 0, 1
+FAULTS, OTHERS = "parity.device.faults:", "tests.gates.cache_faults:"
 
 
 @pytest.fixture
@@ -38,15 +39,15 @@ def test_clean_devices_pass(device, gate):
 @pytest.mark.parametrize(
     ("fault", "check", "shows"),
     [
-        ("commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
-        ("boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
-        ("boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
-        ("refuses_too_late", CONTENTS, r"raised UsageError"),
-        ("refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
+        (FAULTS + "commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        (FAULTS + "boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        (FAULTS + "boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
+        (OTHERS + "refuses_too_late", CONTENTS, r"raised UsageError"),
+        (OTHERS + "refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
-    result = gate(f"tests.gates.cache_faults:{fault}")
+    result = gate(fault)
     assert result.verdict == "fail"
     assert result.checks[check].verdict == "fail"
     assert re.search(shows, result.checks[check].evidence), [one.evidence for one in result.checks]
@@ -88,7 +89,7 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
 
 
 def test_a_fault_at_the_end_does_not_show_far_from_it(shallow_golden, tmp_path):
-    name = "tests.gates.cache_faults:boundary_padded_rows"
+    name = FAULTS + "boundary_padded_rows"
     bench = Bench(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path, histories=1)
     assert [check.name for check in run_gate(bench, "rollback").checks if check.verdict == "fail"] == []
 

@@ -9,6 +9,7 @@ import pytest
 
 from parity.compare.decisions import BUG, NOISE, TIE
 from parity.decode import Decoded, accepted
+from parity.device.faults import CATALOGUE
 from parity.gates import lossless, run_gate
 from parity.gates.lossless import ROUTER, TWO_ULP, explain
 from parity.gates.lossless.aligned import Divergence
@@ -43,15 +44,8 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
     assert found[RULE].figures["rounds"] == 17
 
 
-@pytest.mark.parametrize("plant", [planted.past_mismatch, planted.one_late])
-def test_an_accept_fault_breaks_the_rule(plant, small_golden, tmp_path):
-    found = lossless.accepts_by_rule(planted.bench_of(small_golden, tmp_path, plant))
-    assert found.verdict == "fail", found.evidence
-    assert "emit other tokens; drafts [" in found.evidence
-
-
 def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path, planted.one_late)
+    bench = planted.bench_of(small_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
     found = lossless.same_text(bench, Noise(small_golden), "float32")
     assert found.verdict == "fail", found.evidence
     assert "prompt " in found.evidence
