@@ -19,7 +19,7 @@ for number in (signal.SIGINT, signal.SIGHUP):  # a job in the background ignores
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 gc.set_threshold(20_000, 20, 50)
-"""Torch and transformers leave half a million objects behind: to walk them as often as by default is a sixth of all time."""
+"""Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 
@@ -71,7 +71,7 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended: its exit code, standard output, and standard error but for the line that names the golden."""
+    """A command that ended: its exit code, output, and standard error but for the line that names the golden."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Which members of a catalogue the ordinary tests take: a sample; all of them with PARITY_CATALOGUE=whole (`make catalogue`).
+"""What of a catalogue the ordinary tests take: a sample; all of it with PARITY_CATALOGUE=whole (`make catalogue`).
 
 The sample is chosen by the members' names, so that it is the same everywhere and does not move when a member is added.
 """
@@ -38,7 +38,7 @@ def sample(
 
 
 def cut(line: str, words: int = 20) -> str:
-    """A chat prompt (a line of JSON) of its first words: 20 are about 50 tokens, half as many again as the sliding window."""
+    """A chat prompt, a line of JSON, cut to its first words: 20 are about 50 tokens; the sliding window is 32."""
     prompt = json.loads(line)
     for message in prompt["messages"]:
         message["content"] = " ".join(message["content"].split()[:words])

@@ -52,7 +52,7 @@ MORE_CHAINED = (
 
 @pytest.fixture(scope="module")
 def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> Request:
-    """The first prompt of the command's default golden; cut, it is longer than YaRN's 64 positions, and the budget cuts a round."""
+    """The first prompt of the command's default golden; cut to 83 tokens, and to a budget that cuts a round."""
     folder = tmp_path_factory.mktemp("faults")
     lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompt.jsonl"

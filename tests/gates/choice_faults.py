@@ -1,4 +1,4 @@
-"""Devices that choose or pair wrongly in a way that the catalogue of device/faults does not have; factories for `--device`."""
+"""Devices that choose or pair wrongly in a way that the catalogue of device/faults does not have: factories."""
 
 from __future__ import annotations
 
@@ -113,5 +113,3 @@ def late_after_an_accept(**options) -> Pipeline:
 
     broken.drafter.forward = late
     return broken
-
-

@@ -1,4 +1,4 @@
-"""Devices that verify or choose wrongly in a way that the catalogue of device/faults does not have, and benches for any plant."""
+"""Plants of verifying and choosing that the catalogue of device/faults does not have, and benches for any plant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acceptance gate: counts that contradict themselves fail, few prompts say nothing, enough rounds give a verdict."""
+"""The acceptance gate: contradictory counts fail, few prompts say nothing, enough rounds give a verdict."""
 
 from __future__ import annotations
 

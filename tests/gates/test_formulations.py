@@ -1,4 +1,4 @@
-"""Ways to compute the same: ranks and formulations of the experts, each held against the golden and against every other."""
+"""Ways to compute the same: ranks and formulations of the experts, each compared with the golden and every other."""
 
 from __future__ import annotations
 

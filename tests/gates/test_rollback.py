@@ -34,7 +34,9 @@ def gate(shallow_golden, tmp_path):
     """The rollback gate over a device; the plain cases show every fault here, none needs more histories."""
 
     def run(device: str, precision: str = "float32", histories: int = 1, **options):
-        bench = Bench(shallow_golden, device, builder(device, shallow_golden), precision, tmp_path, histories, **options)
+        bench = Bench(
+            shallow_golden, device, builder(device, shallow_golden), precision, tmp_path, histories, **options
+        )
         return run_gate(bench, "rollback")
 
     return run

@@ -69,7 +69,7 @@ def workers(nodes: list[subprocess.Popen]) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """The address of a head and a second node, their processes, and the file that a device waits for; ended by process id."""
+    """Address of a head and a second node, their processes, the file that a device waits for; ended by process id."""
     folder = Path(tmp_path_factory.mktemp("ray"))
     short = Path("/tmp") / f"parity-ray-{os.getpid()}"  # sockets have short paths
     port = free_port()
