@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
+.PHONY: demo test package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,17 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
+
+# The wheel and the sdist in build/package/dist, and what of them a user's project sees (tests/package).
+build/package/ready: Makefile
+	$(PYTHON) -m venv build/package/tools
+	build/package/tools/bin/pip install -qq --disable-pip-version-check build==1.3.0 setuptools==80.9.0
+	touch $@
+
+package: $(VENV)/ready build/package/ready
+	rm -rf build/package/dist build/lib *.egg-info  # what an older build left would join this one
+	build/package/tools/bin/python -m build --no-isolation --outdir build/package/dist .
+	PARITY_DIST=build/package/dist $(VENV)/bin/pytest -q tests/package
 
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready

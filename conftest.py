@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
+from tests.foreground import restore_signals
 from tests.sample import cut
 
-for number in (signal.SIGINT, signal.SIGHUP):  # a job in the background ignores them, and so would all that tests start
-    if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+restore_signals()
 
 gc.set_threshold(20_000, 20, 50)
 """Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""

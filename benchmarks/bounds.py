@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare.choices import row_noise
-from parity.compare.decisions import ulp
-from parity.compare.fit import LEAST, SIGMAS, Fit, fit
+from parity.compare.choices import row_noise, ulp
 from parity.compare.rows import stage_rows
 from parity.compare.scores import SCORES
+from parity.compare.statistics import LEAST, SIGMAS, Fit, fit
 from parity.golden.store import Dump
 
 COEFFICIENTS = (0.0, 0.5, 1.0)
@@ -27,7 +26,7 @@ PLANTED = 1.001
 
 
 def scale_beyond(device: Fit, floor: Fit, coefficient: float) -> float:
-    """The device's scale beyond the floor's own, in standard errors; see `parity.compare.fit.beyond`."""
+    """The device's scale beyond the floor's own, in standard errors; see `parity.compare.statistics.beyond`."""
     error = max(hypot(device.scale_error, floor.scale_error), LEAST, coefficient * floor.noise**2)
     return max(abs(device.scale) - abs(floor.scale), 0.0) / error
 

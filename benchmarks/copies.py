@@ -3,13 +3,13 @@
     python benchmarks/copies.py --golden DIR RUN...
 
 For each run the largest share of rows of any prompt's prefill or verify rounds, and what they are a copy of: what has
-to stay below `parity.compare.copies.SHARE`.
+to stay below `parity.compare.evidence.SHARE`.
 """
 
 import argparse
 from pathlib import Path
 
-from parity.compare.copies import SHARE, Copies, Place
+from parity.compare.evidence import SHARE, Copies, Place
 from parity.compare.rows import stage_rows
 from parity.golden.store import Dump
 from parity.policy import read_policy

@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOUSE))
 
-from parity.cli.diagnose import diagnose_device  # noqa: E402
-from parity.cli.faults import _golden  # noqa: E402
+from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
+from parity.faults import small_golden  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 """Fault id to the hypotheses that say the same thing, where the ids differ."""
@@ -32,8 +32,7 @@ def diagnosed(golden, fault: str) -> dict:
     """What a diagnosis of one planted fault says, and the seconds it took."""
     start, processor = time.perf_counter(), time.process_time()
     name = f"parity.device.faults:{fault.replace('-', '_')}"
-    with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
-        found = diagnose_device(golden, None, name, CATALOGUE[fault].precision, None, 1, Path(folder))
+    found = diagnose_device(golden, name, CATALOGUE[fault].precision)
     answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
     unexplained, signature = "", ()
     if found and not answers:
@@ -95,7 +94,8 @@ def main() -> None:
         one | {"named": bool(one["answers"]) and says_the_same(one["fault"], one["answers"][0][0])} for one in results
     ]
     done = {one["fault"] for one in results}
-    with _golden(options.golden) as golden:
+    with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
+        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder))
         for fault in options.faults or CATALOGUE:
             if fault in done:
                 continue

@@ -3,7 +3,7 @@
     python benchmarks/harmless.py --golden GOLDEN [--precision float32] [--json FILE]
 
 A clean device differs from the one that ships in the order of sums and in padding only (docs/calibration.md). How far
-each figure then moves from the shipping device's is the least that a noise band has to allow: `parity/history/widths.py`.
+each figure then moves from the shipping device's is the least that a noise band has to allow: `parity/history/bands.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its device.py is not the device
 
-from parity.cli.wiring import builder, clean_devices  # noqa: E402
 from parity.gates import run_gates  # noqa: E402
-from parity.gates.bench import Bench  # noqa: E402
+from parity.gates.context import Bench  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.nightly import metrics  # noqa: E402
 from parity.nightly.judge import MODES  # noqa: E402
+from parity.producers import builder, clean_devices  # noqa: E402
 
 GATES = ("decisions", "acceptance")
 FIRST = "numpy"

@@ -28,11 +28,10 @@ sys.path[0] = str(Path(__file__).parents[1])
 import numpy as np  # noqa: E402
 
 from parity.history import Change, gathered  # noqa: E402
-from parity.history.again import MOST, another  # noqa: E402
-from parity.history.bands import NEEDED  # noqa: E402
-from parity.history.figures import findings  # noqa: E402
-from parity.history.series import Series, quiet, series, stamps  # noqa: E402
-from parity.history.widths import HALF_WIDTHS  # noqa: E402
+from parity.history.figures import figure_changes  # noqa: E402
+from parity.history.repeats import MOST, another  # noqa: E402
+from parity.history.series import HALF_WIDTHS, Series, quiet, series, stamps  # noqa: E402
+from parity.history.statistics import NEEDED  # noqa: E402
 from tests.history.synthetic import KINDS, World, frame, world  # noqa: E402
 
 NIGHTS = 30
@@ -81,7 +80,7 @@ class Nights:
     def changes(self, night: int) -> list[Change]:
         """What the figures of a night show; verdicts of cells have no noise and are left out."""
         whole = replace(self.whole, quiet=quiet(self.whole.keys, self.whole.values[: night + 1]))
-        return [one for one in gathered(findings(self._cut(whole, self.again, night))) if one.kind in LOUD]
+        return [one for one in gathered(figure_changes(self._cut(whole, self.again, night))) if one.kind in LOUD]
 
 
 def clean_nights(cells: int, again: bool, held: float, seed: int) -> tuple[int, int, list[tuple[int, str, str]]]:

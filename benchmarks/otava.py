@@ -21,7 +21,7 @@ from otava.analysis import TTestSignificanceTester, compute_change_points  # noq
 from otava.change_point_divisive.calculator import PairDistanceCalculator  # noqa: E402
 
 from benchmarks.history import NIGHTS, chosen_places  # noqa: E402
-from parity.history.bands import NEEDED  # noqa: E402
+from parity.history.statistics import NEEDED  # noqa: E402
 from tests.history.synthetic import KINDS, world  # noqa: E402
 
 DEFAULT = 0.001

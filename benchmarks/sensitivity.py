@@ -23,13 +23,12 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from parity.calibrate import judge
-from parity.cli.golden import make_golden
-from parity.cli.wiring import device
 from parity.compare.report import FAIL, PASS, Report
 from parity.device.engines.numpy_engine import Array
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import PromptSlice
 from parity.policy import read_policy
+from parity.producers import device, dump_golden
 
 COSINES = (0.999, 0.99, 0.98)
 LOWEST, HIGHEST = -104, 24
@@ -68,7 +67,7 @@ class Bench:
     """A device whose weights can be perturbed, and one case to hold it against."""
 
     def __init__(self, golden: Dump):
-        self.case, self.policy = OnePrompt(golden, 0, ROUNDS), read_policy(None, "bfloat16")
+        self.case, self.policy = PromptSlice(golden, 0, ROUNDS), read_policy(None, "bfloat16")
         self.device = device("numpy", golden, "bfloat16")
 
     def report(self, feeds: Iterable[Feed], e: float, mode: str) -> Report:
@@ -189,9 +188,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="markdown file to write; standard output by default")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
-        golden = (
-            Dump(options.golden) if options.golden else make_golden(None, None, None, 4, 12, out=Path(folder) / "g")
-        )
+        golden = Dump(options.golden) if options.golden else dump_golden(max_new_tokens=12, out=Path(folder) / "g")
         bench = Bench(golden)
         rounds = len(bench.case.manifest.case.prompts[0].generation.acceptance_length)
         page = TEXT.format(rounds=rounds, local=table(local(bench)), chained=table(chained(bench)))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from parity.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import numpy as np
 
+    from parity.device.engines import AnyEngine
     from parity.device.pipeline import Pipeline
 
 ENGINES = {
@@ -96,7 +95,7 @@ def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: str = "num
     return multiply(left, right, dtype, _machine(engine))
 
 
-def _machine(engine: str) -> ModuleType:
+def _machine(engine: str) -> AnyEngine:
     if engine not in ENGINES:
         raise UsageError(f"engine: {engine!r} is unknown; there is {', '.join(ENGINES)}.")
     try:
@@ -105,4 +104,5 @@ def _machine(engine: str) -> ModuleType:
         raise UsageError(
             f"the engine {engine} needs {error.name}: pip install 'parity-harness[{engine}]' -c constraints.txt"
         ) from None
-    return module.engine() if hasattr(module, "engine") else module
+    made: AnyEngine = module.engine() if hasattr(module, "engine") else module
+    return made

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import ml_dtypes
 import numpy as np
 
-from parity.device.checkpoint import Checkpoint
+from parity.device.checkpoint import Checkpoint, Tensors
 from parity.device.config import MOE, TargetConfig, target_config
 from parity.device.drafter import Drafter
 from parity.device.drafter_config import DrafterConfig, drafter_config
-from parity.device.engines import ranks
+from parity.device.engines import AnyEngine, ranks
 from parity.device.pipeline import Pipeline
 from parity.device.sharding import shard
 from parity.device.target import Target
@@ -29,11 +28,11 @@ def assemble(
     drafter: Path,
     k: int,
     precision: str,
-    engine: ModuleType,
+    engine: AnyEngine,
     max_positions: int | None,
     tp: int = 1,
     moe: str = MOE[0],
-    read: Callable[[Path], Checkpoint] = Checkpoint,
+    read: Callable[[Path], Tensors] = Checkpoint,
 ) -> Pipeline:
     """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a checkpoint."""
     target_files, drafter_files = read(target), read(drafter)

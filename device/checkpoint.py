@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,24 @@ class Described:
         self.config = read_json(self.folder / "config.json")
 
 
-class Checkpoint(Described):
+class Tensors(Described, ABC):
+    """A folder with tensors, or what stands for them."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """The names of all tensors."""
+
+    @abstractmethod
+    def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Any:
+        """The tensor of this name, or an array without values in its place, after shape and dtype were checked."""
+
+    @abstractmethod
+    def refuse_surplus(self, expected: Collection[str]) -> None:
+        """UsageError for a tensor that nothing reads: it would change the model if it were read."""
+
+
+class Checkpoint(Tensors):
     """The tensors of one folder, read by name when asked for.
 
     Args:
@@ -70,7 +88,7 @@ class Checkpoint(Described):
         path = self._where[name]
         try:
             with safe_open(path, framework="numpy") as file:
-                value = file.get_tensor(name)
+                value: np.ndarray = file.get_tensor(name)
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise UsageError(f"{path}: tensor '{name}' is not readable ({error}).") from None
         if value.shape != shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity.device.checkpoint import Checkpoint, Described, read_json
+from parity.device.checkpoint import Described, read_json
 from parity.device.fields import Fields
 from parity.device.rope_config import RopeConfig, parse_rope
 
@@ -50,7 +50,7 @@ class TargetConfig:
         return len(self.windows)
 
 
-def target_config(checkpoint: Checkpoint) -> TargetConfig:
+def target_config(checkpoint: Described) -> TargetConfig:
     """Parse a gpt-oss config.json (and generation_config.json for the end tokens)."""
     fields = open_config(checkpoint, "gpt_oss")
     fields.only("attention_bias", True, default=True)

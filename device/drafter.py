@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from parity.device.drafter_config import DrafterConfig
+from parity.device.engines import AnyEngine
 from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import fuse, midlayer, plain_layer
 from parity.device.kernels.embed import embed
@@ -32,7 +32,7 @@ class Drafter(Model):
         config: DrafterConfig,
         weights: tuple[Weights, list[Weights]],
         positions: int,
-        engine: ModuleType,
+        engine: AnyEngine,
         dtype: np.dtype,
     ) -> None:
         self.config = config

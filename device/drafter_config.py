@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parity.device.checkpoint import Checkpoint
+from parity.device.checkpoint import Described
 from parity.device.config import Attention, TargetConfig, open_config, read_attention
 from parity.device.fields import Fields
 
@@ -34,7 +34,7 @@ class DrafterConfig:
     max_drafts: int | None
 
 
-def drafter_config(checkpoint: Checkpoint, target: TargetConfig) -> DrafterConfig:
+def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig:
     """Parse a P-EAGLE config.json; `target` gives the default taps and the vocabulary it must share."""
     fields = open_config(checkpoint, "llama")
     for option in (*EAGLE31, "attention_bias", "mlp_bias"):

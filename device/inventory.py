@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from parity.device.assembly import assemble
-from parity.device.checkpoint import INTEGERS, Described
+from parity.device.checkpoint import INTEGERS, Tensors
 from parity.device.config import MOE
 from parity.device.engines.shape_engine import Shape, ShapeEngine
 from parity.device.engines.shape_rules import BFLOAT16
 from parity.device.tally import Place, Tally
 from parity.errors import UsageError
-from parity.seam import Gemm
+from parity.seam import Gemm, Tap
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Inventory:
                 listed = [asdict(place) | {"calls": calls} for place, calls in found.items()]
                 gemms.append(asdict(gemm) | {"calls": sum(found.values()), "places": listed})
         for program, calls in self.tally.programs.items():
-            if found := {phase: count for phase, count in calls.items() if not phases or phase in phases}:
-                programs.append(asdict(program) | {"calls": found})
+            if counts := {phase: count for phase, count in calls.items() if not phases or phase in phases}:
+                programs.append(asdict(program) | {"calls": counts})
         return {"run": asdict(self.run), "rounds": self.rounds, "gemms": gemms, "programs": programs}
 
 
@@ -83,12 +83,12 @@ def take_inventory(target: Path, drafter: Path, run: Run) -> Inventory:
         raise UsageError(f"a round emits 1 to K + 1 = {run.k + 1} tokens, not {run.emitted}.")
     tally = Tally()
     found, engine = Inventory(run, tally), ShapeEngine(tally.multiplied, tally.called)
-    tap = _show if run.watched else None
+    tap: Tap | None = _show if run.watched else None
     pipeline = assemble(target, drafter, run.k, run.precision, engine, None, run.tp, run.moe, Blueprint)
     tally.windows, config = pipeline.target.windows, pipeline.target.config
     engine.answer = token = next(number for number in range(config.vocab) if number not in config.eos)
     tally.phase, left = "prefill", run.tokens - 1
-    pipeline.prefill(np.full(run.prompt, token), run.tokens, tap)
+    pipeline.prefill([token] * run.prompt, run.tokens, tap)
     while not pipeline.finished:
         tally.phase = "draft"
         drafts = pipeline.draft(tap)
@@ -100,7 +100,7 @@ def take_inventory(target: Path, drafter: Path, run: Run) -> Inventory:
     return found
 
 
-class Blueprint(Described):
+class Blueprint(Tensors):
     """A checkpoint of which only config.json is read: every tensor has the shape that the device asks for."""
 
     names = frozenset({"d2t"})  # asked for by name; packed experts are not there, a device holds them unpacked
@@ -110,11 +110,11 @@ class Blueprint(Described):
         side = "target" if self.config.get("model_type") == "gpt_oss" else "drafter"
         return np.zeros(shape, np.int64) if dtypes == INTEGERS else Shape(shape, BFLOAT16, None, name=f"{side}:{name}")
 
-    def refuse_surplus(self, expected: object) -> None:
+    def refuse_surplus(self, expected: Collection[str]) -> None:
         """There is none."""
 
 
-def _show(_stage: str, value: np.ndarray) -> np.ndarray:
+def _show(stage: str, value: np.ndarray) -> np.ndarray:
     return value
 
 

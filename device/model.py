@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from parity.device.config import Attention
+from parity.device.engines import AnyEngine, with_ranks
 from parity.device.kernels import cache
 from parity.device.kernels.rope import tables
 from parity.device.kernels.step import Step, make_step
 from parity.device.recorder import Recorder
 from parity.device.rope_config import RopeConfig
 from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
+from parity.device.sharding import Sharding
 from parity.device.weights import Weights, convert
 
 
@@ -36,13 +37,13 @@ class Model:
         attention: Attention,
         windows: tuple[int | None, ...],
         positions: int,
-        engine: ModuleType,
+        engine: AnyEngine,
         dtype: np.dtype,
     ) -> None:
         self.engine, self.dtype, self.positions = engine, dtype, positions
         self.windows, self._attention = windows, attention
         outer, layers = weights
-        self.sharding = getattr(engine, "sharding", None)
+        self.sharding: Sharding | None = getattr(engine, "sharding", None)
         self.outer = convert(outer, self._place)
         self.layers = [convert(layer, self._place) for layer in layers]
         self.turn(attention.rope)
@@ -57,8 +58,8 @@ class Model:
         """Rotate by this RoPE."""
         self.rope = rope
         # The tables stay in float32: bfloat16 angles would turn the far positions.
-        host = tables(rope, self._attention.head_dim, self.positions)
-        self.tables = tuple(self.engine.array(one) for one in host)
+        cos, sin = tables(rope, self._attention.head_dim, self.positions)
+        self.tables: tuple[Any, Any] = self.engine.array(cos), self.engine.array(sin)
 
     def clear(self) -> None:
         """Start a new sequence: all cache rows zero."""
@@ -97,4 +98,6 @@ class Model:
 
     def _place(self, name: str, value: np.ndarray) -> Any:
         parts = self.sharding.weight(self.side, name, value) if self.sharding else None
-        return self.engine.array(value, self.dtype) if parts is None else self.engine.shard(parts, self.dtype)
+        return (
+            self.engine.array(value, self.dtype) if parts is None else with_ranks(self.engine).shard(parts, self.dtype)
+        )

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from parity.device.config import MOE
 from parity.device.constants import constants
 from parity.device.decoding import Generation, generate
 from parity.device.drafter import Drafter
+from parity.device.engines import AnyEngine
 from parity.device.kernels.accept import emitted_length
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
@@ -34,7 +34,7 @@ class Pipeline:
 
     prompt_bucket = PROMPT_BUCKET
 
-    def __init__(self, target: Target, drafter: Drafter, k: int, engine: ModuleType, precision: str) -> None:
+    def __init__(self, target: Target, drafter: Drafter, k: int, engine: AnyEngine, precision: str) -> None:
         self.target, self.drafter, self.k = target, drafter, k
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
@@ -47,7 +47,9 @@ class Pipeline:
     def describe(self) -> Description:
         """What this device is."""
         moe = self.target.config.moe
-        modules = (one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules)
+        modules = (
+            one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules
+        )
         return Description(
             name=self._engine.NAME + ("" if moe == MOE[0] else f", moe {moe}"),
             precision=self._precision,

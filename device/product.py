@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from parity.device.engines import AnyEngine
 from parity.device.kernels.linear import linear, wide_linear
 from parity.device.kernels.program import program
 
 
-def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: ModuleType) -> np.ndarray:
+def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: AnyEngine) -> np.ndarray:
     """left [(batch,) M, K] times right [(batch,) K, N]; see `parity.seam.Multiply`."""
     x = engine.array(left if left.ndim == 3 else left[None])
     result = engine.host(product(x, engine.array(right), dtype))
-    return result if left.ndim == 3 else result[0]
+    product_of: np.ndarray = result if left.ndim == 3 else result[0]
+    return product_of
 
 
 @program

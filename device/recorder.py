@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from parity.device.engines import AnyEngine, with_ranks
 from parity.device.kernels.tap import Tap as LayerTap
 from parity.device.kernels.tap import untapped
+from parity.device.sharding import Sharding
 from parity.errors import UsageError
 from parity.seam import RankTap, Tap
 from parity.stages import TABLE
@@ -27,20 +28,20 @@ class Recorder:
         engine: the module that made the arrays.
     """
 
-    def __init__(self, tap: Tap | None, engine: ModuleType) -> None:
+    def __init__(self, tap: Tap | None, engine: AnyEngine) -> None:
         self._tap, self._engine = tap, engine
-        self._sharding = getattr(engine, "sharding", None)
+        self._sharding: Sharding | None = getattr(engine, "sharding", None)
 
     def bind(self, group: str, rows: int, layer: int | None = None) -> LayerTap:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
         if self._tap is None:
             return untapped
-        return _Bound(self, group, rows, layer)
+        return _Bound(self, self._tap, group, rows, layer)
 
     def exact(self, group: str, part: str, value: np.ndarray) -> np.ndarray:
         """Hand over integers that live on the host: int64 [n] in and out."""
         value = np.asarray(value, np.int64)
-        return value if self._tap is None else self._ask(_name(group, part), [value])[0]
+        return value if self._tap is None else self._ask(self._tap, _name(group, part), [value])[0]
 
     def ids(self, group: str, part: str, value: Any, rows: int) -> np.ndarray:
         """Hand over the first `rows` of ids [1, W] that the engine chose; int64 [rows] on the host.
@@ -51,47 +52,50 @@ class Recorder:
         stage, shards = _name(group, part), [one[0, :rows].astype(np.int64) for one in self._hosts(value)]
         if self._tap is None:
             return shards[0] if self._sharding is None else self._sharding.merge(stage, shards)
-        return self._ask(stage, shards)[0]
+        return self._ask(self._tap, stage, shards)[0]
 
     def rows(self, group: str, part: str, layer: int, cache: Any, length: int) -> None:
         """Hand over a cache's first `length` rows, [length, G, D]; what comes back is loaded into it."""
         if self._tap is not None:
-            taken = self._ask(_name(group, part, layer), self._hosts(cache[0, :length]))
+            taken = self._ask(self._tap, _name(group, part, layer), self._hosts(cache[0, :length]))
             cache[0, :length] = self._array(taken, cache.dtype)
 
-    def exchange(self, stage: str, value: Any, rows: int) -> Any:
-        """Hand over the logical rows of `value`; the value to go on with, padding unchanged."""
+    def exchange(self, tap: Tap, stage: str, value: Any, rows: int) -> Any:
+        """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged."""
         given = self._hosts(value)
         # A copy: an observer may keep what it is shown, or write to it and return another tensor.
-        for one, taken in zip(given, self._ask(stage, [one[0, :rows].copy() for one in given]), strict=True):
+        for one, taken in zip(given, self._ask(tap, stage, [one[0, :rows].copy() for one in given]), strict=True):
             one[0, :rows] = taken
         return self._array(given, value.dtype)
 
-    def _ask(self, stage: str, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _ask(self, tap: Tap, stage: str, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What the tap makes of a stage, each rank's part of it."""
-        if len(shards) == 1:
-            return [_fitting(stage, self._tap(stage, shards[0]), shards[0])]
-        if isinstance(self._tap, RankTap):
-            taken = self._tap.ranks(stage, shards, self._sharding.stage(stage))
+        if self._sharding is None or len(shards) == 1:
+            return [_fitting(stage, tap(stage, shards[0]), shards[0])]
+        taken: Sequence[np.ndarray]
+        if isinstance(tap, RankTap):
+            taken = tap.ranks(stage, shards, self._sharding.stage(stage))
         else:
             whole = self._sharding.merge(stage, shards)
-            taken = self._sharding.split(stage, _fitting(stage, self._tap(stage, whole), whole))
+            taken = self._sharding.split(stage, _fitting(stage, tap(stage, whole), whole))
         return [_fitting(stage, *pair) for pair in zip(taken, shards, strict=True)]
 
     def _hosts(self, value: Any) -> list[np.ndarray]:
         """Each rank's array on the host; one where there are no ranks."""
-        return [self._engine.host(value)] if self._sharding is None else self._engine.hosts(value)
+        return [self._engine.host(value)] if self._sharding is None else with_ranks(self._engine).hosts(value)
 
     def _array(self, parts: Sequence[np.ndarray], dtype: Any) -> Any:
-        return self._engine.array(parts[0], dtype) if self._sharding is None else self._engine.shard(parts, dtype)
+        if self._sharding is None:
+            return self._engine.array(parts[0], dtype)
+        return with_ranks(self._engine).shard(parts, dtype)
 
 
 def _fitting(stage: str, taken: Any, given: np.ndarray) -> np.ndarray:
     """What came back, in the dtype it was given in."""
-    taken = np.asarray(taken)
-    if taken.shape != given.shape:
-        raise UsageError(f"stage {stage}: the tap returned shape {list(taken.shape)} for {list(given.shape)}.")
-    return taken.astype(given.dtype, copy=False)
+    array = np.asarray(taken)
+    if array.shape != given.shape:
+        raise UsageError(f"stage {stage}: the tap returned shape {list(array.shape)} for {list(given.shape)}.")
+    return array.astype(given.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,13 @@ class _Bound:
     """A recorder's tap for one group of stages, one number of logical rows and one layer."""
 
     record: Recorder
+    tap: Tap
     group: str
     rows: int
     layer: int | None
 
     def __call__(self, part: str, value: Any) -> Any:
-        return self.record.exchange(_name(self.group, part, self.layer), value, self.rows)
+        return self.record.exchange(self.tap, _name(self.group, part, self.layer), value, self.rows)
 
     def at(self, layer: int) -> LayerTap:
         return replace(self, layer=layer)

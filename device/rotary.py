@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
 from parity.device.checkpoint import Described
 from parity.device.config import open_config, read_attention
+from parity.device.engines import AnyEngine
 from parity.device.kernels import rope
 from parity.device.kernels.step import make_step
 from parity.device.rows import refuse_outside
@@ -16,12 +16,13 @@ from parity.device.rows import refuse_outside
 MODEL_TYPES = {"target": "gpt_oss", "drafter": "llama"}
 
 
-def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: ModuleType) -> np.ndarray:
+def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: AnyEngine) -> np.ndarray:
     """Rotate x [S, N, D], float32, at positions [S] as this side's q and k; see `parity.seam.Rotary`."""
     fields = open_config(Described(folder), MODEL_TYPES[side])
     attention, count = read_attention(fields), fields.integer("max_position_embeddings")
     refuse_outside(side, "position", positions, count)
-    tables = tuple(engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))
+    cos, sin = (engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))
     at = engine.array(positions.astype(np.int32)[None])
-    step = make_step(at, at, tables, 1)
-    return engine.host(rope.rotate(engine.array(x[None]), step.cos, step.sin))[0]
+    step = make_step(at, at, (cos, sin), 1)
+    rotated: np.ndarray = engine.host(rope.rotate(engine.array(x[None]), step.cos, step.sin))[0]
+    return rotated

@@ -11,6 +11,7 @@ from parity.errors import UsageError
 
 # Prompts and attended cache rows come in multiples of these, so that a compiled engine meets few shapes.
 PROMPT_BUCKET, SPAN_BUCKET = 32, 64
+Integers = Sequence[int] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Rows:
     @property
     def width(self) -> int:
         """W, padding included."""
-        return self.ids.shape[1]
+        return int(self.ids.shape[1])
 
 
-def pad_rows(ids: Sequence[int], positions: Sequence[int], slots: Sequence[int], width: int, trash: int) -> Rows:
+def pad_rows(ids: Integers, positions: Integers, slots: Integers, width: int, trash: int) -> Rows:
     """Pad to `width` rows; `trash` is the slot of the padding."""
     return Rows(_pad(ids, width, 0), _pad(positions, width, 0), _pad(slots, width, trash), len(ids))
 
@@ -47,7 +48,7 @@ def round_up(count: int, bucket: int) -> int:
     return -(-count // bucket) * bucket
 
 
-def _pad(values: Sequence[int], width: int, fill: int) -> np.ndarray:
+def _pad(values: Integers, width: int, fill: int) -> np.ndarray:
     padded = np.full((1, width), fill, np.int32)
     padded[0, : len(values)] = values
     return padded

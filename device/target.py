@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from parity.device.config import TargetConfig
+from parity.device.engines import AnyEngine
 from parity.device.kernels.embed import embed
 from parity.device.kernels.head import greedy
 from parity.device.kernels.linear import linear
@@ -31,7 +31,7 @@ class Target(Model):
         config: TargetConfig,
         weights: tuple[Weights, list[Weights]],
         positions: int,
-        engine: ModuleType,
+        engine: AnyEngine,
         dtype: np.dtype,
     ) -> None:
         self.config = config

@@ -7,7 +7,7 @@ formulation each, which every variant shares: masks are iota compares, caches ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,7 @@ def _variants() -> dict[str, Variant]:
     return {name: replace(variant, name=name) for name, variant in found.items()}
 
 
-CLEAN: dict[str, Callable[..., Pipeline]] = _variants()
+CLEAN: Mapping[str, Callable[..., Pipeline]] = _variants()
 
 
 def __getattr__(name: str) -> Callable[..., Pipeline]:

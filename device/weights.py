@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from parity.device import mxfp4
-from parity.device.checkpoint import FLOATS, INTEGERS, Checkpoint
+from parity.device.checkpoint import FLOATS, INTEGERS, Tensors
 from parity.device.config import Attention, TargetConfig
 from parity.device.drafter_config import DrafterConfig
 from parity.errors import UsageError
@@ -18,7 +19,7 @@ Weights = dict[str, np.ndarray]
 class Reader:
     """Reads tensors of one checkpoint and keeps account of their names."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Tensors) -> None:
         self._checkpoint = checkpoint
         self._read: set[str] = set()
 
@@ -29,7 +30,8 @@ class Reader:
     def take(self, name: str, *shape: int, dtypes: tuple[str, ...] = FLOATS) -> np.ndarray:
         """The tensor, its shape and dtype checked."""
         self._read.add(name)
-        return self._checkpoint.tensor(name, shape, dtypes)
+        tensor: np.ndarray = self._checkpoint.tensor(name, shape, dtypes)
+        return tensor
 
     def matrix(self, name: str, rows: int, columns: int) -> np.ndarray:
         """A linear layer's weight, stored [out, in], as [in, out]."""
@@ -48,7 +50,7 @@ class Reader:
         self._checkpoint.refuse_surplus(self._read)
 
 
-def target_weights(checkpoint: Checkpoint, config: TargetConfig) -> tuple[Weights, list[Weights]]:
+def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, list[Weights]]:
     """The target's weights outside its layers, and those of its L layers."""
     reader = Reader(checkpoint)
     outer = {
@@ -61,7 +63,7 @@ def target_weights(checkpoint: Checkpoint, config: TargetConfig) -> tuple[Weight
     return outer, layers
 
 
-def drafter_weights(checkpoint: Checkpoint, config: DrafterConfig, target_hidden: int) -> tuple[Weights, list[Weights]]:
+def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target_hidden: int) -> tuple[Weights, list[Weights]]:
     """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0."""
     reader = Reader(checkpoint)
     taps = len(config.taps) * target_hidden
@@ -160,6 +162,6 @@ def _draft_to_target(reader: Reader, config: DrafterConfig) -> np.ndarray:
     return offsets.astype(np.int32)
 
 
-def convert(weights: Weights, array: Callable[[str, np.ndarray], object]) -> dict[str, object]:
+def convert(weights: Weights, array: Callable[[str, np.ndarray], Any]) -> dict[str, Any]:
     """The same names with each array moved to an engine."""
     return {name: array(name, value) for name, value in weights.items()}

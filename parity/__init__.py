@@ -1,0 +1,121 @@
+"""A numerical parity harness for speculative decoding: goldens, runs of devices, verdicts, and tensors by themselves.
+
+Names are looked up when they are first used, so that `import parity` costs next to nothing: docs/api.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parity.api import (
+        compare_dumps,
+        device_difference,
+        diagnose_device,
+        export_dump,
+        gate_device,
+        import_dump,
+        open_golden,
+        read_dump,
+        reduce_failure,
+        run_device,
+        verify_golden,
+        worst_slices,
+        write_report,
+    )
+    from parity.compare.report import Report
+    from parity.diagnose import Diagnosis
+    from parity.errors import Inconclusive, ParityError, UsageError
+    from parity.gates.evidence import Gates
+    from parity.golden.store import Dump
+    from parity.isolation import Limits
+    from parity.policy import Policy, read_policy
+    from parity.producers import ReferenceRerun, dump_golden
+    from parity.seam import Description, Device
+    from parity.tensors import Bounds, TensorReport, TensorResult, assert_parity, compare_tensors
+
+    __version__: str
+
+_PLACES = {
+    "parity.api": (
+        "compare_dumps",
+        "device_difference",
+        "diagnose_device",
+        "export_dump",
+        "gate_device",
+        "import_dump",
+        "open_golden",
+        "read_dump",
+        "reduce_failure",
+        "run_device",
+        "verify_golden",
+        "worst_slices",
+        "write_report",
+    ),
+    "parity.compare.report": ("Report",),
+    "parity.diagnose": ("Diagnosis",),
+    "parity.errors": ("Inconclusive", "ParityError", "UsageError"),
+    "parity.gates.evidence": ("Gates",),
+    "parity.golden.store": ("Dump",),
+    "parity.isolation": ("Limits",),
+    "parity.policy": ("Policy", "read_policy"),
+    "parity.producers": ("ReferenceRerun", "dump_golden"),
+    "parity.seam": ("Description", "Device"),
+    "parity.tensors": ("Bounds", "TensorReport", "TensorResult", "assert_parity", "compare_tensors"),
+}
+_MODULE = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "Bounds",
+    "Description",
+    "Device",
+    "Diagnosis",
+    "Dump",
+    "Gates",
+    "Inconclusive",
+    "Limits",
+    "ParityError",
+    "Policy",
+    "ReferenceRerun",
+    "Report",
+    "TensorReport",
+    "TensorResult",
+    "UsageError",
+    "__version__",
+    "assert_parity",
+    "compare_dumps",
+    "compare_tensors",
+    "device_difference",
+    "diagnose_device",
+    "dump_golden",
+    "export_dump",
+    "gate_device",
+    "import_dump",
+    "open_golden",
+    "read_dump",
+    "read_policy",
+    "reduce_failure",
+    "run_device",
+    "verify_golden",
+    "worst_slices",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("parity-harness")
+    elif name in _MODULE:
+        value = getattr(import_module(_MODULE[name]), name)
+    else:
+        raise AttributeError(f"module 'parity' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""False alarms: clean devices, which differ in nothing but rounding, held against a golden one case at a time.
+"""False alarms: clean devices, which differ in nothing but rounding, compared with a golden one case at a time.
 
 One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds,
 one clean device, one mode; every declared stage is judged in it. Few rows make the statistics noisier than a
@@ -16,21 +16,22 @@ from typing import Any
 from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
-from parity.golden.slices import OnePrompt
+from parity.golden.manifest import Mode
 from parity.golden.store import Dump
+from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.partial import scratch
 from parity.policy import Policy
 from parity.seam import Device
 
-MODES = ("local", "chained")
+MODES: tuple[Mode, ...] = ("local", "chained")
 ALARM = (FAIL, INCONCLUSIVE)
 
 
 @dataclass(frozen=True)
-class Request:
+class CalibrationRequest:
     """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons."""
 
-    golden: Dump
+    golden: TrustedGolden
     device: Callable[[str], Device]
     names: Sequence[str]
     policy: Policy
@@ -64,7 +65,7 @@ class Margin:
 
 
 @dataclass
-class Family:
+class StageFamily:
     """A stage family in one mode: stage verdicts given, those that warned or failed, and the margins."""
 
     judged: int = 0
@@ -91,7 +92,7 @@ class Calibration:
     policy: str
     rounds: int
     comparisons: list[Comparison] = field(default_factory=list)
-    families: dict[tuple[str, str], Family] = field(default_factory=dict)
+    families: dict[tuple[str, str], StageFamily] = field(default_factory=dict)
 
     @property
     def alarms(self) -> list[Comparison]:
@@ -119,7 +120,7 @@ class Calibration:
         first = None if report.first is None else str(report.first)
         self.comparisons.append(Comparison(name, mode, prompt, report.verdict, digest, first))
         for stage in report.stages:
-            self.families.setdefault((stage.family, mode), Family()).count(stage, name, prompt)
+            self.families.setdefault((stage.family, mode), StageFamily()).count(stage, name, prompt)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -128,21 +129,23 @@ class Calibration:
         return {**asdict(self), **counts, "families": families}
 
 
-def calibrate(request: Request) -> Calibration:
+def calibrate(request: CalibrationRequest) -> Calibration:
     """Run and judge clean devices; all devices and modes on one prompt before the next."""
     golden = request.golden
-    found = Calibration(str(golden.folder), request.policy.name, request.rounds)
+    calibration = Calibration(str(golden.folder), request.policy.name, request.rounds)
     devices = {name: request.device(name) for name in request.names}
     total = min(request.runs, len(golden.manifest.case.prompts) * len(devices) * len(MODES))
     for number, (case, name, mode) in enumerate(islice(_cases(request), request.runs)):
         prompt = case.manifest.case.prompts[0].id
         request.progress(number, total, f"{prompt} {name} {mode}")
-        found.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy))
+        calibration.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy))
     request.progress(total, total, "")
-    return found
+    return calibration
 
 
-def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Sequence[str] = ()) -> tuple[str, Report]:
+def judge(
+    case: GoldenSlice, device: Device, mode: Mode, policy: Policy, stages: Sequence[str] = ()
+) -> tuple[str, Report]:
     """The digest of a device's tensors over one case, and the verdict on them."""
     with scratch("calibrate") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, stages, folder / "run", free=False)))
@@ -151,9 +154,9 @@ def judge(case: OnePrompt, device: Device, mode: str, policy: Policy, stages: Se
     return sha256(repr(tensors).encode()).hexdigest(), report
 
 
-def _cases(request: Request) -> Iterator[tuple[OnePrompt, str, str]]:
+def _cases(request: CalibrationRequest) -> Iterator[tuple[GoldenSlice, str, Mode]]:
     for number in range(len(request.golden.manifest.case.prompts)):
-        case = OnePrompt(request.golden, number, request.rounds)
+        case = GoldenSlice(request.golden, number, request.rounds)
         for name in request.names:
             for mode in MODES:
                 yield case, name, mode

@@ -13,14 +13,14 @@ import numpy as np
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.golden.manifest import Case, Generation, Mode, PromptCase
 from parity.golden.provenance import now, producer, with_constants
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
+from parity.golden.views import DumpView
 from parity.guard import told
+from parity.progress import Progress, quiet
 from parity.seam import Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class RunRequest:
     """
 
     device: Device
-    golden: Dump
+    golden: DumpView
     mode: Mode
     stages: Sequence[str]
     out: Path
     free: bool = True
-    progress: Progress = lambda done, total, name: None
+    progress: Progress = quiet
     device_name: str = ""
 
 
@@ -169,11 +169,11 @@ untapped = _Untapped()
 """The tap of a free run."""
 
 
-def _truth(golden: Dump, prompt: int) -> Callable[[int, str], np.ndarray | None]:
+def _truth(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
     return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
 
 
-def _same_shapes(golden: Dump, says) -> None:
+def _same_shapes(golden: DumpView, says) -> None:
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -184,7 +184,7 @@ def _same_shapes(golden: Dump, says) -> None:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
 
 
-def _all_stages(golden: Dump) -> None:
+def _all_stages(golden: DumpView) -> None:
     missing = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers).keys()
     missing = [name for name in missing if name not in golden.manifest.stages]
     if missing:

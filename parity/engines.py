@@ -8,17 +8,17 @@ from itertools import combinations
 from typing import Any
 
 from parity.compare import compare
-from parity.compare.between import Difference, compare_devices
+from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.report import Report, conclude
 from parity.golden.manifest import Mode
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import read_policy
 
 MODES: tuple[Mode, ...] = ("local", "chained")
 
 
 @dataclass(frozen=True)
-class Matrix:
+class EngineMatrix:
     """What devices show in both modes.
 
     Args:
@@ -73,13 +73,13 @@ class Matrix:
 
 
 def matrix(
-    golden: Dump,
+    golden: TrustedGolden,
     devices: Sequence[str],
     precision: str,
-    run: Callable[[str, Mode], Dump],
+    run: Callable[[str, Mode], DumpView],
     policy: str | None = None,
     absent: dict[str, str] | None = None,
-) -> Matrix:
+) -> EngineMatrix:
     """Run every device in both modes, and judge each by itself and against every other one."""
     bounds = read_policy(policy, precision)
     alone, pairs = {}, {}
@@ -90,7 +90,7 @@ def matrix(
             again = f"parity diff --device {name} --mode {mode} {command}"
             alone[mode, name] = replace(compare(golden, made, bounds), reproduce=again)
         for one, other in combinations(devices, 2):
-            difference = Difference(golden, runs[one], runs[other])
+            difference = DeviceDifference(golden, runs[one], runs[other])
             again = f"parity diff --device {one} --against {other} --mode {mode} {command}"
             pairs[mode, one, other] = replace(compare_devices(golden, difference, bounds), reproduce=again)
-    return Matrix(str(golden.folder), precision, tuple(devices), alone, pairs, absent or {})
+    return EngineMatrix(str(golden.folder), precision, tuple(devices), alone, pairs, absent or {})

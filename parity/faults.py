@@ -6,28 +6,38 @@ whoever meets it learns nothing of the cause.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
+from parity.bundled import tiny
 from parity.compare import compare
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.guard import bare
 from parity.partial import scratch
 from parity.policy import read_policy
+from parity.producers import dump_golden
+from parity.progress import Progress, quiet
 from parity.seam import Device
 from parity.stages import inputs
 
 MODES: tuple[Mode, ...] = ("local", "chained")
+PROMPTS = ("types-127-131", "strings-11-13")
+TOKENS = 12
+"""The default golden: two chat prompts longer than window and original context. The rounds of the first accept all
+drafts, some, none although a later one agrees, and more than the budget leaves."""
 HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
@@ -106,7 +116,7 @@ class Outcome:
 class Request:
     """`build` makes the clean device that faults are planted in: `build(precision=…, **options)`."""
 
-    golden: Dump
+    golden: TrustedGolden
     device_name: str
     build: Callable[..., Device]
     modes: Sequence[Mode] = MODES
@@ -168,7 +178,7 @@ def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
     due = _due(fault, mode)
     seen = Seen("nothing compared", None, due)
     for number in range(len(request.golden.manifest.case.prompts)):
-        case = OnePrompt(request.golden, number, request.rounds)
+        case = GoldenSlice(request.golden, number, request.rounds)
         try:
             report = _report(case, _planted(request, fault)(precision=fault.precision), mode)
         except Exception as error:
@@ -184,13 +194,13 @@ def _due(fault: Fault, mode: Mode) -> tuple[str, int | None]:
     return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
 
-def _report(case: OnePrompt, device: Device, mode: Mode) -> Report:
+def _report(case: GoldenSlice, device: Device, mode: Mode) -> Report:
     with scratch("faults") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, (), folder / "run")))
         return compare(case, run, read_policy(None, run.manifest.case.precision))
 
 
-def _seen(golden: Dump, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
+def _seen(golden: TrustedGolden, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
     found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
@@ -226,3 +236,11 @@ def _emitted(request: Request, device: Device) -> list[tuple[int, ...]]:
     """What a device emits by itself over the golden's prompts."""
     case = request.golden.manifest.case
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
+
+
+def small_golden(folder: Path, progress: Progress = quiet) -> TrustedGolden:
+    """The golden that faults are judged by where none is named, made in this folder."""
+    lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
+    return trusted(dump_golden(prompts=prompts, max_new_tokens=TOKENS, out=folder / "golden", progress=progress))

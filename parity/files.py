@@ -1,4 +1,4 @@
-"""Files from outside: regular ones only, of a limited size, inside the folder that names them, and nested no deeper than text is."""
+"""Files from outside: regular ones only, of a limited size and depth, inside the folder that names them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import stat
 import tomllib
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from parity import limits
 from parity.errors import UsageError
 from parity.partial import write_whole
 
 
-def opened(path: Path, what: str = "") -> BinaryIO:
+def opened(path: Path, what: str = "") -> BufferedReader:
     """Open a regular file; a pipe, device or folder would block, or never end.
 
     Args:
@@ -93,10 +94,10 @@ def config_of(folder: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or is no JSON object.
     """
     path = folder / "config.json"
-    found = parsed(content(path, limits.CONFIG_BYTES), str(path))
-    if not isinstance(found, dict):
+    config = parsed(content(path, limits.CONFIG_BYTES), str(path))
+    if not isinstance(config, dict):
         raise UsageError(f"{path} is no JSON object")
-    return found
+    return config
 
 
 def values(data: bytes) -> int:
@@ -110,10 +111,10 @@ def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: it has a key twice, of which JSON would keep the last.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"one of {', '.join(list(found)[:3])} … is there twice")
-    return found
+    keyed = dict(pairs)
+    if len(keyed) < len(pairs):
+        raise ValueError(f"one of {', '.join(list(keyed)[:3])} … is there twice")
+    return keyed
 
 
 def toml(path: Path, what: str) -> tuple[dict[str, Any], bytes]:
@@ -127,14 +128,14 @@ def toml(path: Path, what: str) -> tuple[dict[str, Any], bytes]:
     """
     data = content(path, limits.TEXT_BYTES, what)
     try:
-        found = tomllib.loads(data.decode())
+        table = tomllib.loads(data.decode())
     except RecursionError:
         raise UsageError(f"{what} {path} is nested too deep") from None
     except ValueError as error:  # UnicodeDecodeError, TOMLDecodeError, and numbers of too many digits
         raise UsageError(f"{what} {path} is not TOML: {error}") from None
-    if _depth(found) > limits.DEPTH:
+    if _depth(table) > limits.DEPTH:
         raise UsageError(f"{what} {path} is nested too deep")
-    return found, data
+    return table, data
 
 
 def _depth(value: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
@@ -20,3 +21,9 @@ def home() -> Path:
     if not named.strip():
         raise UsageError(f"${VARIABLE} is set to an empty name: name a folder, or unset it for {DEFAULT} here")
     return Path(named)
+
+
+def fresh(kind: str, name: str) -> Path:
+    """A new folder name under `home()`; `kind` is goldens or runs."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    return home() / kind / f"{stamp}-{name}"

@@ -1,4 +1,4 @@
-"""How much is taken from outside: each limit by name, with its reason. What exceeds one is refused before it costs anything."""
+"""How much is taken from outside: each limit by name, with its reason. What exceeds one is refused at no cost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CONFIG_BYTES = MIB
 """Of a checkpoint's config.json: the largest met has 40 kB."""
 
 VALUES = 20_000_000
-"""Of one JSON file. A value of two bytes takes 32 parsed: this many stay below 1 GB, and hold a manifest at its limit."""
+"""Of one JSON file. A value of two bytes takes 32 parsed: so many stay below 1 GB, and hold a manifest at its limit."""
 
 HEADER_BYTES = 16 * MIB
-"""Of a safetensors file, which allows 100 MB: headers of 100,000 tensors are smaller, and small values unfold 30-fold."""
+"""Of a safetensors file, which allows 100 MB: headers of 100,000 tensors are smaller, small values unfold 30-fold."""
 
 UNFOLDED_BYTES = 2**30
 """What one compressed file may unfold to; larger tensors are kept uncompressed, and mapped."""

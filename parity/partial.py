@@ -1,7 +1,7 @@
 """What is being written: a hidden folder or file beside its place, renamed when it is whole, and gone if it never is.
 
-Its writer holds a lock on it. The kernel lets go of that when the writer dies, however it dies: what nobody holds is a
-left-over, and whoever writes into the same folder next removes it.
+Its writer holds a lock on it. The kernel lets go of that when the writer dies, however it dies: what no process holds
+is a left-over, and whoever writes into the same folder next removes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: left-overs stay, whole dumps are whole all the same
@@ -98,7 +100,7 @@ def scratch(what: str) -> Iterator[Path]:
 
 
 def sweep(folder: Path, begins: str = ".") -> None:
-    """Remove what dead writers of ours left in a folder; what is somebody else's, or in use, stays."""
+    """Remove what dead writers of ours left in a folder; what others own, or use, stays."""
     with suppress(OSError):
         for path in [
             Path(one) for one in os.scandir(folder) if one.name.startswith(begins) and LEFT.fullmatch(one.name)
@@ -112,7 +114,7 @@ def _name(name: str) -> str:
 
 
 def _held(out: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
-    """A new file or folder, and the open lock on it; once more where somebody swept it before it was locked."""
+    """A new file or folder, and the open lock on it; once more where it was swept before it was locked."""
     while True:
         partial = out.with_name(_name(out.name))
         make(partial)
@@ -124,7 +126,7 @@ def _held(out: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
 
 
 def _lock(file: int) -> bool:
-    """Whether nobody else holds it; so where a file system has no locks."""
+    """Whether no other process holds it; true where a file system has no locks."""
     if fcntl is None:
         return True
     try:
@@ -137,8 +139,12 @@ def _lock(file: int) -> bool:
 
 
 def _remove_dead(path: Path) -> None:
-    found = path.lstat()
-    if fcntl is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)) or found.st_uid != os.getuid():
+    status = path.lstat()
+    if (
+        fcntl is None
+        or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+        or status.st_uid != os.getuid()
+    ):
         return
     held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe that took its place would be waited for
     try:

@@ -1,4 +1,4 @@
-"""The one place where foreign text becomes terminal text: names of devices, folders, prompts and stages draw nothing."""
+"""The one place where foreign text becomes terminal text: names of devices, folders, prompts, stages draw nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TABLE = {**dict.fromkeys((*_CONTROL, *range(0xD800, 0xE000)), "\ufffd")}
 
 
 def printable(text: str) -> str:
-    """Text that neither moves a cursor, colours nor writes backwards: such characters become U+FFFD; lines and tabs stay."""
+    """Text that moves no cursor, colours nothing, writes forwards: what does is U+FFFD instead; lines and tabs stay."""
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
-    """Print text that may hold what somebody else named."""
+    """Print text that may hold foreign names."""
     click.echo(printable(text), err=err, nl=nl)

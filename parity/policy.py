@@ -72,9 +72,9 @@ OWN = ("l2", "median", "worst_row", "largest", "scale", "bias")
 
 
 LIMITS: dict[str, Limit | dict[str, Limit]] = {
-    **dict.fromkeys(("l2", "median", "worst_row"), {"noise": Limit.NOISE, "relative": Limit.RELATIVE}),
+    **{name: {"noise": Limit.NOISE, "relative": Limit.RELATIVE} for name in ("l2", "median", "worst_row")},
     "largest": {"noise": Limit.NOISE, "relative": Limit.ELEMENT},
-    **dict.fromkeys(("scale", "bias"), {"noise": Limit.ERRORS, "relative": Limit.RELATIVE}),
+    **{name: {"noise": Limit.ERRORS, "relative": Limit.RELATIVE} for name in ("scale", "bias")},
     **dict.fromkeys(("cosine_distance", "pearson_distance"), Limit.DISTANCE),
     "r_ratio": Limit.NOISE,
     "beyond_tolerance": Limit.ABSOLUTE,
@@ -85,21 +85,21 @@ LIMITS: dict[str, Limit | dict[str, Limit]] = {
 
 def limit(statistic: str, judge: str) -> Limit:
     """Where a bound on this statistic stops bounding."""
-    found = LIMITS.get(statistic) or (Limit.SHARE if STATISTICS[statistic] == "share" else Limit.RELATIVE)
-    return found[judge] if isinstance(found, dict) else found
+    known = LIMITS.get(statistic) or (Limit.SHARE if STATISTICS[statistic] == "share" else Limit.RELATIVE)
+    return known[judge] if isinstance(known, dict) else known
 
 
 PAIR = tuple(declared(4, 2))
 """Stages of a small pair of models: enough to tell whether a row can ever apply, before a golden is named."""
 
 
-class Part(BaseModel):
+class PolicyPart(BaseModel):
     """Base of every part: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Bound(Part):
+class Bound(PolicyPart):
     """At most `ok` passes, at most `warn` is listed, beyond it fails."""
 
     ok: float = Field(ge=0, allow_inf_nan=False)
@@ -112,14 +112,14 @@ class Bound(Part):
         return self
 
 
-class Tolerance(Part):
+class Tolerance(PolicyPart):
     """|device - golden| <= atol + rtol |golden|."""
 
     rtol: float = Field(ge=0, allow_inf_nan=False)
     atol: float = Field(gt=0, allow_inf_nan=False)
 
 
-class Row(Part):
+class Row(PolicyPart):
     """One row of a policy. In TOML a bound is a key of the row: `l2 = { ok = 1.5, warn = 3.0 }`.
 
     Args:
@@ -180,7 +180,7 @@ class Row(Part):
         return mode in self.modes and matches(self.stages, stage)
 
 
-class Policy(Part):
+class Policy(PolicyPart):
     """A whole policy file; `blind` is what it cannot see, printed beside its verdict."""
 
     name: str
@@ -194,7 +194,7 @@ class Policy(Part):
         return self
 
     def dead(self, stages: Iterable[str]) -> str:
-        """A row that never applies to any of these stages because earlier ones take them, in words; '' where there is none.
+        """A row that never applies to any of these stages because earlier ones take them, in words; '' where none is.
 
         A row that matches none of them is none: another pair of models may have more layers.
         """
@@ -206,7 +206,8 @@ class Policy(Part):
                 before = " and ".join(
                     f"row {one + 1} ({self.rows[one].stages!r})" for one in sorted({taken[place] for place in mine})
                 )
-                return f"row {number + 1} ({row.stages!r}) never applies: {before} before it takes all its stages in its modes"
+                said = f"{before} before it takes all its stages in its modes"
+                return f"row {number + 1} ({row.stages!r}) never applies: {said}"
             for place in mine:
                 taken.setdefault(place, number)
         return ""
@@ -223,7 +224,7 @@ class Policy(Part):
         raise UsageError(f"policy {self.name}: no row matches stage {stage} in {mode} mode")
 
     def between_devices(self) -> Policy:
-        """For the difference of two devices laid on the golden: it has no bits of its own, and may be nothing at all."""
+        """For the difference of two devices laid on the golden: it has no bits of its own, and may be all zero."""
         rows = (
             row.model_copy(update={"copies": True, "bounds": {k: v for k, v in row.bounds.items() if k != "unlike"}})
             for row in self.rows
@@ -251,7 +252,7 @@ def source_of(named: str | Path | None, precision: str) -> Path:
     return Path(str(named))
 
 
-def read_policy(named: str | Path | None, precision: str) -> Policy:
+def read_policy(named: str | Path | None = None, precision: str = "bfloat16") -> Policy:
     """Read a policy by file or name; the shipped one of this precision where none is named.
 
     Raises:

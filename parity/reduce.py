@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from parity.compare import compare
-from parity.compare.report import FAIL, Place
+from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.evidence import Red, failures, red_device
+from parity.diagnose.ranks import Parted, read_ranks
 from parity.drive import RunRequest, run_device
+from parity.errors import Inconclusive
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
-from parity.policy import Policy
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice, TrustedGolden
+from parity.policy import Policy, read_policy
+from parity.producers import device as build_device
+from parity.producers import dump_golden
+from parity.progress import quiet
 from parity.seam import Device
 
 SLACK = 2
@@ -43,9 +52,9 @@ class Reducer:
         told: called with one line about every case tried.
     """
 
-    golden: Dump
-    build: Callable[[Dump], Device]
-    dump: Callable[[Sequence[int], int, int, str], Dump]
+    golden: TrustedGolden
+    build: Callable[[TrustedGolden], Device]
+    dump: Callable[[Sequence[int], int, int, str], TrustedGolden]
     mode: Mode
     policy: Policy
     folder: Path
@@ -61,22 +70,22 @@ class Reducer:
         self.family = self.golden.declared[first.stage].stage.template
         best = self._shorter(self._prompt(first))
         for k in range(1, best.k):
-            found = self._again(replace(best, k=k), best)
-            if found:
-                return found
+            smaller = self._again(replace(best, k=k), best)
+            if smaller:
+                return smaller
         return best
 
-    def write(self, case: Shrunk) -> Dump:
+    def write(self, case: Shrunk) -> TrustedGolden:
         """The case as a golden of its own, its budget what the failing round ends with."""
         long = self._golden(case)
-        lengths = long.manifest.case.prompts[0].generation.acceptance_length[: case.round]
+        lengths = long.manifest.case.prompts[0].generated.acceptance_length[: case.round]
         return self.dump(case.ids, case.k, 1 + sum(lengths), "reduced")
 
     def _prompt(self, first: Place) -> Shrunk:
         """The golden's shortest prompt that fails, by the round in which the failure is known."""
         prompts = self.golden.manifest.case.prompts
         for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids)):
-            place = self._fails(OnePrompt(self.golden, number, first.round))
+            place = self._fails(GoldenSlice(self.golden, number, first.round))
             if place is not None:
                 return Shrunk(prompts[number].ids, self.golden.manifest.case.k, place.round, place)
         return Shrunk(prompts[first.prompt].ids, self.golden.manifest.case.k, first.round, first)
@@ -90,28 +99,80 @@ class Reducer:
         high = len(best.ids)
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._again(replace(case, ids=case.ids[:middle]), case)
-            low, high, best = (low, middle, found) if found else (middle, high, best)
+            shorter = self._again(replace(case, ids=case.ids[:middle]), case)
+            low, high, best = (low, middle, shorter) if shorter else (middle, high, best)
         return best
 
     def _again(self, case: Shrunk, known: Shrunk) -> Shrunk | None:
         """The case if it fails, with its own failing round."""
         rounds = known.round + SLACK if known.round else 0
-        place = self._fails(OnePrompt(self._golden(replace(case, round=rounds)), 0, rounds))
+        place = self._fails(GoldenSlice(self._golden(replace(case, round=rounds)), 0, rounds))
         self.told(f"{len(case.ids)} tokens, K = {case.k}: {'fails' if place else 'passes'}")
         return replace(case, round=place.round, first=place) if place else None
 
-    def _golden(self, case: Shrunk) -> Dump:
+    def _golden(self, case: Shrunk) -> TrustedGolden:
         self.tried += 1
         budget = 1 + (case.round + 1) * (case.k + 1) if case.round else 1
         return self.dump(case.ids, case.k, budget, f"case-{self.tried}")
 
-    def _fails(self, golden: Dump) -> Place | None:
+    def _fails(self, golden: TrustedGolden) -> Place | None:
         """Where the device fails on this golden, if at the same kind of stage."""
         self.tried += 1
         out = self.folder / f"run-{self.tried}"
         request = RunRequest(self.build(golden), golden, self.mode, (), out)
         report = compare(golden, Dump(run_device(request)), self.policy)
-        failed = report.verdict == FAIL and report.first is not None
-        same = failed and golden.declared[report.first.stage].stage.template == self.family
-        return report.first if same else None
+        if report.verdict != FAIL or report.first is None:
+            return None
+        return report.first if golden.declared[report.first.stage].stage.template == self.family else None
+
+
+class Reduced(NamedTuple):
+    """The smallest failing case, its golden, and the mode that shows it."""
+
+    case: Shrunk
+    golden: TrustedGolden
+    mode: Mode
+
+
+def reduced(
+    golden: TrustedGolden,
+    device: str,
+    precision: str,
+    policy: str | None,
+    threads: int,
+    out: Path,
+    folder: Path,
+    told: Callable[[str], None],
+) -> Reduced | None:
+    """Where a device fails, as small as it gets; see `parity.api.reduce_failure`.
+
+    Args:
+        out: takes the golden of the case; `folder` what is tried.
+    """
+    bounds = read_policy(policy, precision)
+    red = red_device(golden, build_device(device, golden, precision), bounds, folder, quiet)
+    if red is None:
+        return None
+    if not isinstance(red, Red):
+        raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
+    model, derived = golden.manifest.model, f"cut from {golden.folder} by parity reduce"
+
+    def dump(ids: Sequence[int], k: int, budget: int, name: str) -> TrustedGolden:
+        prompts = folder / f"{name}.jsonl"
+        prompts.write_text(json.dumps({"id": name, "ids": list(ids)}))
+        sides = Path(model.target.path), Path(model.drafter.path)
+        place = out if name == "reduced" else folder / name
+        return trusted(dump_golden(*sides, prompts, k, budget, (), threads, place, derived=derived))
+
+    mode = red.run.manifest.case.mode
+    reducer = Reducer(golden, lambda case: build_device(device, case, precision), dump, mode, bounds, folder, told)
+    case = reducer.reduce(red.first_in(golden))
+    return Reduced(case, reducer.write(case), mode)
+
+
+def _why(red: Parted | Report) -> str:
+    """What a comparison says in which no row fails."""
+    if isinstance(red, Parted):
+        (read,) = read_ranks(red)
+        return f"{read.check.evidence} ({read.says})"
+    return "; ".join(failures(red)) or red.verdict

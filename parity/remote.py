@@ -22,7 +22,7 @@ def open_store(url: str) -> tuple[Any, str]:
         UsageError: fsspec or the package of the protocol is missing, or there is no such protocol.
     """
     try:
-        from fsspec.core import url_to_fs
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # ships no types
     except ModuleNotFoundError:
         raise UsageError(f"{url} needs fsspec: {INSTALL}") from None
     files, root = ask(url, lambda: url_to_fs(url))
@@ -57,20 +57,20 @@ def said(error: Exception) -> str:
 
 def _within(limit: float, question: Callable[[], Any]) -> Any:
     """Its answer; the thread of one that never comes is left behind, and does not keep the process."""
-    found: list[Any] = []
+    ended: list[Any] = []
 
     def run() -> None:
         try:
-            found.append((question(), None))
+            ended.append((question(), None))
         except Exception as error:
-            found.append((None, error))
+            ended.append((None, error))
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(limit)
-    if not found:
+    if not ended:
         raise TimeoutError(f"no answer within {limit:g} s")
-    answer, error = found[0]
+    answer, error = ended[0]
     if error:
         raise error
     return answer

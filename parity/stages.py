@@ -21,7 +21,7 @@ class Stage:
         exact: integers that must agree, as against numbers with a noise floor.
         when: in `prefill` (round 0), in `round` (rounds 1, 2, ...), or both.
         forced: a choice, teacher-forced to the golden in a chained run (tokens, experts, accepted counts):
-            the device's own choice is recorded and judged, then the golden's is gone on with.
+            the device's own choice is recorded and judged, then the run continues with the golden's.
         cache: rows accumulate over the rounds; stored as what changed since the round before.
         inputs: templates of the stages it is computed from; `{p}` is the layer before, `{last}` the last
             one, `{any}` every one.
@@ -183,28 +183,28 @@ class Named:
 
 def declared(num_layers: int, num_drafter_layers: int) -> dict[str, Named]:
     """Every stage of a pair of models by full name, in table order with layers inside."""
-    found: dict[str, Named] = {}
+    names: dict[str, Named] = {}
     for block in _blocks():
         layers = num_drafter_layers if "drafter" in block[0].template else num_layers
         numbers: Sequence[int | None] = range(layers) if "{l}" in block[0].template else (None,)
         for number in numbers:
             for stage in block:
                 name = stage.template.format(l=number)
-                found[name] = Named(name, stage, number)
-    return found
+                names[name] = Named(name, stage, number)
+    return names
 
 
 def inputs(named: Named, names: Mapping[str, Named]) -> list[str]:
     """Full names of the stages that this one is computed from, as far as the pair has them."""
-    found: list[str] = []
+    sources: list[str] = []
     for template in named.stage.inputs:
         layer = -1 if named.layer is None else named.layer
         if "{any}" in template or "{last}" in template:
             same = [name for name, one in names.items() if one.stage.template == _own(template)]
-            found += same[-1:] if "{last}" in template else same
+            sources += same[-1:] if "{last}" in template else same
         elif template != "target.embed" or layer <= 0:
-            found.append(template.format(l=layer, p=layer - 1))
-    return [name for name in found if name in names]
+            sources.append(template.format(l=layer, p=layer - 1))
+    return [name for name in sources if name in names]
 
 
 def _own(template: str) -> str:

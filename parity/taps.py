@@ -1,4 +1,4 @@
-"""Tap layers between the numberings in use: the one table that turns somebody's layer ids into residual streams.
+"""Tap layers between the numberings in use: the one table that turns a project's layer ids into residual streams.
 
 `in_of[k]` is the residual stream that enters layer k; `out_of[k]` leaves it: `in_of[k] == out_of[k - 1]`. References
 and devices read a checkpoint's own ids by themselves, so that a misreading shows as a difference; this table is for
@@ -61,7 +61,8 @@ CONVENTIONS: dict[str, Convention] = {
     ),
     "sglang": Convention(
         "out_of",
-        "ids given to set_eagle3_layers_to_capture are raised by one and captured before that layer; the defaults are not raised",
+        "ids given to set_eagle3_layers_to_capture are raised by one and captured before that layer; the defaults are "
+        "not raised",
         "sgl-project/sglang 009c680, python/sglang/srt/models/gpt_oss.py: set_eagle3_layers_to_capture",
         lambda layers: (1, layers // 2 - 1, layers - 4),
     ),
@@ -92,25 +93,27 @@ def in_of(convention: str, ids: Sequence[int], layers: int) -> tuple[int, ...]:
         UsageError: the convention is unknown, or an id is no residual stream of this many layers.
     """
     known = _known(convention)
-    found = []
-    for one in ids:
-        place = one + layers + 1 if known.normed and one < 0 else one
+    streams = []
+    for layer in ids:
+        place = layer + layers + 1 if known.normed and layer < 0 else layer
         last = layers - 1 if known.normed or known.shift else layers
         if known.normed and place == layers:
             raise UsageError(
-                f"hidden_states[{one}] of {layers} layers is behind the final norm: it is no residual stream"
+                f"hidden_states[{layer}] of {layers} layers is behind the final norm: it is no residual stream"
             )
         if not 0 <= place <= last:
-            raise UsageError(f"{convention} layer {one}: a target of {layers} layers has 0 to {last} in this numbering")
-        found.append(place + known.shift)
-    return tuple(sorted(set(found))) if known.sorts else tuple(found)
+            raise UsageError(
+                f"{convention} layer {layer}: a target of {layers} layers has 0 to {last} in this numbering"
+            )
+        streams.append(place + known.shift)
+    return tuple(sorted(set(streams))) if known.sorts else tuple(streams)
 
 
 def numbered(convention: str, taps: Sequence[int], layers: int) -> tuple[int, ...]:
     """`in_of` numbers as a convention's ids.
 
     Raises:
-        UsageError: the convention is unknown, or cannot express them: an order that it loses, a stream that it does not have.
+        UsageError: the convention is unknown, or cannot express them: an order it loses, a stream it does not have.
     """
     known = _known(convention)
     ids = tuple(tap - known.shift for tap in taps)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.stages import TABLE, Named
 
-Tensors = dict[tuple[int, str], np.ndarray]
+Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
 
 
@@ -29,15 +31,15 @@ class Trace:
         self.declared, self.keep = declared, keep
         self.round = 0
         self.tensors: Tensors = {}
-        self.shards: dict[tuple[int, str], tuple[str, list[np.ndarray]]] = {}
-        self.passed: dict[str, list[np.ndarray]] = {}
+        self.shards: dict[tuple[int, str], tuple[str, list[NDArray[Any]]]] = {}
+        self.passed: dict[str, list[NDArray[Any]]] = {}
 
     def begin(self, round_: int) -> None:
         """Everything handed over from now on belongs to this round."""
         self.round = round_
         self.passed = {}
 
-    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+    def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
         """Record a copy, so that a later change in place is not mistaken for the stage's value.
 
         Raises:
@@ -55,7 +57,7 @@ class Trace:
             self.tensors[self.round, stage] = np.array(value, order="C")
         return value
 
-    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+    def rows(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         """Record a stage once all its rows are there; see `parity.seam.RowTap`.
 
         Raises:
@@ -70,9 +72,9 @@ class Trace:
             Trace.__call__(self, stage, np.concatenate(self.passed.pop(stage)))
         return value
 
-    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+    def ranks(self, stage: str, shards: Sequence[NDArray[Any]], sharding: str) -> Sequence[NDArray[Any]]:
         """Record each rank's tensor and what they merge to; see `parity.seam.RankTap`."""
-        from parity.golden.ranks import merge_shards, split
+        from parity.golden.shards import merge_shards, split
 
         axes = self.declared[stage].stage.axes if stage in self.declared else ()
         whole = merge_shards(stage, shards, sharding, axes)
@@ -90,25 +92,31 @@ class ForcingTrace(Trace):
         mode: chained or local, which decides what is replaced.
     """
 
-    def __init__(self, declared, golden: Callable[[int, str], np.ndarray | None], mode: str, **kw):
-        super().__init__(declared, **kw)
+    def __init__(
+        self,
+        declared: Mapping[str, Named],
+        golden: Callable[[int, str], NDArray[Any] | None],
+        mode: str,
+        keep: Callable[[str], bool] = lambda name: True,
+    ):
+        super().__init__(declared, keep)
         self.golden, self.forced = golden, set(forced_templates(mode))
 
-    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+    def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
         super().__call__(stage, value)
         return self._forced(stage, value, 0, len(value))
 
-    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+    def rows(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         """Record as `Trace.rows`, then return the golden's rows of this pass."""
         super().rows(stage, value, first, total)
         return self._forced(stage, value, first, total)
 
-    def _forced(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+    def _forced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         if stage not in self.declared or self.declared[stage].stage.template not in self.forced:
             return value
         true = self.golden(self.round, stage)
         if true is None or true.shape != (total, *value.shape[1:]):
-            return value  # a structural difference: the comparison reports it, the run goes on
+            return value  # a structural difference: the comparison reports it, the run continues
         return true[first : first + len(value)].astype(value.dtype)
 
 

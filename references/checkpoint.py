@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import GptOssConfig, GptOssForCausalLM
 
 from parity.errors import UsageError
 
@@ -70,6 +69,24 @@ def _object(path: Path, absent: str) -> dict[str, Any]:
     return raw
 
 
+def read_eos(checkpoint: Path) -> tuple[int, ...]:
+    """The ids that end a sequence: generation_config.json decides, else config.json; an int or a list.
+
+    Raises:
+        UsageError: neither file can be read, or they are no ids.
+    """
+    path = checkpoint / "generation_config.json"
+    raw = _object(path, f"{path} cannot be read") if path.exists() else {}
+    if raw.get("eos_token_id") is None:
+        path = checkpoint / "config.json"
+        raw = _object(path, f"{path} cannot be read")
+    eos = raw.get("eos_token_id")
+    ids = [eos] if isinstance(eos, int) else [] if eos is None else eos
+    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
+        raise UsageError(f"{path}: eos_token_id {str(eos)[:40]} is no token id and no list of them")
+    return tuple(ids)
+
+
 def shards(checkpoint: Path) -> dict[str, Path]:
     """Tensor name to the safetensors file that holds it.
 
@@ -99,53 +116,45 @@ def _names(path: Path) -> list[str]:
         raise UsageError(f"{path} is truncated or not a safetensors file ({error})") from None
 
 
+def check_names(
+    checkpoint: Path, held: Mapping[str, Path], wanted: Collection[str], optional: Collection[str] = ()
+) -> None:
+    """Compare the names of a checkpoint's tensors, as `shards` gives them, with those of its architecture.
+
+    Raises:
+        UsageError: a tensor is missing or surplus.
+    """
+    for name in set(wanted) - held.keys() - set(optional):
+        raise UsageError(f"{checkpoint}: tensor {name} is missing")
+    for name in held.keys() - set(wanted):
+        raise UsageError(f"{held[name]}: tensor {name} is not part of this architecture")
+
+
+def read_tensors(held: Mapping[str, Path], wanted: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+    """Read these tensors, each of the shape that the config asks for, from the files that hold them.
+
+    Raises:
+        UsageError: one is of another shape.
+    """
+    state = {}
+    for name, shape in wanted.items():
+        with safe_open(held[name], framework="pt") as file:
+            state[name] = file.get_tensor(name)
+        if state[name].shape != torch.Size(shape):
+            raise UsageError(
+                f"{held[name]}: tensor {name} has shape {tuple(state[name].shape)}, the config asks for {tuple(shape)}"
+            )
+    return state
+
+
 def read_state(
     checkpoint: Path, wanted: Mapping[str, torch.Tensor], optional: Collection[str] = ()
 ) -> dict[str, torch.Tensor]:
-    """Read every wanted tensor, holding names and shapes against `wanted`.
+    """Read every wanted tensor; its names and shapes are those of `wanted`.
 
     Raises:
         UsageError: a tensor is missing, surplus or of the wrong shape.
     """
     held = shards(checkpoint)
-    for name in wanted.keys() - held.keys() - set(optional):
-        raise UsageError(f"{checkpoint}: tensor {name} is missing")
-    for name in held.keys() - wanted.keys():
-        raise UsageError(f"{held[name]}: tensor {name} is not part of this architecture")
-    state = {}
-    for name, path in held.items():
-        with safe_open(path, framework="pt") as file:
-            state[name] = file.get_tensor(name)
-        if state[name].shape != wanted[name].shape:
-            found, need = tuple(state[name].shape), tuple(wanted[name].shape)
-            raise UsageError(f"{path}: tensor {name} has shape {found}, the config asks for {need}")
-    return state
-
-
-def check_target(checkpoint: Path) -> None:
-    """Hold a gpt-oss checkpoint's tensors against its own config; transformers only warns.
-
-    Raises:
-        UsageError: a tensor is missing, surplus or of the wrong shape.
-    """
-    with torch.device("meta"):
-        model = GptOssForCausalLM(
-            GptOssConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
-        )
-    wanted = dict(model.state_dict())
-    if "quantization_config" in read_config(checkpoint, "GptOssForCausalLM"):
-        wanted = _mxfp4_names(wanted)
-    read_state(checkpoint, wanted)
-
-
-def _mxfp4_names(wanted: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Expert weights [E, in, out] are on disk as blocks [E, out, in/32, 16] and scales [E, out, in/32]."""
-    found = {}
-    for name, tensor in wanted.items():
-        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            experts, inputs, outputs = tensor.shape
-            found[f"{name}_blocks"] = tensor.new_empty(experts, outputs, inputs // 32, 16)
-            found[f"{name}_scales"] = tensor.new_empty(experts, outputs, inputs // 32)
-        else:
-            found[name] = tensor
-    return found
+    check_names(checkpoint, held, wanted, optional)
+    return read_tensors(held, {name: wanted[name].shape for name in held})

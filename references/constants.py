@@ -5,11 +5,11 @@ Taken from the loaded models: transformers fills what a config leaves open, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from parity.references.eagle3_config import Eagle3Config
+from parity.references.drafter_config import Eagle3Config, PEagleConfig
 from parity.references.loop import SpeculativeLoop
-from parity.references.peagle_config import PEagleConfig
 
 SIZES = (
     *("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
@@ -33,25 +33,21 @@ KEYS = {
 }
 
 
-def constants(loop: SpeculativeLoop) -> dict[str, dict[str, Any]]:
+def constants(loop: SpeculativeLoop[Any, Any]) -> dict[str, dict[str, Any]]:
     """Both sides of a loaded pair."""
     return {"target": _target(loop), "drafter": _drafter(loop)}
 
 
-def _target(loop: SpeculativeLoop) -> dict[str, Any]:
-    model, config = loop.target.model, loop.target.config
-    experts, rotary = model.model.layers[0].mlp.experts, model.model.rotary_emb
-    said = {name: getattr(config, name) for name in SIZES}
-    said |= {"sliding_window": config.sliding_window} if "sliding_attention" in config.layer_types else {}
-    said |= {
-        "swiglu_alpha": experts.alpha,
-        "swiglu_limit": experts.limit,
-        "rms_norm_eps": model.model.norm.variance_epsilon,
-    }
-    return said | {"eos_token_id": sorted(loop.eos)} | _rope(config.rope_parameters, rotary.attention_scaling)
+def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
+    config = loop.target.config
+    numbers, rope, scale = loop.target.numbers()
+    said: dict[str, Any] = {name: getattr(config, name) for name in SIZES}
+    said |= {"sliding_window": config.sliding_window} if "sliding_attention" in (config.layer_types or ()) else {}
+    said |= numbers
+    return said | {"eos_token_id": sorted(loop.eos)} | _rope(rope, scale)
 
 
-def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
+def _drafter(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
     config: PEagleConfig | Eagle3Config = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
     said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
@@ -60,7 +56,7 @@ def _drafter(loop: SpeculativeLoop) -> dict[str, Any]:
     )  # the official EAGLE knows no schedule that scales
 
 
-def _rope(rope: dict[str, Any], scale: float | None) -> dict[str, Any]:
+def _rope(rope: Mapping[str, Any], scale: float | None) -> dict[str, Any]:
     """A schedule with what it leaves open filled in, and what cos and sin are multiplied by."""
     said = {name: value for name, value in rope.items() if value is not None}
     if said["rope_type"] == "yarn":

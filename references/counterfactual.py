@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from parity.errors import UsageError
-from parity.references.drafting import is_chain, load_loop
+from parity.references.drafting import is_chain
+from parity.references.hf_target import HFTarget
 from parity.references.hypotheses.catalogue import Hypothesis
+from parity.references.hypotheses.mutating import NotApplicable, drafter_layers
 from parity.references.loop import Recorder, Result
-from parity.references.mutations import NotApplicable, drafter_layers, wrapped
+from parity.references.parallel import ParallelLoop
+from parity.references.peagle import PEagle
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
 """Hypotheses with their values, applied in this order."""
@@ -30,7 +34,8 @@ class Counterfactuals:
     def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32"):
         if is_chain(drafter):
             raise UsageError(f"{drafter} is an EAGLE-3 drafter; the hypotheses of diagnosis are about P-EAGLE drafters")
-        self.loop = load_loop(target, drafter, getattr(torch, precision), k)
+        dtype = getattr(torch, precision)
+        self.loop = ParallelLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k)
 
     def run(
         self, assumed: Assumed, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None
@@ -49,11 +54,11 @@ class Counterfactuals:
         """
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            stack.enter_context(wrapped(self.loop, "_finished", _after(budget if rounds is None else rounds)))
+            stack.enter_context(self.loop.finished.around(_after(budget if rounds is None else rounds)))
             for hypothesis, value in assumed:
                 stack.enter_context(hypothesis.apply(self.loop, value))
             for _, layer in drafter_layers(self.loop):
-                stack.enter_context(wrapped(layer.self_attn, "attend", _over_what_is_there))
+                stack.enter_context(layer.self_attn.attend.around(_over_what_is_there))
             try:
                 return self.loop.run(ids, budget, recorder)
             except (RuntimeError, IndexError, KeyError, ValueError) as error:
@@ -63,7 +68,7 @@ class Counterfactuals:
                 raise NotApplicable(f"{names}: no run comes of it ({error!r:.200})") from error
 
 
-def _over_what_is_there(attend, q, k, v, mask) -> torch.Tensor:
+def _over_what_is_there(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """A cache that lost rows is shorter than the slots say: the mask loses the oldest columns' newest ones."""
     missing = mask.shape[-1] - k.shape[2]
     if missing:
@@ -72,7 +77,7 @@ def _over_what_is_there(attend, q, k, v, mask) -> torch.Tensor:
     return attend(q, k, v, mask)
 
 
-def _after(rounds: int):
+def _after(rounds: int) -> Callable[[Callable[[], bool]], bool]:
     """The loop's end, or so many rounds: a mutated loop may never come to its own."""
     begun = count()
     return lambda finished: finished() or next(begun) >= rounds

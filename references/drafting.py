@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from parity.references.chain import ChainLoop
 from parity.references.checkpoint import read_config
+from parity.references.drafter_config import ARCHITECTURES, Eagle3Config, PEagleConfig
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
+from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
-from parity.references.peagle_config import PEagleConfig
+
+if TYPE_CHECKING:
+    from parity.references.plain import PlainTarget
 
 
 def is_chain(drafter: str | Path) -> bool:
@@ -31,15 +36,22 @@ def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:
 
 
 def load_loop(
-    target: str | Path, drafter: str | Path, dtype: torch.dtype, k: int, max_positions: int | None = None
-) -> SpeculativeLoop:
+    target: str | Path,
+    drafter: str | Path,
+    dtype: torch.dtype,
+    k: int,
+    max_positions: int | None = None,
+    oracle: Callable[[str | Path, torch.dtype], HFTarget | PlainTarget] = HFTarget,
+) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
+
+    Args:
+        oracle: how to load the target.
 
     Raises:
         UsageError: a checkpoint or K does not fit.
     """
-    oracle = HFTarget(target, dtype)
+    loaded = oracle(target, dtype)
     if not is_chain(drafter):
-        return SpeculativeLoop(oracle, PEagle.load(drafter, dtype), k, max_positions)
-    embeddings = oracle.model.get_input_embeddings().weight
-    return ChainLoop(oracle, Eagle3.load(drafter, dtype, embeddings), k, max_positions)
+        return ParallelLoop(loaded, PEagle.load(drafter, dtype), k, max_positions)
+    return ChainLoop(loaded, Eagle3.load(drafter, dtype, loaded.embeddings), k, max_positions)

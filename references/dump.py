@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from parity.golden.manifest import Generation, Part, Producer
+from parity.golden.manifest import Generation, Producer, ProducerPart, Variant
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -24,15 +25,17 @@ from parity.references.drafting import is_chain, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
-from parity.references.roundings import Roundings, pooled
+from parity.references.roundings import pooled
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace
 
-FLOORS = {"bfloat16": "chained", "bfloat16.local": "local"}
+FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
 LOOPS = ("drafter.taps", "kv.drafter.length")
 """What the loop hands to the drafter, and counts for it, whoever drafts."""
+TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
+"""What the loop chooses and counts of the target's stages, whoever computes them."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +49,26 @@ class Request(GoldenRequest):
 class Computed:
     """Who computes: a name, `load(target, drafter, dtype, k)` to a loop, and the modules of it.
 
-    `drafting` are the modules that draft, where they are others than those of the loop.
+    `target` are the modules that compute the target alone, out of ids and cached rows that the loop hands them;
+    `drafting` those that draft, where they are others than those of the loop.
     """
 
     name: str
-    load: Callable[..., SpeculativeLoop]
+    load: Callable[..., SpeculativeLoop[Any, Any]]
     modules: Collection[str]
     drafting: Collection[str] = ()
+    target: Collection[str] = ()
 
 
 @dataclass
 class Rounded:
     """The loop in bfloat16, as often as its golden asks for, each time with its sums in another order."""
 
-    loop: SpeculativeLoop
+    loop: SpeculativeLoop[Any, Any]
     count: int
 
-    def __post_init__(self):
-        self.roundings = Roundings(self.loop.target.model, self.loop.drafter)
+    def __post_init__(self) -> None:
+        self.roundings = self.loop.target.roundings(self.loop.drafter)
 
     def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
         """What each pass over a prompt records, with what a fresh trace forces."""
@@ -87,10 +92,10 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
-    truth, rounded = (
+    truth, rough = (
         by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
     )
-    rounded = Rounded(rounded, request.roundings)
+    rounded = Rounded(rough, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
@@ -112,7 +117,7 @@ def dump(request: Request, by: Computed) -> Path:
                 writer.add(number, variant, stages, pooled(record.tensors, passes))
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
-        who = _producer(by, type(truth.target.model).__module__, names)
+        who = _producer(by, truth.target.module, names)
         finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings, constants(truth)))
     return request.out
 
@@ -149,11 +154,21 @@ def _generation(result: Result) -> Generation:
 def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:
     """The record of who computed; the target's maths comes from the module `target`.
 
-    What drafting modules compute is what the drafter makes out of taps and tokens; the taps themselves are the loop's.
+    What drafting modules compute is what the drafter makes out of taps and tokens; the taps themselves are the loop's,
+    and so are choices and lengths.
     """
     packages = ("torch", "transformers", "safetensors", "numpy")
     made = producer(by.name, {*by.modules, target}, packages, torch.get_num_threads())
-    if not by.drafting:
-        return made
-    theirs = [name for name in names if name.startswith(("drafter.", "kv.drafter.")) and name not in LOOPS]
-    return made.model_copy(update={"parts": (Part(stages=tuple(theirs), modules=tuple(sorted(by.drafting))),)})
+    sides = (
+        (by.target, ("target.", "verify.", "kv.target."), TARGET_LOOPS),
+        (by.drafting, ("drafter.", "kv.drafter."), LOOPS),
+    )
+    parts = tuple(
+        ProducerPart(
+            stages=tuple(name for name in names if name.startswith(prefixes) and name not in loops),
+            modules=tuple(sorted(modules)),
+        )
+        for modules, prefixes, loops in sides
+        if modules
+    )
+    return made.model_copy(update={"parts": parts})

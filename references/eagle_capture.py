@@ -15,6 +15,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +24,14 @@ from parity.errors import UsageError
 from parity.golden.sources import package, reached
 from parity.references import dump
 from parity.references.checkpoint import read_config, read_state
-from parity.references.eagle3_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_config import ARCHITECTURES, Eagle3Config
+from parity.references.drafter_layers import KVCache
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
-from parity.references.peagle import KVCache
+from parity.references.points import point
 
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
-OWN = {"parity.references.eagle3", "parity.references.chain"}
+OWN = {"parity.references.eagle3", "parity.references.chain", "parity.references.parallel"}
 """What the references would draft with; here it is imported and not used."""
 
 
@@ -85,11 +87,10 @@ def _importing(path: Path) -> Iterator[None]:
         sys.path.remove(str(path))
 
 
-def load_loop(cnets: ModuleType, target: Path, drafter: Path, dtype: torch.dtype, k: int) -> SpeculativeLoop:
+def load_loop(cnets: ModuleType, target: Path, drafter: Path, dtype: torch.dtype, k: int) -> OfficialLoop:
     """The speculative loop with the official drafter."""
     oracle = HFTarget(target, dtype)
-    embeddings = oracle.model.get_input_embeddings().weight
-    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, embeddings), k)
+    return OfficialLoop(oracle, OfficialDrafter(cnets, drafter, dtype, k, oracle.embeddings), k)
 
 
 class OfficialDrafter(nn.Module):
@@ -98,6 +99,8 @@ class OfficialDrafter(nn.Module):
     Raises:
         UsageError: the checkpoint asks for what the official implementation does not have.
     """
+
+    config: Eagle3Config
 
     def __init__(self, cnets: ModuleType, checkpoint: Path, dtype: torch.dtype, k: int, embeddings: torch.Tensor):
         super().__init__()
@@ -138,10 +141,8 @@ def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
     return config
 
 
-class OfficialLoop(SpeculativeLoop):
+class OfficialLoop(SpeculativeLoop[HFTarget, OfficialDrafter]):
     """The loop whose drafts are the official implementation's; rows stand as in `parity.references.chain.ChainLoop`."""
-
-    drafter: OfficialDrafter
 
     def __init__(self, target: HFTarget, drafter: OfficialDrafter, k: int):
         super().__init__(target, drafter, k)
@@ -155,50 +156,60 @@ class OfficialLoop(SpeculativeLoop):
         model.lm_head.register_forward_hook(partial(self._leave_head, "logits"))
         model.logsoftmax.register_forward_hook(self._choose)
 
+    @point
     @torch.no_grad()
-    def _prefill_drafter(self, prompt: torch.Tensor) -> None:
+    def prefill_drafter(self, prompt: torch.Tensor) -> None:
+        """The drafter over the prompt, from an empty cache."""
         model = self.drafter.model
         model.reset()
         model.reset_kv()
-        self.prompt, self.drafts = prompt, []
+        self.prompt = prompt
+        self.drafts: list[int] = []
         self.end, self.total = 0, len(prompt) - 1
-        taps = self.tap("drafter.taps", self._taps(0, len(prompt) - 1))
+        taps = self.tap("drafter.taps", self.taps(0, len(prompt) - 1))
         _, model.stable_kv = model(taps[None], input_ids=prompt[None, 1:], use_cache=True)
         self._keep_rows(len(prompt) - 1)
 
+    @point
     @torch.no_grad()
-    def _draft(self) -> torch.Tensor:
-        model, committed = self.drafter.model, len(self.pending_taps)
+    def draft(self) -> torch.Tensor:
+        """K ids [K] out of `topK_genrate`, behind the C committed rows with their true taps."""
+        model, committed = self.drafter.model, len(self.state.pending_taps)
         self.drafts = []
         self.end, self.total = 0, committed + self.k - 1
-        taps = self.tap("drafter.taps", self.pending_taps)
-        model.stable_kv = (self.cache.rows[0],)
-        known = torch.cat((self.prompt, torch.tensor(self.emitted)))
-        drafted = model.topK_genrate(taps[None], known[None], head=None, logits_processor=None)[0][0, 1:]
+        taps = self.tap("drafter.taps", self.state.pending_taps)
+        model.stable_kv = (self.state.cache.rows[0],)
+        known = torch.cat((self.prompt, torch.tensor(self.state.emitted)))
+        drafted: torch.Tensor = model.topK_genrate(taps[None], known[None], head=None, logits_processor=None)[0][0, 1:]
         if drafted.tolist() != [int(one) for one in self.drafts]:
             raise UsageError(f"the official EAGLE drafted {drafted.tolist()}, its steps chose {self.drafts}: no chain")
-        self._keep_rows(self.draft_length + committed)
+        self._keep_rows(self.state.draft_length + committed)
         return drafted
 
     def _keep_rows(self, length: int) -> None:
         """Its `stable_kv` holds the committed rows; a chain's rows are in tensors of their own."""
-        self.cache = KVCache()
-        self.cache.rows = {0: tuple(self.drafter.model.stable_kv[0])}
-        if self.cache.rows[0][0].shape[2] != length:
-            raise UsageError(f"the official EAGLE keeps {self.cache.rows[0][0].shape[2]} rows, {length} are committed")
-        self.draft_length = length
+        cache = self.state.cache = KVCache()
+        k, v = self.drafter.model.stable_kv[0]
+        cache.rows = {0: (k, v)}
+        if k.shape[2] != length:
+            raise UsageError(f"the official EAGLE keeps {k.shape[2]} rows, {length} are committed")
+        self.state.draft_length = length
 
     def _rows(self, stage: str, value: torch.Tensor) -> torch.Tensor:
         """Hand over rows [1, n, …] of this pass."""
-        return self.tap.rows(f"drafter.{stage}", value[0], self.first, self.total)[None]
+        return self.state.tap.rows(f"drafter.{stage}", value[0], self.first, self.total)[None]
 
-    def _begin_pass(self, model, args, kwargs):
+    def _begin_pass(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A pass begins: `first` is where its rows stand in the round."""
         ids = kwargs["input_ids"]
         self.first, self.end = self.end, self.end + ids.shape[1]
         return args, kwargs | {"input_ids": self._rows("input_ids", ids)}
 
-    def _enter_layer(self, layer, args, kwargs):
+    def _enter_layer(
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the layer is given: positions, cached rows, and the hidden as `fc` or the row before left it."""
         positions, past = kwargs["position_ids"], kwargs["past_key_value"]
         start = 0 if past is None else past[0].shape[2]
@@ -209,20 +220,20 @@ class OfficialLoop(SpeculativeLoop):
         }
         return args, kwargs | changed
 
-    def _leave(self, stage: str, module, args, output):
+    def _leave(self, stage: str, module: nn.Module, args: Any, output: Any) -> Any:
         """The output, or the first of several."""
         if isinstance(output, tuple):
             return (self._rows(stage, output[0]), *output[1:])
         return self._rows(stage, output)
 
-    def _leave_head(self, stage: str, module, args, output):
+    def _leave_head(self, stage: str, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
         """One row [1, …] of the K that draft."""
-        return self.tap.rows(f"drafter.{stage}", output, len(self.drafts), self.k)
+        return self.state.tap.rows(f"drafter.{stage}", output, len(self.drafts), self.k)
 
-    def _choose(self, module, args, ranked):
+    def _choose(self, module: nn.Module, args: Any, ranked: torch.Tensor) -> torch.Tensor:
         """The draft of one step; another one than its own comes first where the tap says so."""
         own = self.drafter.to_target(ranked.topk(1).indices[:, 0])  # of two equal ones the one that it takes itself
-        draft = self.tap.rows("drafter.draft_tokens", own, len(self.drafts), self.k)
+        draft = self.state.tap.rows("drafter.draft_tokens", own, len(self.drafts), self.k)
         self.drafts.append(int(draft))
         if torch.equal(draft, own):
             return ranked

@@ -6,8 +6,9 @@ what the tap returns, so the same hooks serve capture, teacher forcing and the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import DynamicCache, GptOssForCausalLM
@@ -18,17 +19,31 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import check_target, read_config
+from parity.references.checkpoint import read_config
+from parity.references.hf_checkpoint import check_target
+from parity.references.points import point
 from parity.references.rope import read_rope
+from parity.references.roundings import Roundings
 
 ATTENTION = "eager_with_tapped_queries"
 
+Routed = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""A router's output: logits [S, E], weights and ids of the chosen experts [S, X]."""
 
-def tapped_attention(module, query, key, value, attention_mask, **kwargs):
+
+def tapped_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """HF's eager attention, with the queries handed over after RoPE: [1, N, S, D] as [S, N, D]."""
     tap = module.parity_tap
     rows = tap(f"target.layers.{module.layer_idx}.q", query[0].transpose(0, 1))
-    return eager_attention_forward(module, rows.transpose(0, 1)[None], key, value, attention_mask, **kwargs)
+    out, weights = module.parity_attend(module, rows.transpose(0, 1)[None], key, value, attention_mask, **kwargs)
+    return out, weights
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, tapped_attention)
@@ -43,21 +58,28 @@ class TappedCache(DynamicCache):
         super().__init__()
         self.tap = tap
 
-    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Record new rows [1, G, S, D] as [S, G, D]; the cache keeps what the tap returns."""
         name = f"target.layers.{layer_idx}"
         k = self.tap(f"{name}.k", key_states[0].transpose(0, 1)).transpose(0, 1)[None]
         v = self.tap(f"{name}.v", value_states[0].transpose(0, 1)).transpose(0, 1)[None]
         return super().update(k, v, layer_idx, *args, **kwargs)
 
+    @property
+    def held(self) -> list[Any]:
+        """The layers: `keys` and `values` are not declared on what transformers' kinds of layers have alike."""
+        return list(self.layers)
+
     def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer, [S, G, D] each."""
-        held = self.layers[layer]
+        held = self.held[layer]
         return held.keys[0].transpose(0, 1), held.values[0].transpose(0, 1)
 
     def load(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Put back rows [S, G, D]."""
-        held = self.layers[layer]
+        held = self.held[layer]
         held.keys, held.values = k.transpose(0, 1)[None].contiguous(), v.transpose(0, 1)[None].contiguous()
 
 
@@ -74,6 +96,37 @@ class HFTarget:
         self._hook()
         self.reset(ignore)
 
+    @property
+    def module(self) -> str:
+        """The module that the target's maths comes from."""
+        return type(self.model).__module__
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The ids that end a sequence: generation_config.json decides, else config.json; an int or a list."""
+        eos = self.model.generation_config.eos_token_id
+        eos = self.config.eos_token_id if eos is None else eos
+        return (eos,) if isinstance(eos, int) else tuple(eos or ())
+
+    @property
+    def embeddings(self) -> torch.Tensor:
+        """The table of token embeddings, [V, H]."""
+        weight: torch.Tensor = self.model.model.embed_tokens.weight
+        return weight
+
+    def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
+        """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
+        body: Any = self.model.model  # transformers declares no types for the modules in one
+        experts = body.layers[0].mlp.experts
+        said = {"swiglu_alpha": experts.alpha, "swiglu_limit": experts.limit}
+        said["rms_norm_eps"] = body.norm.variance_epsilon
+        return said, self.config.rope_parameters or {}, body.rotary_emb.attention_scaling
+
+    def roundings(self, drafter: torch.nn.Module) -> Roundings:
+        """This target's other roundings and this drafter's."""
+        return Roundings(self.model, drafter)
+
+    @point
     def reset(self, tap: TorchTap) -> None:
         """Start a new sequence with an empty cache."""
         self.cache = TappedCache(tap)
@@ -88,20 +141,23 @@ class HFTarget:
     def keep(self) -> Callable[[], None]:
         """What puts the cache back as it is now; steps never change cached tensors in place."""
         cache = self.cache
-        rows = [(layer.keys, layer.values) for layer in cache.layers]
+        rows = [(layer.keys, layer.values) for layer in cache.held]
 
         def put_back() -> None:
             self.cache = cache
-            for layer, (keys, values) in zip(cache.layers, rows, strict=True):
+            for layer, (keys, values) in zip(cache.held, rows, strict=True):
                 layer.keys, layer.values = keys, values
 
         return put_back
 
+    @point
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
         with torch.no_grad():
-            return self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits[0]
+            logits: torch.Tensor = self.model(input_ids=ids[None], past_key_values=self.cache, use_cache=True).logits
+            return logits[0]
 
+    @point
     def taps(self, inputs: tuple[int, ...]) -> torch.Tensor:
         """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
         return torch.cat([self.streams[layer] for layer in inputs], dim=-1)
@@ -114,6 +170,7 @@ class HFTarget:
         """Put back a layer's cached rows."""
         self.cache.load(layer, k, v)
 
+    @point
     def crop(self, length: int) -> None:
         """Keep the first `length` rows of every layer."""
         for layer in range(self.config.num_hidden_layers):
@@ -129,22 +186,23 @@ class HFTarget:
             layer.register_forward_pre_hook(self._keep_stream(number), with_kwargs=True)
             _replace(layer.input_layernorm, self, f"{name}.attn_in")
             _replace(layer.self_attn, self, f"{name}.attn_out")
+            layer.self_attn.parity_attend = eager_attention_forward
             layer.mlp.router.register_forward_hook(self._route(name))
             _replace(layer.mlp, self, f"{name}.ffn_out")
             _replace(layer, self, f"{name}.out")
         body.norm.register_forward_pre_hook(self._keep_stream(len(body.layers)), with_kwargs=True)
         _replace(body.norm, self, "target.pre_head_hidden")
 
-    def _keep_stream(self, number: int):
-        def hook(module, args, kwargs):
+    def _keep_stream(self, number: int) -> Callable[..., None]:
+        def hook(module: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
             self.streams[number] = (args[0] if args else kwargs["hidden_states"])[0].clone()
 
         return hook
 
-    def _route(self, name: str):
+    def _route(self, name: str) -> Callable[..., Routed]:
         """Router logits and chosen experts; weights follow from what the tap returns."""
 
-        def hook(module, args, output):
+        def hook(module: Any, args: Any, output: Routed) -> Routed:
             own, _, experts = output
             logits = self.tap(f"{name}.router_logits", own)
             if not torch.equal(logits, own):  # a choice is made from the scores that the tap goes on with
@@ -158,7 +216,7 @@ class HFTarget:
 def _replace(module: torch.nn.Module, target: HFTarget, stage: str) -> None:
     """Hand a module's output [1, S, H] over as [S, H] and go on with what comes back."""
 
-    def hook(module, args, output):
+    def hook(module: Any, args: Any, output: Any) -> Any:
         first, *rest = output if isinstance(output, tuple) else (output,)
         first = target.tap(stage, first[0])[None]
         return (first, *rest) if isinstance(output, tuple) else first
@@ -173,7 +231,7 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
     """
     logging.disable_progress_bar()
     try:
-        model = GptOssForCausalLM.from_pretrained(
+        model: GptOssForCausalLM = GptOssForCausalLM.from_pretrained(
             checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -182,4 +240,5 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
         model.float()
     model.set_attn_implementation(ATTENTION)
     model.set_experts_implementation("eager")
-    return model.eval()
+    model.eval()
+    return model

@@ -1,22 +1,27 @@
 """The greedy speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
 
-One sequence at a time. Every stage of the design's table is handed to the tap; what the tap returns
-is what the loop goes on with.
+One sequence at a time. Every stage of the design's table is handed to the tap; the loop continues with what the tap
+returns. What depends on the drafter is in `parallel` for P-EAGLE and in `chain` for EAGLE-3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from parity.errors import UsageError
-from parity.references.capture import torch_tap
-from parity.references.eagle3 import Eagle3
-from parity.references.hf_target import HFTarget
-from parity.references.peagle import KVCache, PEagle
+from parity.references.capture import Wrapped, torch_tap
+from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_layers import KVCache
+from parity.references.points import point
+
+if TYPE_CHECKING:
+    from parity.references.hf_target import HFTarget
+    from parity.references.plain import PlainTarget
 
 
 class Recorder(Protocol):
@@ -24,7 +29,19 @@ class Recorder(Protocol):
 
     def begin(self, round_: int) -> None: ...
 
-    def __call__(self, stage: str, value): ...
+    def __call__(self, stage: str, value: Any) -> Any: ...
+
+
+class Drafter(Protocol):
+    """What the loop needs of a drafter."""
+
+    @property
+    def config(self) -> Eagle3Config | PEagleConfig:
+        """What its config.json says."""
+
+
+T = TypeVar("T", bound="HFTarget | PlainTarget")
+D = TypeVar("D", bound=Drafter)
 
 
 @dataclass(frozen=True)
@@ -37,8 +54,35 @@ class Result:
     finish: Literal["eos", "length"]
 
 
-class SpeculativeLoop:
-    """gpt-oss with a P-EAGLE drafter.
+@dataclass
+class State:
+    """One sequence under way.
+
+    Attributes:
+        tap: is handed every stage.
+        budget: tokens to emit at most.
+        emitted: ids so far; the prefill's comes first.
+        length: rows of the target's cache that belong to emitted tokens.
+        draft_length: the same of the drafter's cache.
+        cache: the drafter's.
+        pending_taps: [C, T*H], the taps of the emitted tokens that the drafter has not run over.
+    """
+
+    tap: Wrapped
+    budget: int
+    emitted: list[int] = field(default_factory=list)
+    length: int = 0
+    draft_length: int = 0
+    cache: KVCache = field(default_factory=KVCache)
+    pending_taps: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+
+    def copy(self) -> State:
+        """A state that no step changes; steps never change tensors in place."""
+        return replace(self, emitted=list(self.emitted), cache=self.cache.copy())
+
+
+class SpeculativeLoop(Generic[T, D]):
+    """gpt-oss with a drafter.
 
     Args:
         target: the target's oracle.
@@ -50,18 +94,21 @@ class SpeculativeLoop:
         UsageError: K is not in 1 … the number the drafter was made for, or the models have fewer positions.
     """
 
-    def __init__(self, target: HFTarget, drafter: PEagle | Eagle3, k: int, max_positions: int | None = None):
+    state: State
+
+    def __init__(self, target: T, drafter: D, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
         if k < 1 or (most is not None and k > most):
             raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
         self.target, self.drafter, self.k = target, drafter, k
         layers = target.config.num_hidden_layers
-        self.tap_inputs = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
-        self.eos = _eos(target)
+        self.tap_inputs: tuple[int, ...] = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
+        self.eos = target.eos
         context = min(target.config.max_position_embeddings, drafter.config.max_positions)
         if max_positions is not None and not 1 <= max_positions <= context:
             raise UsageError(f"max_positions: {max_positions} is outside 1 to {context}, the smaller context")
-        self.max_positions = max_positions or context
+        self.max_positions: int = max_positions or context
+        self.begin(0, torch_tap(lambda stage, value: value))
 
     def run(self, prompt: Sequence[int], max_new_tokens: int, recorder: Recorder) -> Result:
         """Prefill the prompt and speculate until EOS or the budget.
@@ -70,20 +117,20 @@ class SpeculativeLoop:
             UsageError: prompt, budget and K rows do not fit the context.
         """
         self.admit(len(prompt), max_new_tokens)
-        self.budget = max_new_tokens
-        self.tap = torch_tap(recorder)
+        self.begin(max_new_tokens, torch_tap(recorder))
         recorder.begin(0)
-        self._prefill(torch.tensor(prompt))
-        lengths, accepted = [], []
-        while not self._finished():
+        self.prefill(torch.tensor(prompt))
+        lengths: list[int] = []
+        accepted: list[int] = []
+        while not self.finished():
             recorder.begin(len(lengths) + 1)
-            drafts = self._draft()
-            matched, length = self._accept(drafts, self._verify(drafts))
-            self._commit(length)
+            drafts = self.draft()
+            matched, length = self.accept(drafts, self.verify(drafts))
+            self.commit(length)
             lengths.append(length)
             accepted.append(min(matched, length))
-        finish = "eos" if self.emitted[-1] in self.eos else "length"
-        return Result(tuple(self.emitted), tuple(lengths), tuple(accepted), finish)
+        emitted = self.state.emitted
+        return Result(tuple(emitted), tuple(lengths), tuple(accepted), "eos" if emitted[-1] in self.eos else "length")
 
     def admit(self, length: int, max_new_tokens: int) -> None:
         """Refuse what does not fit, before any work is done."""
@@ -100,141 +147,132 @@ class SpeculativeLoop:
                 f"the context has {self.max_positions} (max_position_embeddings)"
             )
 
-    def _finished(self) -> bool:
-        return self.emitted[-1] in self.eos or len(self.emitted) >= self.budget
+    def begin(self, budget: int, tap: Wrapped) -> None:
+        """Start a new sequence with empty caches."""
+        self.state = State(tap, budget)
+        self.target.reset(tap)
 
-    def _prefill(self, prompt: torch.Tensor) -> None:
+    @point
+    def tap(self, stage: str, value: Tensor) -> Tensor:
+        """Hand a stage over; what the loop continues with."""
+        return self.state.tap(stage, value)
+
+    @point
+    def finished(self) -> bool:
+        """Whether the sequence has come to its end."""
+        return self.state.emitted[-1] in self.eos or len(self.state.emitted) >= self.state.budget
+
+    @point
+    def prefill(self, prompt: Tensor) -> None:
         """Round 0: the target over S rows, the drafter over the S-1 rows whose next token is known."""
-        self.target.reset(self.tap)
-        self.cache = KVCache()
-        self.length, self.draft_length = 0, 0
         logits = self.tap("target.logits", self.target.forward(prompt))
-        tokens = self.tap("target.tokens", self._greedy(logits))
-        self.length = len(prompt)
-        self.emitted = [int(tokens[-1])]
-        self._prefill_drafter(prompt)
-        self.pending_taps = self._taps(len(prompt) - 1, len(prompt))
-        self._caches()
+        tokens = self.tap("target.tokens", self.greedy(logits))
+        self.state.length = len(prompt)
+        self.state.emitted = [int(tokens[-1])]
+        self.prefill_drafter(prompt)
+        self.state.pending_taps = self.taps(len(prompt) - 1, len(prompt))
+        self.hand_over_caches()
 
-    def _prefill_drafter(self, prompt: torch.Tensor) -> None:
-        self._drafter_rows(prompt[1:], self._taps(0, len(prompt) - 1), masked=0)
-        self.draft_length = len(prompt) - 1
+    @point
+    def prefill_drafter(self, prompt: Tensor) -> None:
+        """The drafter over the prompt, whose tokens are one ahead of their taps."""
+        raise NotImplementedError
 
-    def _taps(self, first: int, end: int) -> torch.Tensor:
+    @point
+    def draft(self) -> Tensor:
+        """K ids [K] of the target's vocabulary."""
+        raise NotImplementedError
+
+    @point
+    def taps(self, first: int, end: int) -> Tensor:
         """The taps of rows `first` … `end` - 1 of what the target ran last."""
         return self.target.taps(self.tap_inputs)[first:end]
 
-    def _greedy(self, logits: torch.Tensor) -> torch.Tensor:
+    @point
+    def greedy(self, logits: Tensor) -> Tensor:
+        """The ids of the largest logits."""
         return logits.argmax(-1)
 
-    def _draft(self) -> torch.Tensor:
-        """C committed rows, re-fed with their true taps, and K-1 placeholders: K ids [K]."""
-        committed = torch.tensor(self.emitted[-len(self.pending_taps) :])
-        rows = self._drafter_rows(committed, self.pending_taps, masked=self.k - 1)
-        self.draft_length += len(committed)
-        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self._predicting(rows, len(committed))))
-        logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
-        return self.tap("drafter.draft_tokens", self.drafter.to_target(self._greedy(logits)))
+    @point
+    def positions(self, committed: int, masked: int) -> Tensor:
+        """The positions of a drafter pass' rows [W]."""
+        return self.state.draft_length + torch.arange(committed + masked)
 
-    def _predicting(self, rows: torch.Tensor, committed: int) -> torch.Tensor:
-        """The K rows that draft: the last committed one and the masked ones."""
-        return rows[committed - 1 :]
+    @point
+    def slots(self, committed: int, masked: int) -> Tensor:
+        """The cache slots that a drafter pass' rows [W] write."""
+        return self.state.draft_length + torch.arange(committed + masked)
 
-    @torch.no_grad()
-    def _drafter_rows(self, committed: torch.Tensor, taps: torch.Tensor, masked: int) -> torch.Tensor:
-        """Run W rows through the drafter's trunk: the residual stream [W, H]."""
-        tap = self.tap
-        taps = tap("drafter.taps", taps)
-        ids = tap("drafter.input_ids", self._ids(committed, masked))
-        positions = tap("drafter.positions", self._positions(len(committed), masked))
-        slots = tap("drafter.slots", self._slots(len(committed), masked))
-        fused = tap("drafter.fc_out", self._fused(taps, masked))
-        self.cache.start = int(slots[0])
-        return self.drafter.trunk(
-            ids[None],
-            fused[None],
-            positions[None],
-            self._mask(slots, len(committed))[None, None],
-            self.cache,
-            lambda layer: lambda part, value: tap(f"drafter.layers.{layer}.{part}", value[0])[None],
-        )[0]
-
-    def _ids(self, committed: torch.Tensor, masked: int) -> torch.Tensor:
-        """The committed ids [C], then a placeholder for each masked row."""
-        return torch.cat((committed, committed.new_full((masked,), self.drafter.config.placeholder_id)))
-
-    def _positions(self, committed: int, masked: int) -> torch.Tensor:
-        return self.draft_length + torch.arange(committed + masked)
-
-    def _slots(self, committed: int, masked: int) -> torch.Tensor:
-        return self.draft_length + torch.arange(committed + masked)
-
-    def _fused(self, taps: torch.Tensor, masked: int) -> torch.Tensor:
-        """Taps [C, T*H] and `mask_hidden` on the masked rows, through `fc`: [W, H]."""
-        return self.drafter.fuse(torch.cat((taps, self.drafter.mask_hidden[0].expand(masked, -1))))
-
-    def _mask(self, slots: torch.Tensor, committed: int) -> torch.Tensor:
+    @point
+    def mask(self, slots: Tensor, committed: int) -> Tensor:
         """Which cache slots each row may attend to, bool [W, S]: causal over the whole cache."""
         return torch.arange(int(slots[0]) + len(slots)) <= slots[:, None]
 
-    def _verify(self, drafts: torch.Tensor) -> torch.Tensor:
+    def verify(self, drafts: Tensor) -> Tensor:
         """The last emitted token and the drafts as K+1 target rows: greedy ids [K+1]."""
-        rows = torch.cat((torch.tensor(self.emitted[-1:]), drafts))
+        rows = torch.cat((torch.tensor(self.state.emitted[-1:]), drafts))
         logits = self.tap("verify.logits", self.target.forward(rows))
-        return self.tap("verify.tokens", self._greedy(logits))
+        return self.tap("verify.tokens", self.greedy(logits))
 
-    def _accept(self, drafts: torch.Tensor, tokens: torch.Tensor) -> tuple[int, int]:
+    @point
+    def accept(self, drafts: Tensor, tokens: Tensor) -> tuple[int, int]:
         """The drafts that equal the target's own choice, and the token behind them, cut by EOS and budget.
 
         Returns the number of matched drafts and the number of tokens emitted.
         """
-        matched = self._matched(drafts, tokens)
-        emitted = self._until_eos(self._within_budget(self._emission(drafts, tokens, matched)))
+        matched = self.matched(drafts, tokens)
+        emitted = self.until_eos(self.within_budget(self.emission(drafts, tokens, matched)))
         length = int(self.tap("accept.length", torch.tensor([len(emitted)]))[0])
-        if length != len(emitted):  # what is emitted follows the length that the tap goes on with
+        if length != len(emitted):  # the tap's length decides what is emitted
             emitted = tokens[:length].tolist()
-        self.emitted += self.tap("accept.emitted", torch.tensor(emitted)).tolist()
+        self.state.emitted += self.tap("accept.emitted", torch.tensor(emitted)).tolist()
         return matched, length
 
-    def _matched(self, drafts: torch.Tensor, tokens: torch.Tensor) -> int:
+    @point
+    def matched(self, drafts: Tensor, tokens: Tensor) -> int:
+        """How many drafts [K] equal the target's tokens [K+1] before the first one that does not."""
         return int((drafts == tokens[:-1]).long().cumprod(0).sum())
 
-    def _emission(self, drafts: torch.Tensor, tokens: torch.Tensor, matched: int) -> list[int]:
+    @point
+    def emission(self, drafts: Tensor, tokens: Tensor, matched: int) -> list[int]:
         """What a round emits before it is cut: the matched drafts, and the bonus or correction behind them."""
-        return tokens[: matched + 1].tolist()
+        ids: list[int] = tokens[: matched + 1].tolist()
+        return ids
 
-    def _within_budget(self, emitted: list[int]) -> list[int]:
-        return emitted[: self.budget - len(self.emitted)]
+    @point
+    def within_budget(self, emitted: list[int]) -> list[int]:
+        """A round's ids cut at the budget."""
+        return emitted[: self.state.budget - len(self.state.emitted)]
 
-    def _until_eos(self, emitted: list[int]) -> list[int]:
+    @point
+    def until_eos(self, emitted: list[int]) -> list[int]:
+        """A round's ids cut behind the first EOS."""
         ends = [place for place, token in enumerate(emitted) if token in self.eos]
         return emitted[: ends[0] + 1] if ends else emitted
 
-    def _commit(self, length: int) -> None:
+    @point
+    def commit(self, length: int) -> None:
         """Keep the rows of what was emitted, drop the rejected ones, keep the taps the drafter is owed."""
-        self.pending_taps = self._taps(0, length)
-        self.length += length
-        self.target.crop(self.length)
-        self.cache.crop(self.draft_length)
-        self._caches()
+        self.state.pending_taps = self.taps(0, length)
+        self.state.length += length
+        self.target.crop(self.state.length)
+        self.state.cache.crop(self.state.draft_length)
+        self.hand_over_caches()
 
-    def _caches(self) -> None:
+    @point
+    def hand_over_caches(self) -> None:
         """Hand over both caches' contents and lengths."""
         for layer in range(self.target.config.num_hidden_layers):
-            self.target.load(layer, *self._pair(f"kv.target.{layer}", *self.target.rows(layer)))
+            self.target.load(layer, *self.cached(f"kv.target.{layer}", *self.target.rows(layer)))
         self.tap("kv.target.length", torch.tensor([self.target.rows(0)[0].shape[0]]))
+        rows = self.state.cache.rows
         for layer in range(self.drafter.config.num_layers):
-            k, v = (x[0].transpose(0, 1) for x in self.cache.rows[layer])
-            k, v = self._pair(f"kv.drafter.{layer}", k, v)
-            self.cache.rows[layer] = (k.transpose(0, 1)[None], v.transpose(0, 1)[None])
-        self.tap("kv.drafter.length", torch.tensor([self.cache.rows[0][0].shape[2]]))
+            k, v = (x[0].transpose(0, 1) for x in rows[layer])
+            k, v = self.cached(f"kv.drafter.{layer}", k, v)
+            rows[layer] = (k.transpose(0, 1)[None], v.transpose(0, 1)[None])
+        self.tap("kv.drafter.length", torch.tensor([rows[0][0].shape[2]]))
 
-    def _pair(self, name: str, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    @point
+    def cached(self, name: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """What a layer's cache holds, keys and values [S, G, D]."""
         return self.tap(f"{name}.k", k), self.tap(f"{name}.v", v)
-
-
-def _eos(target: HFTarget) -> tuple[int, ...]:
-    """generation_config.json decides, else config.json; an int or a list."""
-    found = target.model.generation_config.eos_token_id
-    found = target.config.eos_token_id if found is None else found
-    return (found,) if isinstance(found, int) else tuple(found or ())

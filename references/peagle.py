@@ -1,181 +1,43 @@
 """P-EAGLE drafter in plain PyTorch: K drafts in one forward (arXiv 2602.01469).
 
-File order is dataflow order: cache, norm, attention, MLP, the two layer kinds, the model. Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
+Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from parity.errors import UsageError
 from parity.references.checkpoint import read_state
-from parity.references.peagle_config import PEagleConfig
-from parity.references.rope import rotate, schedule, tables
+from parity.references.drafter_config import DrafterConfig, PEagleConfig
+from parity.references.drafter_layers import FusionLayer, KVCache, LayerTap, PlainLayer, RMSNorm, Tables, untapped
+from parity.references.points import point
+from parity.references.rope import schedule, tables
 
-LayerTap = Callable[[str, torch.Tensor], torch.Tensor]
-
-
-def untapped(part: str, value: torch.Tensor) -> torch.Tensor:
-    """The tap that neither records nor replaces."""
-    return value
+EMBEDDINGS = "embed_tokens.weight"
 
 
-class KVCache:
-    """Full-context keys and values per layer, [B, G, S, D]; slot = absolute position."""
+class Drafter(nn.Module):
+    """What P-EAGLE and EAGLE-3 drafters have alike: embedding, `fc`, layers, norm, head and the map of ids."""
 
-    def __init__(self) -> None:
-        self.rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.start = 0
+    d2t: torch.Tensor
+    t2d: torch.Tensor
+    frequencies: torch.Tensor
 
-    def extend(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write rows from slot `start` on, dropping whatever stood there, and return all rows."""
-        if layer in self.rows:
-            old_k, old_v = self.rows[layer]
-            k = torch.cat((old_k[:, :, : self.start], k), dim=2)
-            v = torch.cat((old_v[:, :, : self.start], v), dim=2)
-        self.rows[layer] = (k, v)
-        return k, v
-
-    def crop(self, length: int) -> None:
-        """Keep the first `length` rows of every layer."""
-        self.rows = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in self.rows.items()}
-
-
-class RMSNorm(nn.Module):
-    """Llama's order: normalise in float32, cast, then multiply by the weight."""
-
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
-
-
-class Attention(nn.Module):
-    """Causal GQA without biases; `input_size` is 2H in the fusion layer."""
-
-    def __init__(self, config: PEagleConfig, layer: int, input_size: int):
-        super().__init__()
-        self.config, self.layer = config, layer
-        query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(input_size, query, bias=False)
-        self.k_proj = nn.Linear(input_size, key, bias=False)
-        self.v_proj = nn.Linear(input_size, key, bias=False)
-        self.o_proj = nn.Linear(query, config.hidden_size, bias=False)
-
-    def forward(self, x, tables, mask, cache: KVCache | None) -> torch.Tensor:
-        """[B, W, input_size] and mask [B, 1, W, S] to [B, W, H]."""
-        B, W, _ = x.shape
-        q = self.q_proj(x).view(B, W, self.config.num_heads, -1)
-        k = self.k_proj(x).view(B, W, self.config.num_kv_heads, -1)
-        v = self.v_proj(x).view(B, W, self.config.num_kv_heads, -1).transpose(1, 2)
-        q, k = (rows.transpose(1, 2) for rows in self.turn(q, k, *tables))
-        if cache is not None:
-            k, v = self.remember(k, v, cache)
-        return self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
-
-    def turn(self, q, k, cos, sin) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotate queries [B, W, N, D] and keys [B, W, G, D]."""
-        return rotate(q, cos, sin), rotate(k, cos, sin)
-
-    def remember(self, k, v, cache: KVCache) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write these rows [B, G, W, D] and return all rows [B, G, S, D]."""
-        return cache.extend(self.layer, k, v)
-
-    def attend(self, q, k, v, mask) -> torch.Tensor:
-        """Queries [B, N, W, D] over keys and values [B, G, S, D]: [B, W, N, D]."""
-        group = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        scores = (q @ k.transpose(2, 3)) * self.config.head_dim**-0.5
-        scores = scores.float().masked_fill(~mask, float("-inf"))
-        weights = F.softmax(scores, dim=-1).to(q.dtype)
-        return (weights @ v).transpose(1, 2)
-
-
-class MLP(nn.Module):
-    """SwiGLU: down(silu(gate) * up)."""
-
-    def __init__(self, config: PEagleConfig):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class PlainLayer(nn.Module):
-    """A Llama layer."""
-
-    def __init__(self, config: PEagleConfig, layer: int):
-        super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.eps)
-        self.self_attn = Attention(config, layer, config.hidden_size)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.eps)
-        self.mlp = MLP(config)
-
-    def forward(self, x, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
-        """[B, W, H] to [B, W, H]."""
-        attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
-        return self.feed_forward(self.after_attention(x, attn_out), tap)
-
-    def after_attention(self, x: torch.Tensor, attn_out: torch.Tensor) -> torch.Tensor:
-        """The first residual sum."""
-        return x + attn_out
-
-    def feed_forward(self, x: torch.Tensor, tap: LayerTap) -> torch.Tensor:
-        """The second half, which the fusion layer shares."""
-        ffn_out = tap("ffn_out", self.mlp(self.post_attention_layernorm(x)))
-        return tap("out", self.after_mlp(x, ffn_out))
-
-    def after_mlp(self, x: torch.Tensor, ffn_out: torch.Tensor) -> torch.Tensor:
-        """The second residual sum."""
-        return x + ffn_out
-
-
-class FusionLayer(PlainLayer):
-    """Layer 0: attends over [norm(embedding), norm(fused hidden)], keeps the hidden as residual."""
-
-    def __init__(self, config: PEagleConfig):
-        super().__init__(config, 0)
-        self.hidden_norm = RMSNorm(config.hidden_size, config.eps)
-        self.self_attn = Attention(config, 0, 2 * config.hidden_size)
-        self.norm_before_residual = config.norm_before_residual
-
-    def fusion(self, embed, hidden, tables, mask, cache, tap: LayerTap) -> torch.Tensor:
-        """Embeddings and fused hidden [B, W, H] to the residual stream [B, W, H]."""
-        normed = self.hidden_norm(hidden)
-        both = torch.cat((self.input_layernorm(embed), normed), dim=-1)
-        attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
-        return self.feed_forward(self.after_attention(self.residual(embed, hidden, normed), attn_out), tap)
-
-    def residual(self, embed, hidden, normed) -> torch.Tensor:
-        """What goes round the attention."""
-        return normed if self.norm_before_residual else hidden
-
-
-class PEagle(nn.Module):
-    """The drafter. Rows are committed tokens and masked placeholders; the caller builds them."""
-
-    def __init__(self, config: PEagleConfig):
+    def __init__(self, config: DrafterConfig):
         super().__init__()
         self.config = config
-        taps_size = 3 if config.tap_inputs is None else len(config.tap_inputs)
-        fused_size = taps_size * config.target_hidden_size
+        taps = 3 if config.tap_inputs is None else len(config.tap_inputs)
+        self.fused_size = taps * config.target_hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.mask_hidden = nn.Parameter(torch.zeros(1, 1, fused_size))
-        self.fc = nn.Linear(fused_size, config.hidden_size, bias=False)
-        self.midlayer = FusionLayer(config)
-        self.layers = nn.ModuleDict({str(l): PlainLayer(config, l) for l in range(1, config.num_layers)})
+        self.fc = nn.Linear(self.fused_size, config.hidden_size, bias=False)
+        self.midlayer = self.fusion_layer(config)
+        self.layers = nn.ModuleDict({str(number): PlainLayer(config, number) for number in range(1, config.num_layers)})
         self.norm = RMSNorm(config.hidden_size, config.eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
@@ -184,32 +46,94 @@ class PEagle(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     @classmethod
+    def read(
+        cls, checkpoint: str | Path, config: DrafterConfig, dtype: torch.dtype, embeddings: torch.Tensor | None = None
+    ) -> Self:
+        """Read the weights of a config's drafter; floating parameters in `dtype`.
+
+        Args:
+            embeddings: the target's [V, H], for a drafter whose file has none of its own.
+
+        Raises:
+            UsageError: a tensor is missing, surplus or of the wrong shape.
+        """
+        with torch.device("meta"):  # its sizes are compared with the files before they take memory
+            model = cls(config)
+        same = config.draft_vocab_size == config.vocab_size
+        optional = ("t2d", *(["d2t"] if same else []), *([] if embeddings is None else [EMBEDDINGS]))
+        state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
+        if embeddings is not None and EMBEDDINGS not in state:
+            state[EMBEDDINGS] = model.shared(checkpoint, embeddings)
+        model = cls(config)
+        model.load_state_dict(state, strict=False)
+        model.check(checkpoint, state)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return model.eval()
+
+    def shared(self, checkpoint: str | Path, embeddings: torch.Tensor) -> torch.Tensor:
+        """The target's embeddings in place of the drafter's own.
+
+        Raises:
+            UsageError: they are of another shape.
+        """
+        if embeddings.shape != self.embed_tokens.weight.shape:
+            own, theirs = tuple(self.embed_tokens.weight.shape), tuple(embeddings.shape)
+            raise UsageError(f"{checkpoint}: no {EMBEDDINGS}, and the target's {theirs} do not fit {own}")
+        return embeddings.detach().clone()
+
+    def check(self, checkpoint: str | Path, state: Mapping[str, torch.Tensor]) -> None:
+        """What else a kind of drafter asks of the tensors read, once they are in place."""
+
+    @staticmethod
+    def fusion_layer(config: DrafterConfig) -> FusionLayer:
+        """Layer 0."""
+        return FusionLayer(config)
+
+    @point
+    def fuse(self, taps: torch.Tensor) -> torch.Tensor:
+        """Concatenated taps [..., T*H_t] to the fused hidden [..., H]."""
+        fused: torch.Tensor = self.fc(taps)
+        return fused
+
+    @point
+    def tables(self, positions: torch.Tensor) -> Tables:
+        """cos and sin [B, W, 1, D/2] in float32."""
+        return tables(positions, self.frequencies, self.rope_scale)
+
+    @point
+    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
+        """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
+        return draft_ids + self.d2t[draft_ids]
+
+
+class PEagle(Drafter):
+    """The drafter. Rows are committed tokens and masked placeholders; the caller builds them."""
+
+    config: PEagleConfig
+
+    def __init__(self, config: PEagleConfig):
+        super().__init__(config)
+        self.mask_hidden = nn.Parameter(torch.zeros(1, 1, self.fused_size))
+
+    @classmethod
     def load(cls, checkpoint: str | Path, dtype: torch.dtype = torch.float32) -> PEagle:
         """Read config and weights; floating parameters in `dtype`.
 
         Raises:
             UsageError: a tensor is missing, surplus or of the wrong shape.
         """
-        config = PEagleConfig.read(checkpoint)
-        with torch.device("meta"):  # its sizes are compared with the files before they take memory
-            model = cls(config)
-        optional = ("d2t", "t2d") if model.config.draft_vocab_size == model.config.vocab_size else ("t2d",)
-        state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
-        model = cls(config)
-        model.load_state_dict(state, strict=False)
-        for parameter in model.parameters():
-            parameter.data = parameter.data.to(dtype)
-        return model.eval()
+        return cls.read(checkpoint, PEagleConfig.read(checkpoint), dtype)
 
-    def fuse(self, taps: torch.Tensor) -> torch.Tensor:
-        """Concatenated taps [..., T*H] to the fused hidden [..., H]."""
-        return self.fc(taps)
-
-    def tables(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin [B, W, 1, D/2] in float32."""
-        return tables(positions, self.frequencies, self.rope_scale)
-
-    def trunk(self, input_ids, hidden, positions, mask, cache=None, tap=lambda layer: untapped) -> torch.Tensor:
+    def trunk(
+        self,
+        input_ids: torch.Tensor,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        cache: KVCache | None = None,
+        tap: Callable[[int], LayerTap] = lambda layer: untapped,
+    ) -> torch.Tensor:
         """Rows to the residual stream after the last layer.
 
         Args:
@@ -226,10 +150,14 @@ class PEagle(nn.Module):
             x = layer(x, tables, mask, cache, tap(int(number)))
         return x
 
-    def forward(self, input_ids, hidden, positions, mask, cache=None) -> torch.Tensor:
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        cache: KVCache | None = None,
+    ) -> torch.Tensor:
         """Rows to draft logits [B, W, VD]; arguments as in `trunk`."""
-        return self.lm_head(self.norm(self.trunk(input_ids, hidden, positions, mask, cache)))
-
-    def to_target(self, draft_ids: torch.Tensor) -> torch.Tensor:
-        """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
-        return draft_ids + self.d2t[draft_ids]
+        logits: torch.Tensor = self.lm_head(self.norm(self.trunk(input_ids, hidden, positions, mask, cache)))
+        return logits

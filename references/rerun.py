@@ -17,7 +17,9 @@ from transformers.utils import logging
 from parity.errors import Inconclusive
 from parity.golden.manifest import Case, Model, Producer
 from parity.golden.provenance import now
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.store import DumpWriter
+from parity.golden.views import DumpView
+from parity.references import plain
 from parity.references.drafting import load_loop
 from parity.references.dump import FLOORS, Rounded, own_producer
 from parity.references.roundings import pooled
@@ -28,7 +30,9 @@ VARIANTS = {mode: variant for variant, mode in FLOORS.items()}
 Progress = Callable[[int, int, str], None]
 
 
-def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None) -> Path:
+def rerun(
+    golden: DumpView, run: DumpView, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None
+) -> Path:
     """Write a folder like the golden's that holds these prompts only, under their numbers, with the run's experts.
 
     Raises:
@@ -38,7 +42,8 @@ def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: 
     _refuse_others(manifest.producer, manifest.model)
     logging.disable_progress_bar()
     pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    truth, rounded = (load_loop(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
+    load = plain.load_loop if plain.made(manifest.producer) else load_loop
+    truth, rounded = (load(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
     floors = Rounded(rounded, manifest.case.roundings)
     stages = [golden.declared[name] for name in manifest.stages]
     forcing = partial(ForcingTrace, golden.declared, mode=mode, keep=set(manifest.stages).__contains__)
@@ -54,8 +59,14 @@ def rerun(golden: Dump, run: Dump, prompts: Sequence[int], out: Path, progress: 
             passes = floors.passes(prompt.ids, manifest.case.max_new_tokens, partial(forcing, golden=with_own))
             writer.add(number, VARIANTS[mode], stages, pooled(record.tensors, passes))
         progress(len(prompts), len(prompts), "")
-        parts = {"producer": manifest.producer, "model": manifest.model, "case": _only(manifest.case, prompts)}
-        writer.finish(kind="golden", stages=manifest.stages, created=now(), **parts)
+        writer.finish(
+            kind="golden",
+            stages=manifest.stages,
+            created=now(),
+            producer=manifest.producer,
+            model=manifest.model,
+            case=_only(manifest.case, prompts),
+        )
     return out
 
 
@@ -75,7 +86,7 @@ class OwnExperts:
     of ids that are no set of experts is the golden's: it is a bug whatever comes of it.
     """
 
-    def __init__(self, golden: Dump, run: Dump, prompt: int, experts: int):
+    def __init__(self, golden: DumpView, run: DumpView, prompt: int, experts: int):
         self.golden, self.run, self.prompt, self.experts = golden, run, prompt, experts
         self.chosen: Callable[[tuple[int, str]], np.ndarray | None] = lambda place: None
 
@@ -94,7 +105,7 @@ class OwnExperts:
 
 def _refuse_others(producer: Producer, model: Model) -> None:
     """Only what these references made can be made again here."""
-    if not own_producer(producer):
+    if not own_producer(producer) and not plain.made(producer):
         raise Inconclusive(
             f"the golden is {producer.name}'s, which cannot run with given experts: dump one with `parity dump-golden`"
         )

@@ -13,7 +13,7 @@ import torch
 
 from parity.errors import UsageError
 
-_NEEDED = {
+_NEEDED: dict[str, set[str]] = {
     "default": set(),
     "llama3": {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"},
     "yarn": {"factor", "original_max_position_embeddings"},
@@ -33,7 +33,7 @@ def read_rope(raw: dict[str, Any]) -> dict[str, Any]:
     found = [_spelt(raw, key) for key in ("rope_parameters", "rope_scaling") if raw.get(key) is not None]
     if len(found) == 2 and found[0] != found[1]:
         raise UsageError("config.json: rope_parameters and rope_scaling contradict each other")
-    rope = found[0] if found else {"rope_type": "default", "rope_theta": raw.get("rope_theta")}
+    rope: dict[str, Any] = found[0] if found else {"rope_type": "default", "rope_theta": raw.get("rope_theta")}
     kind = rope["rope_type"]
     if kind not in list(_NEEDED):
         raise UsageError(f"config.json: rope_type {kind!r} is not one of {', '.join(_NEEDED)}")
@@ -42,8 +42,9 @@ def read_rope(raw: dict[str, Any]) -> dict[str, Any]:
         what = "is missing" if name in wanted else "is unknown"
         raise UsageError(f"config.json: {name} {what} for rope_type {kind!r}")
     for name in wanted - {"rope_type"}:
-        if not isinstance(rope[name], int | float) or not 0 < rope[name] < math.inf:
-            raise UsageError(f"config.json: {name} {rope[name]!r} is no positive number")
+        number: Any = rope[name]
+        if not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise UsageError(f"config.json: {name} {number!r} is no positive number")
     return rope
 
 

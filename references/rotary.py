@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import GptOssConfig
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, apply_rotary_pos_emb
 
 from parity.errors import UsageError
 from parity.references import rope
 from parity.references.checkpoint import read_config
 from parity.references.drafting import drafter_config
+from parity.references.hf_checkpoint import target_config
 
 
 @torch.no_grad()
@@ -28,10 +28,11 @@ def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray) -> np.
 
 def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     rope.read_rope(read_config(folder, "GptOssForCausalLM"))
-    config = GptOssConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config = target_config(folder)
     _refuse_outside(positions, config.max_position_embeddings)
     cos, sin = GptOssRotaryEmbedding(config)(x, positions)
-    return apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]
+    turned: torch.Tensor = apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]
+    return turned
 
 
 def _drafter(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +23,11 @@ class Contraction:
     """A module that sums over `axis` of its `weight`, in the order in which its input comes."""
 
     module: nn.Module
-    weight: nn.Parameter
+    weight: torch.Tensor
     axis: int
     order: torch.Tensor
 
-    def hook(self, module: nn.Module, args: tuple) -> tuple:
+    def hook(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The input [..., n] in this order."""
         return (args[0][..., self.order], *args[1:])
 

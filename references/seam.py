@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class Reference:
     A verb that raises leaves the state it found; a round may start again from `draft`.
     """
 
-    def __init__(self, loop: SpeculativeLoop, precision: str):
+    def __init__(self, loop: SpeculativeLoop[Any, Any], precision: str):
         self.loop, self.precision = loop, precision
         self.started = False
         self.drafted: Callable[[], None] | None = None
@@ -73,10 +74,10 @@ class Reference:
         """Round 0; the first token."""
         self.loop.admit(len(prompt_ids), max_new_tokens)
         with self._whole(tap):
-            self.loop.budget = max_new_tokens
-            self.loop._prefill(torch.tensor([int(one) for one in prompt_ids]))
+            self.loop.begin(max_new_tokens, torch_tap(tap))
+            self.loop.prefill(torch.tensor([int(one) for one in prompt_ids]))
             self.started, self.drafted, self.verified = True, None, 0
-        return self.loop.emitted[0]
+        return self.loop.state.emitted[0]
 
     @torch.no_grad()
     def draft(self, tap: Tap) -> np.ndarray:
@@ -84,10 +85,11 @@ class Reference:
         self._refuse_finished()
         again = self.drafted or self._drafter()
         again()
-        if self.loop.draft_length + len(self.loop.pending_taps) != self.loop.length:
+        state = self.loop.state
+        if state.draft_length + len(state.pending_taps) != state.length:
             raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow")
         with self._whole(tap):
-            drafts = self.loop._draft()
+            drafts = self.loop.draft()
             self.drafted = again
         return to_numpy(drafts)
 
@@ -98,8 +100,8 @@ class Reference:
         if len(draft_tokens) > self.loop.k:
             raise UsageError(f"{len(draft_tokens)} drafts are more than K = {self.loop.k}")
         with self._whole(tap):
-            self.loop.target.crop(self.loop.length)
-            tokens = self.loop._verify(_ids(draft_tokens))
+            self.loop.target.crop(self.loop.state.length)
+            tokens = self.loop.verify(_ids(draft_tokens))
             self.verified = len(tokens)
         return to_numpy(tokens)
 
@@ -109,60 +111,51 @@ class Reference:
         self._refuse_finished()
         if self.verified != len(verify_tokens) or len(draft_tokens) != len(verify_tokens) - 1:
             raise UsageError("commit takes the drafts and tokens of this round's verify")
-        before = len(self.loop.emitted)
+        before = len(self.loop.state.emitted)
         with self._whole(tap):
-            _, length = self.loop._accept(_ids(draft_tokens), _ids(verify_tokens))
-            self.loop._commit(length)
+            _, length = self.loop.accept(_ids(draft_tokens), _ids(verify_tokens))
+            self.loop.commit(length)
             self.drafted, self.verified = None, 0
-        return np.array(self.loop.emitted[before:], np.int64)
+        return np.array(self.loop.state.emitted[before:], np.int64)
 
     def poison(self, value: float) -> None:
         """Put `value` into every cached row behind the lengths; between rounds the references keep none."""
-        loop = self.loop
+        loop, state = self.loop, self.loop.state
         for layer in range(loop.target.config.num_hidden_layers):
             rows = (x.clone() for x in loop.target.rows(layer))
-            loop.target.load(layer, *(x.index_fill(0, torch.arange(loop.length, len(x)), value) for x in rows))
-        loop.cache.rows = {layer: tuple(x.clone() for x in pair) for layer, pair in loop.cache.rows.items()}
-        for x in (x for pair in loop.cache.rows.values() for x in pair):
-            x[:, :, loop.draft_length :] = value
+            loop.target.load(layer, *(x.index_fill(0, torch.arange(state.length, len(x)), value) for x in rows))
+        state.cache.rows = {layer: (k.clone(), v.clone()) for layer, (k, v) in state.cache.rows.items()}
+        for x in (x for pair in state.cache.rows.values() for x in pair):
+            x[:, :, state.draft_length :] = value
 
     @contextmanager
     def _whole(self, tap: Tap) -> Iterator[None]:
         """All of a verb or nothing of it: an error puts back what the verb found."""
         loop, own = self.loop, (self.started, self.drafted, self.verified)
-        kept = {name: getattr(loop, name) for name in ("budget", "length", "pending_taps") if hasattr(loop, name)}
-        emitted, streams = list(getattr(loop, "emitted", ())), dict(loop.target.streams)
-        target, drafter = loop.target.keep(), self._drafter()
-        loop.tap = torch_tap(tap)
-        loop.target.watch(loop.tap)
+        state, streams, target = loop.state.copy(), dict(loop.target.streams), loop.target.keep()
+        loop.state.tap = torch_tap(tap)
+        loop.target.watch(loop.state.tap)
         try:
             yield
         except BaseException:
             target()
-            drafter()
-            loop.target.streams, loop.emitted = streams, emitted
-            for name, value in kept.items():
-                setattr(loop, name, value)
+            loop.state, loop.target.streams = state, streams
             self.started, self.drafted, self.verified = own
             raise
 
     def _drafter(self) -> Callable[[], None]:
         """What puts the drafter's cache and length back as they are now; steps never change cached tensors in place."""
-        loop = self.loop
-        cache, length = getattr(loop, "cache", None), getattr(loop, "draft_length", 0)
-        rows = dict(cache.rows) if cache is not None else {}
+        cache, length = self.loop.state.cache.copy(), self.loop.state.draft_length
 
         def put_back() -> None:
-            loop.draft_length = length
-            if cache is not None:
-                loop.cache, loop.cache.rows = cache, dict(rows)
+            self.loop.state.cache, self.loop.state.draft_length = cache.copy(), length
 
         return put_back
 
     def _refuse_finished(self) -> None:
         if not self.started:
             raise UsageError("there is no sequence: prefill comes first")
-        if self.loop._finished():
+        if self.loop.finished():
             raise UsageError("the sequence has ended: only a new prefill can follow")
 
 

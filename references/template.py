@@ -7,6 +7,7 @@ import resource
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection
 
 from parity.errors import UsageError
 
@@ -44,7 +45,7 @@ def rendered(render: Callable[[], str], checkpoint: object) -> str:
     return said
 
 
-def _render(render: Callable[[], str], to) -> None:
+def _render(render: Callable[[], str], to: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()

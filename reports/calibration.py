@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from parity.calibrate import MODES, Calibration, Family
+from parity.calibrate import MODES, Calibration, StageFamily
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 
@@ -34,13 +34,13 @@ def margin_table(found: Calibration) -> Table:
     for heading in ("verdicts", "alarms", "warned", *(f"{mode}\n{SHORT.get(n, n)}" for mode in MODES for n in names)):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in dict.fromkeys(name for name, _ in found.families):
-        both = [found.families.get((name, mode), Family()) for mode in MODES]
+        both = [found.families.get((name, mode), StageFamily()) for mode in MODES]
         counts = [sum(getattr(one, count) for one in both) for count in ("judged", "alarms", "warned")]
         cells = [_share(one, statistic) for one in both for statistic in names]
         table.add_row(name, *map(str, counts), *cells, style=STYLE["fail"] if counts[1] else None)
     return table
 
 
-def _share(family: Family, statistic: str) -> str:
+def _share(family: StageFamily, statistic: str) -> str:
     margin = family.margins.get(statistic)
     return "" if margin is None else f"{100 * margin.largest / margin.ok:.0f}"

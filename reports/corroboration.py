@@ -8,7 +8,7 @@ from rich.text import Text
 from parity.compare.report import INCONCLUSIVE
 from parity.corroborate import Triangulation
 from parity.corroborate.pair import DISAGREE
-from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing
+from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, StageStanding
 from parity.golden.trust import enumerated
 from parity.reports.dumps import console
 
@@ -43,7 +43,7 @@ def _families(found: Triangulation) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("stage", CORROBORATED, DISPUTED, OUTVOTED, ALONE, "rel L2", "worst row"):
         table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
-    families: dict[str, list[Standing]] = {}
+    families: dict[str, list[StageStanding]] = {}
     for name, standing in found.stages.items():
         parts = ["{l}" if part.isdigit() else part for part in name.split(".")]
         families.setdefault(".".join(parts), []).append(standing)
@@ -62,7 +62,7 @@ def _families(found: Triangulation) -> Table:
     return table
 
 
-def _said(standing: Standing, found: Triangulation) -> str:
+def _said(standing: StageStanding, found: Triangulation) -> str:
     """Who parts from whom, where, and who is wrong as far as that can be said."""
     held = standing.parting
     pairs = [

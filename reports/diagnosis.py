@@ -11,17 +11,17 @@ from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.explain import Residual
 from parity.diagnose.gates import Found
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.reports.dumps import console
 
 
-def print_clean(golden: Dump, run: Dump | None) -> None:
+def print_clean(golden: DumpView, run: DumpView | None) -> None:
     """Nothing to explain."""
     what = "the run passes" if run else "the device passes every stage, local and chained, and every gate"
     console().print(f"nothing to diagnose: {what} over {len(golden.manifest.case.prompts)} prompts", style="green")
 
 
-def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
+def print_diagnosis(found: Diagnosis, golden: DumpView) -> None:
     """Causes in the order in which they show, then what stays unexplained."""
     out = console()
     name = golden.manifest.case.prompts[found.prompt].id
@@ -45,7 +45,7 @@ def print_diagnosis(found: Diagnosis, golden: Dump) -> None:
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
 
 
-def print_gates(found: Sequence[Found], golden: Dump) -> None:
+def print_gates(found: Sequence[Found], golden: DumpView) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
     whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"

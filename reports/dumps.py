@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.plain import printable
 
 
@@ -36,7 +36,7 @@ def console() -> Console:
     return out if out.is_terminal else Plain(width=140)
 
 
-def print_dump(dump: Dump, stages: bool = False) -> dict[str, Any]:
+def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
     """What a folder holds; the same as data."""
     out, manifest = console(), dump.manifest
     case = manifest.case
@@ -81,7 +81,7 @@ def _versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _stage_table(dump: Dump) -> Table:
+def _stage_table(dump: DumpView) -> Table:
     """Every declared stage with its axes, and the shape and dtype of its first tensor."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("stage", "axes", "first shape", "dtype", "tensors"):

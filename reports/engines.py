@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.report import Report, StageResult
-from parity.engines import MODES, Matrix
+from parity.engines import MODES, EngineMatrix
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 
@@ -36,7 +36,7 @@ golden's columns say whether either is right.
 """
 
 
-def print_matrix(found: Matrix) -> None:
+def print_matrix(found: EngineMatrix) -> None:
     """Two tables, the absent engines, the last word."""
     out = console()
     out.print(f"golden {found.golden}", style="dim", soft_wrap=True)
@@ -57,7 +57,7 @@ def print_matrix(found: Matrix) -> None:
     out.print(Text(f"engines verdict: {found.verdict}", style=STYLE[found.verdict]))
 
 
-def page(found: Matrix) -> str:
+def page(found: EngineMatrix) -> str:
     """The same as a page."""
     any_report = found.reports[0]
     options = "" if found.precision == "bfloat16" else f" --precision {found.precision}"
@@ -78,7 +78,7 @@ def page(found: Matrix) -> str:
     return "\n".join(lines + [f"Verdict: {found.verdict}.", ""])
 
 
-def _rows(found: Matrix, mode: str) -> Iterator[tuple[str, ...]]:
+def _rows(found: EngineMatrix, mode: str) -> Iterator[tuple[str, ...]]:
     """One line a stage family, and one with the verdicts."""
     reports = list(found.columns(mode).values())
     families = [_families(report) for report in reports]

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.history.changes import Change
-from parity.history.query import Figure
 from parity.history.ratchet import Proposal
+from parity.history.series import Figure
 from parity.reports.dumps import console
 from parity.reports.terminal import STYLE
 

@@ -78,7 +78,9 @@ def _programs(rows: Iterable[dict[str, Any]]) -> Table:
     for row in rows:
         arrays, static = row["arrays"], _runs(row["static"])
         calls = ", ".join(f"{calls} {phase}" for phase, calls in row["calls"].items())
-        table.add_row(row["kernel"].removeprefix("parity.device."), " ".join(arrays[:2]), str(len(arrays)), static, calls)
+        table.add_row(
+            row["kernel"].removeprefix("parity.device."), " ".join(arrays[:2]), str(len(arrays)), static, calls
+        )
     return table
 
 

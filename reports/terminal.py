@@ -11,7 +11,7 @@ from rich.text import Text
 from parity.compare.breakdown import Slice
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
 from parity.compare.witnesses import CORROBORATED
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.policy import STATISTICS
 from parity.reports.dumps import console, print_dump
 
@@ -40,7 +40,7 @@ def print_report(report: Report, per: str | None = None, slices: Mapping[str, Se
     _print_verdict(out, report)
 
 
-def print_demo(golden: Dump, reports: Sequence[Report]) -> None:
+def print_demo(golden: DumpView, reports: Sequence[Report]) -> None:
     """Both comparisons of a demo side by side."""
     out = console()
     print_dump(golden)

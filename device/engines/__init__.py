@@ -5,3 +5,63 @@ may offer `versions` (package to version), `notes()` (what else a reader of its 
 `interpret()` (from now on, no kernel is compiled). An engine that knows its own way to several ranks offers
 `spread(sharding)`; with ranks there are `sharding`, `shard` and `hosts` beside the others (`parity.device.engines.ranks`).
 """
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from parity.device.sharding import Sharding
+
+
+class Engine(Protocol):
+    """What every engine offers. An array is the engine's own: it takes the place of a NumPy array in the kernels."""
+
+    NAME: str
+
+    def array(self, value: Any, dtype: Any = None) -> Any:
+        """Move a host array to the engine; floating values are rounded to `dtype` where one is given."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array of zeros."""
+        ...
+
+    def host(self, value: Any) -> np.ndarray:
+        """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
+        ...
+
+
+@runtime_checkable
+class RankEngine(Engine, Protocol):
+    """An engine with tensor-parallel ranks."""
+
+    sharding: Sharding | None
+
+    def shard(self, parts: Sequence[Any], dtype: Any = None) -> Any:
+        """One host array a rank to an array."""
+        ...
+
+    def hosts(self, value: Any) -> list[np.ndarray]:
+        """An array to one host array a rank."""
+        ...
+
+
+AnyEngine: TypeAlias = Engine | ModuleType | SimpleNamespace
+"""An engine in the forms in which it is handed round: an object, a module or a namespace of functions."""
+
+
+def with_ranks(engine: AnyEngine) -> RankEngine:
+    """The same engine, which has ranks.
+
+    Raises:
+        TypeError: it has none.
+    """
+    if not isinstance(engine, RankEngine):
+        raise TypeError(f"the engine {engine.NAME} has no ranks")
+    return engine

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from parity.device.engines import AnyEngine, with_ranks
 
-def with_lanes(machine: ModuleType | SimpleNamespace, lanes: int) -> SimpleNamespace:
+
+def with_lanes(machine: AnyEngine, lanes: int) -> SimpleNamespace:
     """`machine` with a batch of `lanes`.
 
     A lane is made of every host array with a B axis of 1; lane 0 comes back. Prompts must be longer than
@@ -28,13 +30,16 @@ def with_lanes(machine: ModuleType | SimpleNamespace, lanes: int) -> SimpleNames
         return machine.zeros((lanes * shape[0], *shape[1:]), dtype)
 
     def host(value: Any) -> np.ndarray:
-        return machine.host(first(value))
+        held: np.ndarray = machine.host(first(value))
+        return held
 
     changed = {name: getattr(machine, name) for name in ("versions", "notes", "interpret") if hasattr(machine, name)}
     changed |= dict(array=array, zeros=zeros, host=host)
     if hasattr(machine, "spread"):
         changed["spread"] = lambda sharding: with_lanes(machine.spread(sharding), lanes)
     if hasattr(machine, "shard"):
-        changed["shard"] = lambda parts, dtype=None: machine.shard([repeated(part) for part in parts], dtype)
-        changed["hosts"] = lambda value: machine.hosts(first(value))
+        changed["shard"] = lambda parts, dtype=None: with_ranks(machine).shard(
+            [repeated(part) for part in parts], dtype
+        )
+        changed["hosts"] = lambda value: with_ranks(machine).hosts(first(value))
     return SimpleNamespace(**vars(machine) | changed)

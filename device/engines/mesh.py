@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -42,9 +42,9 @@ class Spread(Ranks):
     """Each rank's array on its device."""
 
     __slots__ = ()
-    programs: Programs
-    mesh: Mesh
-    local: type[Local]
+    programs: ClassVar[Programs]
+    mesh: ClassVar[Mesh]
+    local: ClassVar[type[Local]]
 
     @classmethod
     def of(cls, value: jax.Array, dtype: np.dtype) -> Spread:
@@ -57,13 +57,13 @@ class Spread(Ranks):
         return cls.local(tracer, dtype)
 
     @classmethod
-    def spread(cls, kernel: Callable) -> Callable:
+    def spread(cls, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The same on every rank of the mesh."""
         spec = PartitionSpec(AXIS)
         return jax.shard_map(kernel, mesh=cls.mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
     @classmethod
-    def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
+    def run_program(cls, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Compiled once for each signature; see `parity.device.kernels.program`."""
         return cls.programs.run(cls, kernel, arguments)
 
@@ -85,7 +85,7 @@ class Spread(Ranks):
 
     def all_reduce(self) -> Spread:
         """As within a program, for a pass that is not compiled."""
-        return self._to_all(sum(np.array(part.held) for part in self.parts))
+        return self._to_all(np.asarray(sum(np.array(part.held) for part in self.parts)))
 
     def all_gather(self, axis: int) -> Spread:
         """As within a program, for a pass that is not compiled."""
@@ -107,7 +107,9 @@ def engine(sharding: Sharding) -> SimpleNamespace:
         raise UsageError(f"tp: {sharding.ranks} ranks need as many devices, and XLA has {len(devices)}; {flag}.")
     base = xla_engine.engine(Local)
     mesh = Mesh(np.array(devices[: sharding.ranks]), (AXIS,))
-    kind = type("Spread", (Spread,), {"__slots__": (), "programs": base.programs, "mesh": mesh, "local": base.kind})
+    kind: type[Spread] = type(
+        "Spread", (Spread,), {"__slots__": (), "programs": base.programs, "mesh": mesh, "local": base.kind}
+    )
 
     def array(value: np.ndarray, dtype: Any = None) -> Spread:
         return shard([value] * sharding.ranks, dtype)

@@ -42,7 +42,8 @@ class Hardware:
 
     def get(self, buffer: Any) -> np.ndarray:
         """A copy on the host."""
-        return buffer.numpy()
+        values: np.ndarray = buffer.numpy()
+        return values
 
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Compile and load; NKIPy keeps what it compiled in its build folder, by content."""

@@ -9,7 +9,7 @@ from functools import cache
 from operator import itemgetter
 from time import perf_counter
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -19,17 +19,39 @@ from parity.device.engines.numpy_engine import Array
 from parity.device.engines.ranks import Ranks
 from parity.device.kernels.step import Step
 
-ARRAYS = (Array, Ranks)
+ARRAYS: tuple[type[Any], ...] = (Array, Ranks)
+
+
+class Kind(Protocol):
+    """A class of arrays: how they enter and leave a program, and the mesh that it runs over."""
+
+    @property
+    def mesh(self) -> Any:
+        """None on one device."""
+        ...
+
+    def of(self, value: jax.Array, dtype: np.dtype) -> Any:
+        """An array that a program made."""
+        ...
+
+    def inside(self, tracer: Any, dtype: np.dtype) -> Any:
+        """What stands for an array within a program."""
+        ...
+
+    def spread(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """The same on every device of the mesh."""
+        ...
+
 
 _FOLLOWED = ("parity.device.kernels.", "parity.device.model", "parity.device.target", "parity.device.drafter")
 """Modules in which a kernel finds the functions it calls."""
 
 
-def _flat_step(step: Step) -> tuple[tuple, tuple]:
+def _flat_step(step: Step) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return (step.slots, step.cos, step.sin, *step.seen.values()), (step.span, tuple(step.seen))
 
 
-def _step(static: tuple, arrays: tuple) -> Step:
+def _step(static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Step:
     (span, windows), (slots, cos, sin, *seen) = static, arrays
     return Step(slots, cos, sin, span, dict(zip(windows, seen, strict=True)))
 
@@ -55,7 +77,7 @@ class Compiled:
     dtypes: tuple[np.dtype, ...]
     result: Any
 
-    def call(self, kind: type, arrays: list, values: list) -> Any:
+    def call(self, kind: Kind, arrays: list[Any], values: list[Any]) -> Any:
         """Run it; the arrays it wrote to hold what was written."""
         given = self.code(*values)
         for place, value in zip(self.written, given[len(self.dtypes) :], strict=True):
@@ -64,7 +86,7 @@ class Compiled:
         return jax.tree.unflatten(self.result, made)
 
 
-_COMPILED: dict[tuple, Compiled] = {}
+_COMPILED: dict[tuple[Any, ...], Compiled] = {}
 
 
 class Programs:
@@ -77,14 +99,14 @@ class Programs:
     """
 
     def __init__(self) -> None:
-        self.used: dict[tuple, Compiled] = {}
+        self.used: dict[tuple[Any, ...], Compiled] = {}
         self.compiled, self.seconds, self._interpreting = 0, 0.0, False
 
     def interpret(self) -> None:
         """Run kernels operation by operation from now on: what they do on the host happens every time."""
         self._interpreting = True
 
-    def run(self, kind: type, kernel: Callable, arguments: tuple) -> Any:
+    def run(self, kind: Kind, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """The kernel's result, by its compiled program; called as it is within a larger program.
 
         Args:
@@ -105,7 +127,7 @@ class Programs:
             self.used[key] = _COMPILED[key]
         return self.used[key].call(kind, arrays, values)
 
-    def _first(self, key: tuple, kind: type, leaves: list, arrays: list, values: list) -> Any:
+    def _first(self, key: tuple[Any, ...], kind: Kind, leaves: list[Any], arrays: list[Any], values: list[Any]) -> Any:
         start = perf_counter()
         kernel, _, form, _, _ = key
         _COMPILED[key] = self.used[key] = _compile(kind, kernel, form, leaves, values)
@@ -115,16 +137,16 @@ class Programs:
         return result
 
 
-def _signature(leaf: Any) -> tuple:
+def _signature(leaf: Any) -> tuple[Any, ...]:
     """What a program is compiled for: an array's shape and dtype, anything else itself (1 is not True nor 1.0)."""
     return (leaf.shape, leaf.dtype) if isinstance(leaf, ARRAYS) else (type(leaf), leaf)
 
 
-def _compile(kind: type, kernel: Callable, form: Any, leaves: list, values: list) -> Compiled:
+def _compile(kind: Kind, kernel: Callable[..., Any], form: Any, leaves: list[Any], values: list[Any]) -> Compiled:
     """Trace once, which tells the written arguments, and compile with their memory donated."""
     seen: dict[str, Any] = {}
 
-    def traced(*tracers: Any) -> list:
+    def traced(*tracers: Any) -> list[Any]:
         fresh = iter(tracers)
         inside = [kind.inside(next(fresh), leaf.dtype) if isinstance(leaf, ARRAYS) else leaf for leaf in leaves]
         result, seen["result"] = jax.tree.flatten(kernel(*jax.tree.unflatten(form, inside)))
@@ -139,7 +161,7 @@ def _compile(kind: type, kernel: Callable, form: Any, leaves: list, values: list
 
 
 @cache
-def _names() -> list[tuple[dict, itemgetter]]:
+def _names() -> list[tuple[dict[str, Any], itemgetter[Any]]]:
     modules = [module for name, module in sorted(sys.modules.items()) if name.startswith(_FOLLOWED)]
     called = [[name for name, one in vars(module).items() if _is_called(one)] for module in modules]
     return [(vars(module), itemgetter(*names)) for module, names in zip(modules, called, strict=True) if names]
@@ -149,7 +171,7 @@ def _is_called(one: Any) -> bool:
     return isinstance(one, FunctionType | ModuleType)
 
 
-_VERSIONS: list[tuple] = []
+_VERSIONS: list[tuple[Any, ...]] = []
 
 
 def _version() -> int:

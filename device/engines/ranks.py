@@ -7,11 +7,12 @@ an operation on nothing else runs once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from parity.device.engines import AnyEngine
 from parity.device.sharding import Sharding
 
 
@@ -26,17 +27,19 @@ class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of one rank's axes."""
-        return self.parts[0].shape
+        shape: tuple[int, ...] = self.parts[0].shape
+        return shape
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self.parts[0].ndim
+        return int(self.parts[0].ndim)
 
     @property
     def dtype(self) -> np.dtype:
         """The declared dtype."""
-        return self.parts[0].dtype
+        dtype: np.dtype = self.parts[0].dtype
+        return dtype
 
     @property
     def alike(self) -> bool:
@@ -90,7 +93,7 @@ class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
         return Ranks([np.concatenate(self.parts, axis=axis)] * len(self.parts))
 
 
-def engine(base: ModuleType | SimpleNamespace, sharding: Sharding) -> SimpleNamespace:
+def engine(base: AnyEngine, sharding: Sharding) -> SimpleNamespace:
     """An eager engine with this many ranks.
 
     Beside the functions of every engine it offers `sharding`, `shard` (one host array a rank to an array) and

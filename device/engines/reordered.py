@@ -6,7 +6,7 @@ of the accumulator, and the rows that share a matrix multiplication. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -45,8 +45,8 @@ class Order:
     def _places(self, count: int) -> list[np.ndarray]:
         return np.array_split(self.index(count), min(self.parts, count))
 
-    def _total(self, partial: Any) -> np.ndarray:
-        total = next(partial).astype(self.accumulator)
+    def _total(self, partial: Iterator[np.ndarray]) -> np.ndarray:
+        total: np.ndarray = next(partial).astype(self.accumulator)
         for one in partial:
             total = (total + one).astype(self.accumulator)
         return total.astype(np.float32)
@@ -54,7 +54,7 @@ class Order:
 
 def engine(name: str, order: Order, lanes: int = 1) -> SimpleNamespace:
     """An engine that sums in this order and runs `lanes` copies of the sequence as one batch (`parity.device.engines.lanes`)."""
-    kind = type("Reordered", (Reordered,), {"__slots__": (), "order": order})
+    kind: type[Reordered] = type("Reordered", (Reordered,), {"__slots__": (), "order": order})
 
     def array(value: np.ndarray, dtype: Any = None) -> Any:
         return kind.again(base.array(value, dtype))

@@ -70,16 +70,17 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
         if method != "__call__" or kwargs:
             raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
         if ufunc is np.matmul:
-            return self.engine.multiply(*inputs)
+            return self._noting().multiply(*inputs)
         shape = np.broadcast_shapes(*map(shape_of, inputs))
         return Shape(shape, BOOL if ufunc in LOGICAL else declared(inputs), self.engine)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Shape:
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Shape | list[Shape]:
         if func is np.split:
             parts = _stand_in(self), *args[1:]
             return [self._moved(part.shape) for part in np.split(*parts, **kwargs)]
         if func in (np.take, np.zeros_like):
-            return args[0]._moved(result_shape(func, args, kwargs))
+            first: Shape = args[0]
+            return first._moved(result_shape(func, args, kwargs))
         return Shape(result_shape(func, args, kwargs), result_dtype(func, args), self.engine)
 
     def __getitem__(self, index: Any) -> Shape:
@@ -100,7 +101,8 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     def all_gather(self, axis: int) -> Shape:
         """All ranks' parts along one axis."""
         sizes = list(self.shape)
-        sizes[axis] *= self.engine.sharding.ranks if self.engine.sharding else 1
+        sharding = self._noting().sharding
+        sizes[axis] *= sharding.ranks if sharding else 1
         return self._moved(tuple(sizes))
 
     def astype(self, dtype: Any) -> Shape:
@@ -119,6 +121,12 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     def transpose(self, *axes: int) -> Shape:
         """The axes in this order."""
         return self._moved(_stand_in(self).transpose(*axes).shape)
+
+    def _noting(self) -> ShapeEngine:
+        """Where multiplications are noted; a weight that is not on an engine yet has nowhere."""
+        if self.engine is None:
+            raise TypeError(f"{self!r} is not on an engine")
+        return self.engine
 
     def _moved(self, shape: tuple[int, ...]) -> Shape:
         return Shape(shape, self.dtype, self.engine, self.values, self.name)
@@ -164,7 +172,7 @@ class ShapeEngine:
 
     def hosts(self, value: Shape) -> list[np.ndarray]:
         """`host` of every rank."""
-        return [self.host(value)] * self.sharding.ranks
+        return [self.host(value)] * (self.sharding.ranks if self.sharding else 1)
 
     def run_program(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Note the outermost program and run it as plain Python."""

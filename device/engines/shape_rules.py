@@ -89,7 +89,7 @@ def _reduce(array: Any, axis: int | None = None, keepdims: bool = False) -> Axes
 
 
 def _unchanged(array: Any, **_axis: int) -> Axes:
-    return array.shape
+    return tuple(array.shape)
 
 
 _SHAPES: dict[Callable[..., Any], Callable[..., Axes]] = {

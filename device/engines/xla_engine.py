@@ -26,6 +26,8 @@ from parity.device.engines.programs import Programs
 from parity.device.sharding import Sharding
 
 NAME = "xla"
+FLAGS: Any = jax.config
+"""JAX's flags are attributes that its class does not declare."""
 CACHE_BYTES = 2**30
 """Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair takes 50 to 300 KB."""
 _NARROW = ml_dtypes.finfo(ml_dtypes.bfloat16)
@@ -38,8 +40,12 @@ class Array(base.Array):
     """
 
     __slots__ = ()
+    held: Any
     programs: Programs
     mesh = None
+
+    def __init__(self, held: Any, dtype: np.dtype) -> None:
+        super().__init__(held, dtype)
 
     @classmethod
     def of(cls, value: jax.Array, dtype: np.dtype) -> Array:
@@ -49,17 +55,18 @@ class Array(base.Array):
     inside = of
 
     @staticmethod
-    def spread(kernel: Callable) -> Callable:
+    def spread(kernel: Callable[..., Any]) -> Callable[..., Any]:
         """As it is, on one device."""
         return kernel
 
     @classmethod
-    def run_program(cls, kernel: Callable, arguments: tuple) -> Any:
+    def run_program(cls, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Compiled once for each signature; see `parity.device.kernels.program`."""
         return cls.programs.run(cls, kernel, arguments)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.held).astype(dtype or self.dtype, copy=False)
+        values: np.ndarray = np.array(self.held).astype(dtype or self.dtype, copy=False)
+        return values
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
         if method != "__call__" or kwargs:
@@ -121,7 +128,7 @@ def engine(parent: type[Array] = Array) -> SimpleNamespace:
     """An engine that counts its own programs; `programs` says which it has run, `kind` is its class of arrays."""
     _keep_on_disk()
     programs = Programs()
-    kind = type("Array", (parent,), {"__slots__": (), "programs": programs})
+    kind: type[Array] = type("Array", (parent,), {"__slots__": (), "programs": programs})
 
     def array(value: np.ndarray, dtype: Any = None) -> Array:
         made = base.array(value, dtype)
@@ -133,7 +140,10 @@ def engine(parent: type[Array] = Array) -> SimpleNamespace:
         return kind(jnp.array(made.held), made.dtype)
 
     def host(value: Array) -> np.ndarray:
-        return np.array(value.held).astype(np.int64 if value.dtype.kind == "i" else value.dtype, copy=False)
+        values: np.ndarray = np.array(value.held).astype(
+            np.int64 if value.dtype.kind == "i" else value.dtype, copy=False
+        )
+        return values
 
     return SimpleNamespace(
         NAME=NAME,
@@ -161,7 +171,7 @@ def _several_devices() -> None:
 
     Nothing is changed where the number was chosen, or where JAX runs already.
     """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices > 0:
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or FLAGS.jax_num_cpu_devices > 0:
         return
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", 8)
@@ -172,7 +182,7 @@ _several_devices()
 
 def _keep_on_disk() -> None:
     """Compiled programs outlive the process: in JAX's own cache folder where it has one, or in the user's."""
-    if jax.config.jax_compilation_cache_dir:
+    if FLAGS.jax_compilation_cache_dir:
         return
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(caches / "parity" / "xla"))

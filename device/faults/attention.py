@@ -129,11 +129,11 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, DRAFTER, _scaled)
 
 
-def _scaled(clean: Callable) -> Callable:
+def _scaled(clean: Callable[..., Any]) -> Callable[..., Any]:
     return lambda q, *rest: clean(q * float(q.shape[-1] ** 0.5), *rest)
 
 
-def _regrouped(clean: Callable) -> Callable:
+def _regrouped(clean: Callable[..., Any]) -> Callable[..., Any]:
     """Heads 0, G, 2G … belong to kv head 0."""
 
     def attend(q: Any, keys: Any, values: Any, seen: Any, sinks: Any = None) -> Any:
@@ -146,7 +146,7 @@ def _regrouped(clean: Callable) -> Callable:
     return attend
 
 
-def _eager(clean: Callable) -> Callable:
+def _eager(clean: Callable[..., Any]) -> Callable[..., Any]:
     """The sum of eager NumPy on ml_dtypes arrays, over scores and sink."""
 
     def softmax(x: Any, sink: Any = None) -> Any:

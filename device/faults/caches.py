@@ -60,7 +60,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def rollback(length: int) -> None:
             clean(length)
             for _, values in drafter.caches:
@@ -109,7 +109,7 @@ def _(pipeline: Pipeline) -> None:
     seen="class of mlxcel #994",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def rollback(length: int) -> None:
             clean(length - 1)
             pipeline.target.length = length
@@ -127,7 +127,8 @@ def _(pipeline: Pipeline) -> None:
     seen="vLLM #14649 (8-15 %)",
 )
 def _(pipeline: Pipeline) -> None:
-    drafter, filled = pipeline.drafter, {}
+    drafter = pipeline.drafter
+    filled: dict[int, int] = {}
     instead(drafter, "rollback", lambda clean: lambda length: _keep(drafter, length))
 
     def make(clean: Any) -> SimpleNamespace:
@@ -151,8 +152,8 @@ def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
     last = drafter.positions - 17
 
-    def make(clean: Callable) -> Callable:
-        def layout(committed: np.ndarray, masked: int) -> tuple:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
+        def layout(committed: np.ndarray, masked: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             ids, positions, slots = clean(committed, masked)
             return ids, positions, np.minimum(slots, last)
 
@@ -163,8 +164,8 @@ def _(pipeline: Pipeline) -> None:
 
 @boundary("boundary-transient-slots", "admission leaves no room for the transient draft rows", seen="openinfer #454")
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
-        def admit(*arguments: Any) -> np.ndarray:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
+        def admit(*arguments: Any) -> Any:
             drafts, pipeline.k = pipeline.k, 0
             try:
                 return clean(*arguments)
@@ -184,7 +185,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     rows = pipeline.drafter.positions
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def pad_rows(*arguments: Any) -> Any:
             padded = clean(*arguments)
             start = max(min(int(padded.slots[0, 0]), rows - padded.width), 0)
@@ -200,7 +201,7 @@ def _keep(model: Model, length: int) -> None:
     model.length = length
 
 
-def _lengths(pipeline: Pipeline, model: Model, make: Callable[[Callable], Callable]) -> None:
+def _lengths(pipeline: Pipeline, model: Model, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """A wrong length, in a device that does not notice that its two models part."""
     instead(model, "rollback", make)
-    pipeline._refuse_skipped = lambda count: None
+    instead(pipeline, "_refuse_skipped", lambda clean: lambda count: None)

@@ -23,7 +23,7 @@ fault = Family("choosing", round=None, seen="approximate top-k and sorts on acce
     sites=("target.layers.*.experts",),
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def top_k(logits: Any, k: int) -> Any:
             ranked = clean(logits, k + 1)
             scores = np.take_along_axis(logits, ranked, axis=-1).astype(np.float32)
@@ -55,7 +55,7 @@ def _(pipeline: Pipeline) -> None:
     during(pipeline, "drafter:greedy", _runner_up)
 
 
-def _runner_up(clean: Callable) -> Callable:
+def _runner_up(clean: Callable[..., Any]) -> Callable[..., Any]:
     def greedy(logits: Any) -> Any:
         best = clean(logits)
         ids = np.arange(logits.shape[-1], dtype=np.int32)

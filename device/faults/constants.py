@@ -70,4 +70,4 @@ def _config(model: Any, **fields: float) -> None:
 
 
 def _turn(model: Model, change: Callable[[RopeConfig], RopeConfig]) -> None:
-    model.turn(change(model.config.attention.rope))
+    model.turn(change(model.rope))

@@ -72,7 +72,7 @@ def _(pipeline: Pipeline) -> None:
     seen="vLLM #26164",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def rest(residual: Any, normed: Any, step: Any, weights: dict[str, Any], *others: Any) -> Any:
             return clean(residual if "hidden_norm" in weights else normed, normed, step, weights, *others)
 
@@ -112,7 +112,7 @@ def _(pipeline: Pipeline) -> None:
     seen="drafters that inherit the target's layers",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         from parity.device.kernels.linear import linear
         from parity.device.kernels.moe import clamped_swiglu
 
@@ -161,7 +161,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     branch: list[Any] = []
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def plain_layer(*arguments: Any) -> Any:
             *others, tap = arguments
 

@@ -26,7 +26,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     scores: list[Any] = []
 
-    def remember(clean: Callable) -> Callable:
+    def remember(clean: Callable[..., Any]) -> Callable[..., Any]:
         def top_k(logits: Any, k: int) -> Any:
             scores[:] = [logits.astype(np.float32)]
             return clean(logits, k)
@@ -68,7 +68,7 @@ def _(pipeline: Pipeline) -> None:
     sites=("target.layers.*.experts",),
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda logits, k: np.concatenate([clean(logits, k - 1), clean(logits * -1.0, 1)], axis=-1)
 
     during(pipeline, LAYER + "top_k", make)
@@ -86,7 +86,7 @@ def _(pipeline: Pipeline) -> None:
 
 @fault("ffn-up-plus-one", "up instead of up + 1", OUT)
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda gate, up, limit, alpha: clean(gate, up, limit, alpha) - clean(gate, up * 0.0, limit, alpha)
 
     during(pipeline, LAYER + "clamped_swiglu", make)
@@ -96,14 +96,14 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     bias: list[Any] = []
 
-    def bare(clean: Callable) -> Callable:
+    def bare(clean: Callable[..., Any]) -> Callable[..., Any]:
         def experts(x: Any, weights: dict[str, Any], config: Any) -> Any:
             bias[:] = [weights["down_bias"].astype(np.float32)]
             return clean(x, weights | {"down_bias": weights["down_bias"] * 0.0}, config)
 
         return experts
 
-    def late(clean: Callable) -> Callable:
+    def late(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda outputs, chosen, shares: (
             clean(outputs, chosen, shares) + np.sum(np.take(bias[0], chosen, axis=0), axis=2)
         )
@@ -160,7 +160,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     streams: list[Any] = []
 
-    def remember(clean: Callable) -> Callable:
+    def remember(clean: Callable[..., Any]) -> Callable[..., Any]:
         def target_layer(x: Any, step: Any, weights: Any, *rest: Any) -> Any:
             streams[:] = [x, weights["post_norm"] if weights is pipeline.target.layers[4] else None]
             return clean(x, step, weights, *rest)

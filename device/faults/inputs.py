@@ -16,6 +16,9 @@ CHUNK = 4
 """Prompt tokens a chunk: few, so that some chunk ends before a token that the target does not foresee."""
 fault = Family("inputs", same_text=True)
 
+Layout = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Ids, positions and slots of a pass, int64 [C + masked]."""
+
 
 @fault("input-no-shift", "prompt not shifted by one in the drafter's prefill", IDS, seen="mlc-llm #2266")
 def _(pipeline: Pipeline) -> None:
@@ -32,7 +35,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     predicted: list[np.ndarray] = []
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def choose(*arguments: Any) -> np.ndarray:
             predicted[:] = [clean(*arguments)]
             return predicted[0]
@@ -82,7 +85,7 @@ def _(pipeline: Pipeline) -> None:
     seen="ports of P-EAGLE",
 )
 def _(pipeline: Pipeline) -> None:
-    def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> tuple:
+    def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> Layout:
         return ids, np.minimum(positions, positions[len(ids) - max(masked, 1)]), slots
 
     _layout(pipeline, change)
@@ -106,7 +109,7 @@ def _(pipeline: Pipeline) -> None:
     seen="ports of P-EAGLE",
 )
 def _(pipeline: Pipeline) -> None:
-    def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> tuple:
+    def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> Layout:
         last = len(ids) - masked
         return np.where(np.arange(len(ids)) < last, ids, ids[last - 1]), positions, slots
 
@@ -135,7 +138,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter
 
-    def forward(clean: Callable) -> Callable:
+    def forward(clean: Callable[..., Any]) -> Callable[..., Any]:
         def run(taps: Any, first: int, committed: np.ndarray, masked: int, *rest: Any) -> Any:
             skipped = len(committed) - 1 if masked else 0
             drafter.length += skipped
@@ -154,8 +157,8 @@ def _prompts(pipeline: Pipeline) -> list[np.ndarray]:
     """A list whose last entry is always the prompt of the sequence."""
     seen: list[np.ndarray] = []
 
-    def make(clean: Callable) -> Callable:
-        def prefill(prompt: Any, *rest: Any) -> int:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
+        def prefill(prompt: Any, *rest: Any) -> Any:
             seen[:] = [np.asarray(prompt)]
             return clean(prompt, *rest)
 
@@ -166,7 +169,7 @@ def _prompts(pipeline: Pipeline) -> list[np.ndarray]:
 
 
 def _prefill_ids(pipeline: Pipeline, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def forward(taps: Any, first: int, committed: np.ndarray, masked: int, *rest: Any) -> Any:
             return clean(taps, first, committed if masked else change(committed), masked, *rest)
 
@@ -175,8 +178,8 @@ def _prefill_ids(pipeline: Pipeline, change: Callable[[np.ndarray], np.ndarray])
     instead(pipeline.drafter, "forward", make)
 
 
-def _layout(pipeline: Pipeline, change: Callable[..., tuple]) -> None:
-    def make(clean: Callable) -> Callable:
+def _layout(pipeline: Pipeline, change: Callable[..., Layout]) -> None:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda committed, masked: change(*clean(committed, masked), masked)
 
     instead(pipeline.drafter, "layout", make)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from parity.device.faults.planting import Family, edit, every
@@ -34,7 +36,7 @@ def _(pipeline: Pipeline) -> None:
     _split(pipeline, lambda full: (full[..., 1::2], full[..., 0::2]))
 
 
-def _split(pipeline: Pipeline, cut) -> None:
+def _split(pipeline: Pipeline, cut: Callable[[np.ndarray], Sequence[np.ndarray]]) -> None:
     """Put gate and up together as they lie on disk, and cut them apart by `cut`."""
     target = pipeline.target
     for weights in target.layers:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from parity.device.faults.planting import Family, during, instead
-from parity.device.kernels.step import Step
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 
@@ -132,8 +131,8 @@ def _windows(pipeline: Pipeline, change: Callable[[int, int | None], int | None]
 def _seen(model: Model, change: Callable[[Any, Any, Any], Any]) -> None:
     """Replace the mask of every pass: `change(rows, clean [B, S, P], q - k)`."""
 
-    def make(clean: Callable) -> Callable:
-        def step(rows: Any) -> Step:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
+        def step(rows: Any) -> Any:
             made = clean(rows)
             keys = np.arange(made.span, dtype=np.int32)
             distance = model.engine.array(rows.positions)[:, :, None] - keys

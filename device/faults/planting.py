@@ -74,9 +74,9 @@ class Family:
         self.name, self.common = name, common
         self.faults: list[Fault] = []
 
-    def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable:
+    def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable[..., Any]:
         """Enter the decorated function, which changes a pipeline, as a fault."""
-        defaults = dict(
+        defaults: dict[str, Any] = dict(
             chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16", tp=1
         )
         details = defaults | self.common | details
@@ -129,7 +129,7 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
         setattr(pipeline, verb, _within(getattr(pipeline, verb), import_module(f"parity.device.{module}"), name, make))
 
 
-def _within(verb: Callable, module: Any, name: str, make: Callable[[Any], Any]) -> Callable:
+def _within(verb: Callable[..., Any], module: Any, name: str, make: Callable[[Any], Any]) -> Callable[..., Any]:
     @wraps(verb)
     def run(*arguments: Any, **options: Any) -> Any:
         clean = getattr(module, name)
@@ -142,7 +142,7 @@ def _within(verb: Callable, module: Any, name: str, make: Callable[[Any], Any]) 
     return run
 
 
-def instead(owner: Any, method: str, make: Callable[[Callable], Callable]) -> None:
+def instead(owner: Any, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """`make(clean)` stands for a method of this one object."""
     setattr(owner, method, make(getattr(owner, method)))
 
@@ -155,7 +155,7 @@ def altered(
     Where it is `only_shown`, the device goes on with the right value.
     """
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
             values, tap = arguments[: VERBS[verb]], (arguments[VERBS[verb] :] or (None,))[0] or _through
 

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from parity.device.engines import with_ranks
 from parity.device.engines.ranks import Ranks
 from parity.device.faults.planting import Family, during, instead
 from parity.device.kernels.collectives import all_reduce
@@ -99,7 +100,9 @@ def _(pipeline: Pipeline) -> None:
     engine = pipeline.target.engine
 
     def coarse(x: Any) -> Any:
-        return engine.shard([one.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for one in engine.hosts(x)])
+        return with_ranks(engine).shard(
+            [one.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for one in with_ranks(engine).hosts(x)]
+        )
 
     during(pipeline, MIXED, lambda clean: lambda x: clean(coarse(x)))
 
@@ -168,7 +171,7 @@ def _(pipeline: Pipeline) -> None:
     seen="lattice #280",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def greedy(logits: Any) -> Any:
             turned, width, last = clean(Ranks(logits.parts[::-1])), logits.shape[-1], len(logits.parts) - 1
             return turned % width + (last - turned // width) * width
@@ -200,19 +203,19 @@ def _(pipeline: Pipeline) -> None:
     _behind(pipeline.target)
 
 
-def _reducing(reduced: Callable) -> Callable:
+def _reducing(reduced: Callable[..., Any]) -> Callable[..., Any]:
     """A row-parallel projection whose partial sums are added by `reduced`."""
     return lambda clean: lambda x, weight, bias=None: reduced(wide_linear(x, weight, bias)).astype(x.dtype)
 
 
-def _within_shard(clean: Callable) -> Callable:
+def _within_shard(clean: Callable[..., Any]) -> Callable[..., Any]:
     return lambda logits: clean(logits) - clean(logits) // logits.shape[-1] * logits.shape[-1]
 
 
 def _behind(model: Model) -> None:
     """Rank 1 clears the last row that the others keep."""
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def rollback(length: int) -> None:
             clean(length)
             for cache in (one for pair in model.caches for one in pair):

@@ -170,7 +170,7 @@ def _(pipeline: Pipeline) -> None:
     seen="NeMo Automodel #2377",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def step(rows: Any) -> Any:
             count = np.arange(rows.width)[None]
             waves = (np.take(table, pipeline.drafter.engine.array(count), axis=0) for table in pipeline.drafter.tables)
@@ -182,16 +182,17 @@ def _(pipeline: Pipeline) -> None:
 
 
 def _change(model: Model, change: Callable[[RopeConfig], RopeConfig]) -> None:
-    model.turn(change(model.config.attention.rope))
+    model.turn(change(model.rope))
 
 
 def _rows(model: Model, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Replace both tables, float32 [P, D/2]."""
     engine = model.engine
-    model.tables = tuple(engine.array(change(engine.host(table))) for table in model.tables)
+    cos, sin = (engine.array(change(engine.host(table))) for table in model.tables)
+    model.tables = cos, sin
 
 
-def _interleaved(clean: Callable) -> Callable:
+def _interleaved(clean: Callable[..., Any]) -> Callable[..., Any]:
     """Rotates (0, 1), (2, 3), … instead of (0, D/2), (1, D/2 + 1), …"""
 
     def rotate(x: Any, cos: Any, sin: Any) -> Any:

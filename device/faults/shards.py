@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from parity.device.engines import with_ranks
 from parity.device.faults.planting import Family, every
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
@@ -107,14 +108,20 @@ def _(pipeline: Pipeline) -> None:
 )
 def _(pipeline: Pipeline) -> None:
     target = pipeline.target
+    ranks = len(with_ranks(target.engine).hosts(target.outer["norm"]))
     for weights in target.layers:
         for part in ("", "_bias"):
-            pair = [np.concatenate(target.engine.hosts(weights[name + part]), axis=-1) for name in ("gate", "up")]
-            runs = np.split(np.concatenate(pair, axis=-1), target.sharding.ranks, axis=-1)
+            pair = [
+                np.concatenate(with_ranks(target.engine).hosts(weights[name + part]), axis=-1)
+                for name in ("gate", "up")
+            ]
+            runs = np.split(np.concatenate(pair, axis=-1), ranks, axis=-1)
             for name, half in zip(
                 ("gate", "up"), zip(*(np.split(run, 2, axis=-1) for run in runs), strict=True), strict=True
             ):
-                weights[name + part] = target.engine.shard([np.ascontiguousarray(one) for one in half], target.dtype)
+                weights[name + part] = with_ranks(target.engine).shard(
+                    [np.ascontiguousarray(one) for one in half], target.dtype
+                )
 
 
 @fault(
@@ -137,7 +144,7 @@ def _(pipeline: Pipeline) -> None:
 )
 def _(pipeline: Pipeline) -> None:
     outer, engine = pipeline.target.outer, pipeline.target.engine
-    outer["head"] = engine.shard(engine.hosts(outer["head"])[::-1], pipeline.target.dtype)
+    outer["head"] = with_ranks(engine).shard(with_ranks(engine).hosts(outer["head"])[::-1], pipeline.target.dtype)
 
 
 def _reshard(model: Model, names: str, change: Callable[[Parts], Parts]) -> None:
@@ -145,5 +152,5 @@ def _reshard(model: Model, names: str, change: Callable[[Parts], Parts]) -> None
     for layer in every(model):
         weights = model.layers[layer]
         for name in names.split():
-            parts = change(model.engine.hosts(weights[name]))
-            weights[name] = model.engine.shard([np.ascontiguousarray(part) for part in parts], model.dtype)
+            parts = change(with_ranks(model.engine).hosts(weights[name]))
+            weights[name] = with_ranks(model.engine).shard([np.ascontiguousarray(part) for part in parts], model.dtype)

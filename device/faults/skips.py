@@ -54,7 +54,7 @@ def _(pipeline: Pipeline) -> None:
     seen="capacity factors of Switch and GShard",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def mix(outputs: Any, chosen: Any, shares: Any) -> Any:
             mine = chosen[..., None] == np.arange(outputs.shape[0], dtype=np.int32)
             before = np.cumsum(np.any(mine, axis=2).astype(np.int32), axis=1)
@@ -73,7 +73,7 @@ def _(pipeline: Pipeline) -> None:
     sites=("target.layers.[1357].attn_out",),
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def attend(q: Any, keys: Any, values: Any, seen: Any, sinks: Any = None) -> Any:
             far = np.sum(seen.astype(np.int32), axis=-1)[..., None] > FAR
             return np.where(far, clean(q, keys, values, seen), clean(q, keys, values, seen, sinks))
@@ -93,7 +93,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     weights = pipeline.target.layers[2]
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def linear(x: Any, weight: Any, bias: Any = None) -> Any:
             skipped = weight is weights["router"] and x.shape[1] <= pipeline.k + 1
             return clean(x, weight, bias * 0.0 if skipped else bias)

@@ -55,7 +55,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     target = pipeline.target
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda streams, taps: clean(
             [gpt_oss_norm(one, target.outer["norm"], target.config.eps) for one in streams], taps
         )
@@ -67,7 +67,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     branches: list[Any] = []
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def target_layer(x: Any, *rest: Any) -> Any:
             *others, tap = rest
 
@@ -80,7 +80,7 @@ def _(pipeline: Pipeline) -> None:
 
         return target_layer
 
-    def join(clean: Callable) -> Callable:
+    def join(clean: Callable[..., Any]) -> Callable[..., Any]:
         def run(streams: list[Any], taps: tuple[int, ...]) -> Any:
             joined = clean([streams[0], *branches[1 - len(streams) :]], taps)
             branches.clear()
@@ -96,7 +96,7 @@ def _(pipeline: Pipeline) -> None:
 def _(pipeline: Pipeline) -> None:
     kept: list[tuple[Any, int]] = []
 
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def forward(taps: Any, first: int, committed: np.ndarray, masked: int, *rest: Any) -> Any:
             stale = kept[0] if masked and kept else (taps, first)
             kept[:] = [(taps, first)] if masked else []
@@ -115,7 +115,7 @@ def _(pipeline: Pipeline) -> None:
     seen="class of NKIPy PR 63",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def forward(taps: Any, first: int, committed: np.ndarray, *rest: Any) -> Any:
             rows = taps.shape[1]
             return clean(taps, rows - len(committed) if rows <= pipeline.k + 1 else first, committed, *rest)
@@ -144,7 +144,7 @@ def _(pipeline: Pipeline) -> None:
     seen="ports of P-EAGLE",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
             row = np.arange(taps.shape[1], dtype=np.int32)
             own = (row < committed[:, None])[:, :, None]
@@ -163,7 +163,7 @@ def _(pipeline: Pipeline) -> None:
     seen="class of NKIPy PR 63",
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda taps, mask_hidden, committed, fc: clean(taps, mask_hidden, committed + 1, fc)
 
     during(pipeline, FUSE, make)
@@ -173,7 +173,7 @@ def _(pipeline: Pipeline) -> None:
     "fuse-norm-added", "a norm before fc that the config does not ask for", FUSED, seen="SGLang #32334, tokenspeed #751"
 )
 def _(pipeline: Pipeline) -> None:
-    def make(clean: Callable) -> Callable:
+    def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda taps, *rest: clean(normalise(taps, 1e-5).astype(taps.dtype), *rest)
 
     during(pipeline, FUSE, make)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from parity.device.kernels.tap import untapped
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def program(kernel: Callable) -> Callable:
+
+def program(kernel: Callable[P, R]) -> Callable[P, R]:
     """Let the engine of the first argument compile this kernel.
 
     The first argument is an array. Where its class offers `run_program(kernel, arguments)`, that runs the
@@ -26,12 +29,12 @@ def program(kernel: Callable) -> Callable:
     place = list(form.parameters).index("tap") if "tap" in form.parameters else None
 
     @wraps(kernel)
-    def run(*arguments: Any, **named: Any) -> Any:
-        if named:
-            arguments = form.bind(*arguments, **named).args
-        hook = getattr(type(arguments[0]), "run_program", None)
-        if hook is None or (place is not None and arguments[place] is not untapped):
-            return kernel(*arguments)
-        return hook(kernel, arguments)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        bound = form.bind(*arguments, **named).args if named else arguments
+        hook = getattr(type(bound[0]), "run_program", None)
+        if hook is None or (place is not None and bound[place] is not untapped):
+            return kernel(*arguments, **named)
+        made: R = hook(kernel, bound)
+        return made
 
     return run

@@ -57,7 +57,8 @@ def _yarn(rope: RopeConfig, plain: np.ndarray) -> np.ndarray:
     """By parts: high frequencies stay, low ones are divided by the factor, a linear ramp between."""
     low, high = yarn_bounds(rope, len(plain))
     ramp = np.clip((np.arange(len(plain)) - low) / (high - low or 0.001), 0, 1)
-    return plain * (1 - ramp) + plain / rope.factor * ramp
+    blend: np.ndarray = plain * (1 - ramp) + plain / rope.factor * ramp
+    return blend
 
 
 def _llama3(rope: RopeConfig, plain: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ from parity.cli.taps import taps
 from parity.cli.verify_golden import verify_golden
 from parity.errors import Inconclusive, ParityError
 from parity.plain import echo
+from parity.progress import print_notes
 
 
 class CommandGroup(click.Group):
@@ -78,7 +79,7 @@ class CommandGroup(click.Group):
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="parity-harness")
+@click.version_option(package_name="parity-harness", prog_name="parity")
 def cli(debug: bool) -> None:
     """Golden tensors, comparison and gates for speculative decoding on accelerators.
 
@@ -87,9 +88,10 @@ def cli(debug: bool) -> None:
 
     Exit codes: 0 pass, 1 a gate failed, 2 wrong usage or unreadable input, 3 inconclusive.
     """
+    print_notes()
 
 
-for command in (
+for verb in (
     dump_golden,
     verify_golden,
     corroborate,
@@ -115,7 +117,7 @@ for command in (
     shapes,
     scan_log,
 ):
-    cli.add_command(command)
+    cli.add_command(verb)
 
 
 def main() -> None:
@@ -139,8 +141,8 @@ def command() -> int:
         return code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = getattr(error.__cause__ or error, "number", None)
-        number = number if number in ENDING else signal.SIGINT
-        return _end("interrupted; nothing was left half-written", 128 + number)
+        signalled: int = number if number in ENDING else signal.SIGINT
+        return _end("interrupted; nothing was left half-written", 128 + signalled)
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message(), err=True)
         return 2  # a script whose command is an unset variable has not passed
@@ -165,7 +167,7 @@ def _code() -> int:
         return cli.main(standalone_mode=False) or 0
     except SystemExit as ended:
         rich = sys.modules.get("rich", click).__file__  # which ends at a broken pipe
-        ours = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, rich))
+        ours = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, rich or __file__))
         if not (at := _ender(ended)).startswith(ours):
             raise _foreign(at) from ended
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 2

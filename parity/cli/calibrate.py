@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_golden, precision_option, progress, write_json
+from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
 
 
 @click.command()
@@ -38,16 +38,16 @@ from parity.cli.common import golden_option, json_option, open_golden, precision
 @json_option
 def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file) -> None:
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
-    from parity.calibrate import Request
+    from parity.calibrate import CalibrationRequest
     from parity.calibrate import calibrate as count
-    from parity.cli.wiring import clean_devices, device
     from parity.policy import read_policy
+    from parity.producers import clean_devices, device
     from parity.reports.calibration import print_calibration
 
-    golden = open_golden(golden)
+    golden = open_judging(golden)
     with progress("clean") as bar:
         found = count(
-            Request(
+            CalibrationRequest(
                 golden=golden,
                 device=lambda name: device(name, golden, precision),
                 names=names or clean_devices(),

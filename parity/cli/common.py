@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +15,7 @@ import click
 from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo, printable
+from parity.progress import Progress, quiet
 
 MOST = 1e9
 """Seconds or gibibytes of a limit."""
@@ -127,38 +126,8 @@ def with_checkpoints(command: Callable) -> Callable:
     return moved_options["target"](moved_options["drafter"](run))
 
 
-def fresh(kind: str, name: str) -> Path:
-    """A new folder name under `home()`; `kind` is goldens or runs."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    return home() / kind / f"{stamp}-{name}"
-
-
-def tiny(part: str) -> Path:
-    """A part of the tiny pair that ships with the project: target, drafter, prompts/chat.jsonl.
-
-    Raises:
-        UsageError: the fixtures are not installed.
-    """
-    folder = fixtures()
-    if folder is None:
-        raise UsageError("the tiny pair (fixtures/) is not installed; name --target, --drafter and --prompts")
-    return folder / "tiny" / part
-
-
-def fixtures() -> Path | None:
-    """The folder of the fixtures; None where they are not installed."""
-    spec = find_spec("parity.fixtures")
-    return Path(spec.origin).parent if spec and spec.origin else None
-
-
-def published_configs() -> Path | None:
-    """Folder of the published models' configs; None where the fixtures are not installed."""
-    folder = fixtures()
-    return folder and folder / "configs"
-
-
 def open_golden(wanted):
-    """Open the golden that a `Wanted` names, or the newest that stands for a whole case; say on standard error which it is.
+    """Open a golden to look at: the one a `Wanted` names, or the newest that stands for a whole case; standard error says which.
 
     Raises:
         UsageError: there is none, the folder is a device's run, or a named checkpoint is not the golden's.
@@ -168,6 +137,13 @@ def open_golden(wanted):
     golden, why = choose(wanted, home() / "goldens")
     echo(f"golden: {golden.folder} ({why})", err=True)
     return golden
+
+
+def open_judging(wanted):
+    """As `open_golden`, to judge by: checked once, see `parity.golden.trust.trusted`."""
+    from parity.golden.trust import trusted
+
+    return trusted(open_golden(wanted))
 
 
 def agree(run: Any, **chosen: Any) -> None:
@@ -197,22 +173,43 @@ def write_json(path: Path | None, value: Any) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on standard error, silent when that is no terminal; what is printed meanwhile stands above it."""
+def progress(what: str) -> Iterator[Progress]:
+    """A progress bar on standard error from the first word of progress on, silent when that is no terminal.
+
+    What is printed meanwhile stands above it.
+    """
+    with ExitStack() as shown:
+        show: list[Progress] = []
+
+        def tell(done: int, total: int, name: str) -> None:
+            if not show:
+                show.append(_bar(what, shown))
+            show[0](done, total, name)
+
+        yield tell
+
+
+def _bar(what: str, shown: ExitStack) -> Progress:
+    """What moves a new bar, which is there as long as `shown`."""
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        yield lambda done, total, name: None
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    with bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr)):
-        task = bar.add_task(what, total=None)
-        yield lambda done, total, name: bar.update(
-            task, completed=done, total=total, description=printable(f"{what} {name}")
-        )
+        return quiet
+    what_is_done = rich_progress.TextColumn("{task.description}", markup=False)
+    figures = rich_progress.MofNCompleteColumn(), rich_progress.TimeRemainingColumn()
+    columns = what_is_done, rich_progress.BarColumn(), *figures
+    plain = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
+    bar = rich_progress.Progress(*columns, console=console, **plain)
+    for manager in (bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr))):
+        shown.enter_context(manager)
+    task = bar.add_task(what, total=None)
+
+    def tell(done: int, total: int, name: str) -> None:
+        bar.update(task, completed=done, total=total, description=printable(f"{what} {name}"))
+
+    return tell
 
 
 class _Above:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -25,15 +26,16 @@ def corroborate(golden, witnesses, policy, json_file) -> None:
     Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be
     confirmed, or a stage that two of them have could not be compared.
     """
-    from parity.cli.wiring import current
     from parity.corroborate import corroborations, triangulate
     from parity.golden.choice import Wanted, choose
+    from parity.golden.trust import refuse_stale
     from parity.policy import read_policy
+    from parity.progress import note
     from parity.reports.corroboration import print_triangulation
 
     goldens = [choose(Wanted(folder), folder)[0] for folder in (golden, *witnesses)]
-    for one in goldens:
-        current(one)
+    for sentence in chain.from_iterable(map(refuse_stale, goldens)):
+        note(sentence)
     found = triangulate(goldens, read_policy(policy, "float32"))
     manifest = goldens[0].manifest.model_copy(update={"corroborations": corroborations(found, goldens)})
     manifest.replace(golden)

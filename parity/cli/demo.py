@@ -6,10 +6,7 @@ import sys
 
 import click
 
-from parity.cli.common import json_option, write_json
-from parity.cli.diff import compare_dumps
-from parity.cli.golden import make_golden
-from parity.cli.run import make_run
+from parity.cli.common import json_option, progress, write_json
 
 
 @click.command()
@@ -18,10 +15,18 @@ from parity.cli.run import make_run
 @json_option
 def demo(k, max_new_tokens, json_file) -> None:
     """The whole job on the tiny pair: golden, device both ways, one summary."""
+    from parity.api import compare_dumps, run_device
+    from parity.golden.trust import trusted
+    from parity.producers import dump_golden
     from parity.reports.terminal import print_demo
 
-    golden = make_golden(None, None, None, k, max_new_tokens)
-    reports = [compare_dumps(golden, make_run(golden, "numpy", mode)) for mode in ("local", "chained")]
+    with progress("golden") as bar:
+        golden = trusted(dump_golden(k=k, max_new_tokens=max_new_tokens, progress=bar))
+    reports = []
+    for mode in ("local", "chained"):
+        with progress(f"numpy {mode}") as bar:
+            run = run_device(golden, "numpy", mode, progress=bar)
+        reports.append(compare_dumps(golden, run))
     write_json(json_file, {report.mode: report.to_dict() for report in reports})
     print_demo(golden, reports)
     sys.exit(max(report.exit_code for report in reports))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,12 +17,12 @@ from parity.cli.common import (
     json_option,
     limits,
     mode_option,
-    open_golden,
+    open_judging,
     precision_option,
+    progress,
     stage_option,
     write_json,
 )
-from parity.cli.run import make_run
 
 
 @click.command()
@@ -59,63 +60,31 @@ def diff(
 
     With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
     """
-    from parity.cli.wiring import Rerun, judging
+    from parity.api import compare_dumps, device_difference, run_device, worst_slices
     from parity.golden.store import Dump
+    from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
-    golden = open_golden(golden)
-    bounds = limits(**isolation)
+    golden = open_judging(golden)
+    held = limits(**isolation)
     if run:
-        judging(golden)
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
     else:
-        made = make_run(golden, device_name, mode, precision, stages, limits=bounds)
+        with progress(f"{device_name} {mode}") as bar:
+            made = run_device(golden, device_name, mode, precision, stages, limits=held, progress=bar)
+    compared: Any = made
     if against:
-        made = difference(golden, made, against, stages, bounds)
-    rerun = Rerun()
-    report = compare_dumps(golden, made, stages, policy, strict, rerun)
-    slices = break_down(golden, made, report, per, worst, rerun) if per else {}
+        with progress(f"{against} {made.manifest.case.mode}") as bar:
+            compared = device_difference(golden, made, against, stages, held, bar)
+    with progress("the reference with the run's experts") as bar:
+        rerun = ReferenceRerun(bar)
+        report = compare_dumps(golden, compared, stages, policy, strict, rerun)
+        slices = worst_slices(golden, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
 
 
-def difference(golden, run, against, stages=(), limits=None):
-    """The run as it differs from another one: a run folder, or one of this device made now."""
-    from parity.compare.between import Difference
-    from parity.golden.store import Dump
-
-    case = run.manifest.case
-    is_run = (Path(against) / "manifest.json").is_file()
-    other = (
-        Dump(Path(against)) if is_run else make_run(golden, against, case.mode, case.precision, stages, limits=limits)
-    )
-    return Difference(golden, run, other)
-
-
 def _plain(slices):
     """Slices as plain data."""
     return {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
-
-
-def break_down(golden, run, report, per, worst, rerun=None):
-    """The worst slices of the stages that are no pass, or of all selected ones where all pass."""
-    from parity.compare.basis import basis
-    from parity.compare.breakdown import breakdown
-
-    golden = basis(golden, run, golden.manifest.stages, rerun).golden
-    numbers = [stage for stage in report.stages if stage.x]
-    wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
-    return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)
-
-
-def compare_dumps(golden, run, stages=(), policy=None, strict=False, rerun=None):
-    """Judge an opened run against an opened golden; `rerun` as for `parity.compare.compare`."""
-    from parity.compare import compare
-    from parity.compare.between import Difference, compare_devices
-    from parity.policy import read_policy
-
-    bounds = read_policy(policy, run.manifest.case.precision)
-    if isinstance(run, Difference):
-        return compare_devices(golden, run, bounds, stages, strict)
-    return compare(golden, run, bounds, stages, strict, rerun)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_golden, precision_option, write_json
+from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
 from parity.plain import echo
 
 
@@ -25,23 +25,24 @@ from parity.plain import echo
 @json_option
 def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
-    from parity.cli.run import make_run
-    from parity.cli.wiring import present_engines
+    from parity.api import run_device
     from parity.engines import matrix
     from parity.errors import UsageError
     from parity.partial import scratch
+    from parity.producers import present_engines
     from parity.reports.engines import page, print_matrix
 
     here, absent = ((), {}) if devices else present_engines()
     devices = devices or here
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
-    golden = open_golden(golden)
+    golden = open_judging(golden)
     with scratch("engines") as folder:
 
         def run(name, mode):
             out = folder / f"{devices.index(name)}-{mode}"
-            return make_run(golden, name, mode, precision, out=out, free=False)
+            with progress(f"{name} {mode}") as bar:
+                return run_device(golden, name, mode, precision, out=out, free=False, progress=bar)
 
         found = matrix(golden, devices, precision, run, policy, absent)
     write_json(json_file, found.to_dict)

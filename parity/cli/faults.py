@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import device_option, json_option, open_golden, progress, tiny, with_checkpoints, write_json
+from parity.cli.common import device_option, json_option, open_judging, progress, with_checkpoints, write_json
 from parity.plain import echo
 
-PROMPTS = ("types-127-131", "strings-11-13")
-TOKENS = 12
-"""The default golden: two chat prompts longer than window and original context. The rounds of the first accept all
-drafts, some, none although a later one agrees, and more than the budget leaves."""
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
+    from parity.golden.views import TrustedGolden
 
 
 @click.group()
@@ -29,7 +28,7 @@ def faults() -> None:
 @json_option
 def list_faults(markdown, json_file) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
-    from parity.cli.wiring import planted_faults
+    from parity.producers import planted_faults
     from parity.reports.faults import page, plain, print_list
 
     catalogue, left_out = planted_faults()
@@ -58,10 +57,10 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
     fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
     """
-    from parity.cli.wiring import builder, planted_faults
     from parity.errors import UsageError
     from parity.faults import Request, choose
     from parity.faults import run_faults as run
+    from parity.producers import builder, planted_faults
     from parity.reports.faults import print_outcome, print_summary
 
     if bool(names) == every:
@@ -82,16 +81,15 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
 
 
 @contextmanager
-def _golden(wanted) -> Iterator:
+def _golden(wanted: Wanted) -> Iterator[TrustedGolden]:
     """The named golden, or the default one, which lasts as long as the command."""
-    from parity.cli.golden import make_golden
+    from parity.faults import small_golden
     from parity.partial import scratch
 
     if wanted.golden is not None:
-        yield open_golden(wanted)
+        yield open_judging(wanted)
         return
     with scratch("faults") as made:
-        lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
-        prompts = made / "prompts.jsonl"
-        prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
-        yield make_golden(None, None, prompts, 4, TOKENS, out=made / "golden")
+        with progress("golden") as bar:
+            golden = small_golden(made, bar)
+        yield golden

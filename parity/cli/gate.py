@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -15,10 +14,9 @@ from parity.cli.common import (
     isolation_options,
     json_option,
     limits,
-    open_golden,
+    open_judging,
     precision_option,
     progress,
-    published_configs,
     write_json,
 )
 
@@ -60,34 +58,22 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
 
     Which gates there are: `parity gate --only help`.
     """
-    from parity.cli.wiring import Rerun, builder
-    from parity.errors import UsageError
-    from parity.gates import GATES, run_gates
-    from parity.gates.bench import Bench
+    from parity.api import gate_device
+    from parity.gates import GATES
     from parity.golden.store import Dump
-    from parity.partial import scratch
     from parity.reports.gates import print_gates, print_names, print_result
 
     if only == ("help",):
         print_names(GATES)
         return
-    golden, run = open_golden(golden), run and Dump(run)
+    golden, run = open_judging(golden), run and Dump(run)
     if run:
         agree(run, precision=precision)
         precision = run.manifest.case.precision
-    if unknown := [name for name in only if name not in GATES]:
-        raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
-    with ExitStack() as stack:
-        if keep and keep.exists():
-            raise UsageError(f"{keep} exists already; choose another --keep or remove it")
-        folder = keep or stack.enter_context(scratch("gate"))
-        bar = stack.enter_context(progress("gate"))
-        build = builder(device_name, golden, limits(**isolation))
-        bench = Bench(golden, device_name, build, precision, folder, histories, seed, bound, bar)
-        bench.rotate, bench.configs, bench.rerun = build.rotary(), published_configs(), Rerun()
-        if run:
-            bench.give(run)
-        found = run_gates(bench, only, done=print_result)
-    write_json(json_file, found.to_dict())
-    print_gates(found)
-    sys.exit(found.exit_code)
+    held = limits(**isolation)
+    asked = dict(run=run, histories=histories, seed=seed, bound=bound, keep=keep, limits=held, done=print_result)
+    with progress("gate") as bar:
+        gates = gate_device(golden, device_name, precision, only, **asked, progress=bar)
+    write_json(json_file, gates.to_dict())
+    print_gates(gates)
+    sys.exit(gates.exit_code)

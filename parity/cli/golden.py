@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 
-from parity.cli.common import fresh, json_option, progress, stage_option, tiny, write_json
-from parity.errors import UsageError
-
-DRAFTERS = {"eagle": "eagle3"}
-"""The tiny drafter of a reference that is not for P-EAGLE."""
-
-OPTIONS = {"python": "vllm-python"}
-"""Options that are not called as the request's field."""
+from parity.cli.common import json_option, progress, stage_option, write_json
 
 folder = click.Path(path_type=Path)
 
@@ -33,10 +26,10 @@ folder = click.Path(path_type=Path)
 @stage_option
 @click.option(
     "--reference",
-    type=click.Choice(["own", "vllm", "eagle"]),
+    type=click.Choice(["own", "plain", "vllm", "eagle"]),
     default="own",
     show_default=True,
-    help="Who computes: the PyTorch references, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).",
+    help="Who computes: the PyTorch references, the same with a target written from the equations, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).",
 )
 @click.option(
     "--vllm-python",
@@ -62,54 +55,32 @@ folder = click.Path(path_type=Path)
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
-    target, drafter, prompts, k, max_new_tokens, stages, reference, threads, out, json_file, **options
+    target: Path | None,
+    drafter: Path | None,
+    prompts: Path | None,
+    k: int,
+    max_new_tokens: int,
+    stages: tuple[str, ...],
+    reference: str,
+    threads: int,
+    out: Path | None,
+    json_file: Path | None,
+    **options: Any,
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is held against."""
+    from parity.producers import dump_golden as dump
     from parity.reports.dumps import print_dump
 
     named = {name: value for name, value in options.items() if value is not None}
-    made = make_golden(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, **named)
-    write_json(json_file, print_dump(made))
-
-
-def make_golden(
-    target, drafter, prompts, k, max_new_tokens, stages=(), threads=1, out=None, reference="own", **options
-):
-    """Run a reference, on the tiny pair where nothing is named; the opened golden.
-
-    Args:
-        options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`.
-
-    Raises:
-        UsageError: this reference does not take one of them, or anything else does not fit.
-    """
-    from parity.cli import wiring
-    from parity.golden.store import Dump
-
-    producer = wiring.reference(reference, threads)
-    takes = {field.name for field in fields(producer.Request)}
-    for name in options.keys() - takes:
-        raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
     with progress("golden") as bar:
-        request = producer.Request(
-            target=target or tiny("target"),
-            drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
-            prompts=prompts or tiny("prompts/chat.jsonl"),
-            k=k,
-            max_new_tokens=max_new_tokens,
-            stages=stages,
-            out=out or fresh("goldens", (target or tiny("target")).name),
-            progress=bar,
-            **options,
-            **({"threads": threads} if "threads" in takes else {}),
-        )
-        return Dump(producer.dump_golden(request))
+        made = dump(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, progress=bar, **named)
+    write_json(json_file, print_dump(made))
 
 
 @click.command()
 @click.argument("directory", type=folder, metavar="DIR")
 @json_option
-def inspect(directory, json_file) -> None:
+def inspect(directory: Path, json_file: Path | None) -> None:
     """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
     from parity.golden.store import Dump
     from parity.reports.dumps import print_dump

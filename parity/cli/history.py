@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import home, json_option, write_json
+from parity.cli.common import json_option, write_json
+from parity.home import home
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 HEADLINES = ("passed", "relative", "acceptance_length", "over_baseline")
 """What is shown of each cell where neither stage nor metric is asked for."""
@@ -46,17 +52,31 @@ url_argument = click.argument("url", required=False)
     help="Write the chosen rows of the table as CSV to this file.",
 )
 @json_option
-def history(url, cell, stage, metric, mode, since, night, last, listing, changes, most, csv_file, json_file) -> None:
+def history(
+    url: str | None,
+    cell: str | None,
+    stage: str | None,
+    metric: str | None,
+    mode: str | None,
+    since: datetime | None,
+    night: str | None,
+    last: int | None,
+    listing: bool,
+    changes: bool,
+    most: int,
+    csv_file: Path | None,
+    json_file: Path | None,
+) -> None:
     """Figures of the nights, with their trend. URL: a folder or fsspec URL; $PARITY_HOME/history by default."""
     from parity.history import WINDOW, load
-    from parity.history.query import figures, records
+    from parity.history.series import figures, records
     from parity.metrics.record import plain_numbers
 
     url = default_url(url)
     if changes:
         sys.exit(_changes(load(url, cell=cell, last=None if night else last or WINDOW, repeats=True), night, json_file))
-    since = since and since.date()
-    frame = load(url, cell=cell, stage=stage, metric=metric, mode=mode, since=since, night=night, last=last)
+    day = since and since.date()
+    frame = load(url, cell=cell, stage=stage, metric=metric, mode=mode, since=day, night=night, last=last)
     if csv_file:
         _write_csv(frame, csv_file)
     if listing:
@@ -69,7 +89,7 @@ def history(url, cell, stage, metric, mode, since, night, last, listing, changes
     print_figures(figures(shown), most, narrowed=bool(stage or metric))
 
 
-def _list(frame, json_file) -> None:
+def _list(frame: DataFrame, json_file: Path | None) -> None:
     from parity.history import nights
     from parity.reports.history import print_nights
 
@@ -78,7 +98,7 @@ def _list(frame, json_file) -> None:
     print_nights(found)
 
 
-def _changes(frame, night: str | None, json_file) -> int:
+def _changes(frame: DataFrame, night: str | None, json_file: Path | None) -> int:
     from dataclasses import asdict
 
     from parity.errors import Inconclusive
@@ -94,7 +114,7 @@ def _changes(frame, night: str | None, json_file) -> int:
     return print_changes(night, found, few)
 
 
-def _write_csv(frame, path: Path) -> None:
+def _write_csv(frame: DataFrame, path: Path) -> None:
     from parity.errors import UsageError
     from parity.partial import partial_file
 

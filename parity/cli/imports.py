@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import golden_option, json_option, open_golden, write_json
 from parity.plain import echo
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 FORMATS = ("sglang", "polygraphy", "msprobe", "nxdi", "aws", "hf", "files")
 MOST = 20
@@ -34,23 +39,28 @@ anywhere = click.Path(path_type=Path)
 )
 @click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
 @json_option
-def import_dump(paths, source, golden, names, reference, out, json_file) -> None:
+def import_dump(
+    paths: tuple[Path, ...],
+    source: str,
+    golden: Wanted,
+    names: str | None,
+    reference: str,
+    out: Path,
+    json_file: Path | None,
+) -> None:
     """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`."""
-    from parity.cli.wiring import torch_load
-    from parity.golden.store import Dump
-    from parity.imports.names import read_map
-    from parity.imports.run import ImportRequest, import_run
+    from parity.api import import_dump as import_run
+    from parity.api import read_dump
     from parity.reports.dumps import print_dump
 
-    opened = open_golden(golden)
-    placing = import_run(ImportRequest(source, paths, read_map(names), opened, out, torch_load, reference))
-    data = print_dump(Dump(out))
+    placing = import_run(paths, source, open_golden(golden), out, names, reference)
+    data = print_dump(read_dump(out))
     _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
     _list("is not mapped", placing.unmapped)
     write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
 
 
-def _list(what: str, names) -> None:
+def _list(what: str, names: Sequence[str]) -> None:
     """Say which tensors did not go in."""
     for name, count in list(Counter(names).items())[:MOST]:
         echo(f"  {name} {what}" + (f" ({count} times)" if count > 1 else ""))
@@ -64,9 +74,9 @@ def _list(what: str, names) -> None:
 @click.option(
     "--to", "target", type=click.Choice(["npz"]), default="npz", show_default=True, help="The format to write."
 )
-def export_dump(directory, out, target) -> None:
+def export_dump(directory: Path, out: Path, target: str) -> None:
     """Write a golden or a run as one file of plain arrays."""
-    from parity.golden.store import Dump
-    from parity.imports.export import export_npz
+    from parity.api import export_dump as export
+    from parity.api import read_dump
 
-    echo(f"{export_npz(Dump(directory), out)} tensors in {out}")
+    echo(f"{export(read_dump(directory), out)} tensors in {out}")

@@ -23,7 +23,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     tells of each cell the worst that it found, measured again or not.
     """
     from parity.compare.report import exit_code
-    from parity.nightly.outputs import annotations, verdict_of, write_outputs
+    from parity.nightly.outputs import github_annotations, verdict_of, write_outputs
     from parity.reports.nightly import print_night
 
     results, verdict = folder.worst(), verdict_of(folder)
@@ -33,7 +33,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     changes: list = []
     told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(folder, results):
+        for line in github_annotations(folder, results):
             echo(line)
     code = code or (0 if kept and written and told else 3)
     write_json(json_file, lambda: _as_json(folder, results, changes, verdict, code))
@@ -59,9 +59,9 @@ def _append(history: str, folder) -> None:
 
 def _tell(folder, history: str) -> list:
     """The page, and the summary of a job where there is one; what changed since when."""
-    from parity.cli.report import night_view
     from parity.reports.page.markdown import markdown
     from parity.reports.page.render import write
+    from parity.reports.page.views import night_view
 
     view = night_view(folder.path, history)
     write(view, folder.path / REPORT)

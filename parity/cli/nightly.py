@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import home, json_option, tiny, write_json
+from parity.bundled import tiny
+from parity.cli.common import json_option, write_json
 from parity.errors import UsageError
+from parity.home import home
 from parity.remote import INSTALL
 
 
@@ -85,7 +87,7 @@ def nightly(
         return
     _installed()
     from parity.cli.night_end import end, interruptible
-    from parity.nightly.start import begin
+    from parity.nightly.run import begin
 
     url = "" if no_history else history or str(home() / "history")
     with _engines(plan.run, workers, engine, ray_address) as engines:
@@ -100,7 +102,7 @@ def _suspicion(url: str, folder, most: int):
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
-    from parity.nightly.suspicion import Suspicion
+    from parity.history import Suspicion
 
     return Suspicion(url, folder.night, most)
 
@@ -117,13 +119,13 @@ def _installed() -> None:
 @contextmanager
 def _engines(run, workers, engine, ray_address):
     """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
-    from parity.nightly.local import Local
+    from parity.nightly.engines import LocalEngine
 
-    here = there = Local(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    here = there = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
     if engine == "ray":
-        from parity.nightly.ray_engine import Ray
+        from parity.nightly.engines import RayEngine
 
-        there = Ray(ray_address, run.cell_timeout, run.retries)
+        there = RayEngine(ray_address, run.cell_timeout, run.retries)
     try:
         yield here, there
     finally:
@@ -143,45 +145,3 @@ def _run(folder, wanted, engines, goldens, again) -> None:
         print_cell(result, ended[0], planned)
 
     NightRun(folder, *engines, goldens, told, again).run(wanted)
-
-
-def judge_cell(night: str, cell, golden, folder: Path):
-    """One cell judged in this process on an opened golden; `folder` takes the runs."""
-    from parity.cli.common import published_configs
-    from parity.cli.wiring import baseline, builder
-    from parity.gates.bench import Bench
-    from parity.isolation import Limits
-    from parity.nightly.judge import judge
-
-    build = builder(cell.device, golden, Limits())
-    bench = Bench(golden, cell.device, build, cell.precision, folder, cell.histories, bounds=cell.bounds or None)
-    bench.rotate, bench.configs = build.rotary(), published_configs()
-    clocked = baseline(golden, cell.precision) if cell.speed_tokens else None
-    return judge(night, cell, bench, clocked, (lambda: _diagnosed(cell, golden, folder)) if cell.diagnose else None)
-
-
-def _diagnosed(cell, golden, folder: Path):
-    """What a diagnosis of the cell's device says, in words."""
-    from parity.cli.diagnose import diagnose_device
-    from parity.isolation import Limits
-    from parity.nightly.records import Named
-
-    (folder / "diagnosis").mkdir()
-    found = diagnose_device(
-        golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits()
-    )
-    if not found:
-        return None
-    if isinstance(found, list):
-        causes = [(one.id or "", f"{one.says or 'no known defect'}: {one.check.evidence}", one.fix) for one in found]
-        named = [f"{one.says} ({one.id})" for one in found if one.id]
-        return Named(causes=tuple(causes), words="; ".join(dict.fromkeys(named)) or "no reading fits")
-    causes = [
-        (cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix)
-        for cause in found.causes
-    ]
-    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or (
-        "no hypothesis fits" if found.verdict == "fail" else found.verdict
-    )
-    rest = str(found.unexplained.stage) if found.unexplained else ""
-    return Named(causes=tuple(causes), unexplained=rest, words=words)

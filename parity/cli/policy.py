@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from parity.cli.common import json_option, write_json
@@ -12,7 +14,7 @@ from parity.plain import echo
 @click.argument("name", required=False, metavar="[NAME|FILE]")
 @click.option("--list", "names", is_flag=True, help="Name the shipped policies, and what each cannot see.")
 @json_option
-def policy(name, names, json_file) -> None:
+def policy(name: str | None, names: bool, json_file: Path | None) -> None:
     """Print a policy as the TOML it is: the default one, a preset, or a file, checked.
 
     `parity policy > mine.toml` is where an own policy starts; `parity diff --policy mine.toml` uses it.

@@ -32,14 +32,24 @@ from parity.cli.history import default_url
 @click.option("--check", is_flag=True, help="Exit 1 where a bound could be lower, or is looser than --against has it.")
 @click.option("--against", metavar="POLICY", help="With --check: the policy as it was, file or name.")
 @json_option
-def ratchet(policy, url, nights, label, cell, calibration, out, check, against, json_file) -> None:
+def ratchet(
+    policy: str,
+    url: str | None,
+    nights: int,
+    label: str | None,
+    cell: str | None,
+    calibration: Path | None,
+    out: Path | None,
+    check: bool,
+    against: str | None,
+    json_file: Path | None,
+) -> None:
     """Propose lower bounds where the nights allow them; never a higher one. POLICY: a file or a shipped name."""
     from dataclasses import asdict
 
     from parity.history import load
-    from parity.history.ratchet import labelled, proposals
+    from parity.history.ratchet import labelled, looser, proposals, tightened
     from parity.history.series import WINDOW
-    from parity.history.tighten import looser, tightened
     from parity.policy import read_policy, source_of
     from parity.reports.dumps import console
     from parity.reports.history import print_proposals

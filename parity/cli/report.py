@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import golden_option, home, json_option, open_golden, write_json
+from parity.cli.common import golden_option, json_option, open_judging, progress, write_json
+from parity.home import home
 from parity.plain import echo
 
 
@@ -34,9 +35,14 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
     from parity.reports.page.markdown import markdown as short
     from parity.reports.page.render import write
     from parity.reports.page.terminal import print_told, told
+    from parity.reports.page.views import night_view, refuse_other, run_view
 
-    is_night = (run / NIGHT).is_file()
-    view = night_view(run, url or _kept()) if is_night else _run_view(run, golden, policy)
+    if (run / NIGHT).is_file():
+        view = night_view(run, url or _kept())
+    else:
+        refuse_other(run)
+        with progress("the reference with the run's experts") as bar:
+            view = run_view(run, open_judging(golden), policy, bar)
     write_json(json_file, lambda: told(view))
     if out or not markdown:
         write(view, out or run / "report.html")
@@ -44,40 +50,6 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
         echo(short(view), nl=False)
     else:
         print_told(view, out or run / "report.html")
-
-
-def night_view(path: Path, url: str | None):
-    """What a night's folder tells, with what the history at this URL adds."""
-    from parity.nightly.folder import NightFolder
-    from parity.reports.page.night import tell
-    from parity.reports.page.past import read_past
-
-    folder = NightFolder(path)
-    night, results = folder.night, folder.worst()
-    past = read_past(url, night.name, [cell.name for cell in night.cells]) if url else None
-    return tell(
-        night,
-        results,
-        past,
-        {one.cell.name: folder.log_tail(one.cell.name, one.repeat) for one in results if one.error},
-    )
-
-
-def _run_view(path: Path, golden: Path | None, policy: str | None):
-    from parity.cli.wiring import Rerun, judging
-    from parity.errors import UsageError
-    from parity.golden.store import Dump
-    from parity.nightly.single import night_of
-    from parity.reports.page.night import tell
-
-    if not (path / "manifest.json").is_file():
-        raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")
-    opened, run = open_golden(golden), Dump(path)
-    if run.manifest.kind != "run":
-        raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
-    judging(opened)
-    night, result = night_of(opened, run, policy, Rerun())
-    return tell(night, [result])
 
 
 def _kept() -> str | None:

@@ -14,7 +14,7 @@ from parity.cli.common import json_option, write_json
 @click.argument("logs", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE...")
 @click.option("--list", "listed", is_flag=True, help="The lines that are looked for, with reason and source.")
 @json_option
-def scan_log(logs, listed, json_file) -> None:
+def scan_log(logs: tuple[Path, ...], listed: bool, json_file: Path | None) -> None:
     """Find lines in compiler and run logs that say a kernel was replaced: "No feasible kernel", "falling back to".
 
     `-` is standard input. Exit code 1: found; 2: a file is unreadable; 3: a file is empty, which shows nothing.

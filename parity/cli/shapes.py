@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import json_option, precision_option, progress, published_configs, tiny, write_json
+from parity.cli.common import json_option, precision_option, progress, write_json
+
+if TYPE_CHECKING:
+    from parity.seam import Gemm
 
 MODELS = ("tiny", "20b", "120b")
 PHASES = ("prefill", "draft", "verify", "commit")
@@ -85,7 +90,19 @@ PHASES = ("prefill", "draft", "verify", "commit")
     help="Largest array of one multiplication; a larger shape runs in pieces.",
 )
 @json_option
-def shapes(model, target, drafter, phases, measured, named, device_name, seed, limit, json_file, **run) -> None:
+def shapes(
+    model: str,
+    target: Path | None,
+    drafter: Path | None,
+    phases: tuple[str, ...],
+    measured: bool,
+    named: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    limit: int,
+    json_file: Path | None,
+    **run: Any,
+) -> None:
     """List every matrix multiplication and program of one run, from the configs alone; --run tries them.
 
     With --run, exit code 1: a shape is off by more than its rounding explains; 3: there was no shape to try.
@@ -100,30 +117,27 @@ def shapes(model, target, drafter, phases, measured, named, device_name, seed, l
     print_inventory(listed)
 
 
-def _inventory(model, target, drafter, run):
+def _inventory(model: str, target: Path | None, drafter: Path | None, run: dict[str, Any]) -> Any:
     """The inventory of the named pair."""
-    from parity.cli.wiring import inventory
+    from parity.bundled import published_pair
     from parity.errors import UsageError
+    from parity.producers import inventory
 
     if (target is None) != (drafter is None):
         raise UsageError("--target and --drafter go together")
-    if target is None and model == "tiny":
-        target, drafter = tiny("target"), tiny("drafter")
-    elif target is None:
-        if (configs := published_configs()) is None:
-            raise UsageError(f"the configs of {model} (fixtures/) are not installed; name --target and --drafter")
-        target, drafter = configs / f"gpt-oss-{model}", configs / f"p-eagle-{model}"
-    return inventory(target, drafter, **run)
+    sides = (target, drafter) if target and drafter else published_pair(model)
+    return inventory(*sides, **run)
 
 
-def _chosen(named, listed, precision):
+def _chosen(named: Sequence[str], listed: Iterable[Gemm], precision: str) -> list[Gemm]:
     """The listed shapes, or those named: from the list where they are on it."""
+    known = list(listed)
     if not named:
-        return list(listed)
-    return [one for text in named for one in [one for one in listed if str(one) == text] or [_gemm(text, precision)]]
+        return known
+    return [one for text in named for one in [one for one in known if str(one) == text] or [_gemm(text, precision)]]
 
 
-def _gemm(text, precision):
+def _gemm(text: str, precision: str) -> Gemm:
     """A shape in the user's words, `5x2880x201088` or `32x5x2880x2880`."""
     from parity.errors import UsageError
     from parity.seam import Gemm
@@ -132,13 +146,13 @@ def _gemm(text, precision):
     if len(sizes) not in (3, 4) or not all(size.isdecimal() and int(size) for size in sizes):
         raise UsageError(f"--gemm {text}: a shape is MxKxN or BATCHxMxKxN, as in 5x2880x201088")
     *batch, m, k, n = map(int, sizes)
-    return Gemm(m, k, n, *batch, dtype=precision, values=precision)
+    return Gemm(m, k, n, batch[0] if batch else 1, dtype=precision, values=precision)
 
 
-def _try(gemms, device_name, seed, limit, json_file):
+def _try(gemms: Sequence[Gemm], device_name: str, seed: int, limit: int, json_file: Path | None) -> int:
     """Run and judge the shapes; the exit code."""
-    from parity.cli.wiring import multiplier
     from parity.compare.report import FAIL, INCONCLUSIVE
+    from parity.factories import multiplier
     from parity.gemm.harness import Findings, try_one
     from parity.reports.shapes import print_finding, print_findings
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from parity.cli.common import json_option, write_json
@@ -20,7 +22,7 @@ from parity.plain import echo
 )
 @click.option("--layers", type=click.IntRange(min=5), required=True, help="L of the target.")
 @json_option
-def taps(ids, convention, layers, json_file) -> None:
+def taps(ids: tuple[int, ...], convention: str, layers: int, json_file: Path | None) -> None:
     """Say the same tap layers in every numbering: vLLM, Hugging Face, NxDI, SGLang, Automodel, NKIPy."""
     from parity.errors import UsageError
     from parity.taps import CONVENTIONS, default, in_of, numbered

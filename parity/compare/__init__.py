@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from parity.compare.basis import Basis, Rerun, basis
-from parity.compare.choices import judge_choices, judge_exact
+from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
-from parity.compare.copies import Copies
-from parity.compare.decisions import NOISE
-from parity.compare.evidence import lack_of_scores
-from parity.compare.flow import mark
+from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
-from parity.compare.pairs import judge_pair
+from parity.compare.places import mark
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -34,19 +31,19 @@ from parity.compare.scores import contradicting, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
-from parity.golden.store import Dump
 from parity.golden.trust import refuse_shared
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy, Row
 from parity.stages import Named, matches, select
 
 if TYPE_CHECKING:
-    from parity.compare.between import Difference
+    from parity.compare.between import DeviceDifference
 
 
 def compare(
-    golden: Dump,
-    run: Dump,
+    golden: TrustedGolden,
+    run: DumpView,
     policy: Policy,
     globs: Sequence[str] = (),
     strict: bool = False,
@@ -109,7 +106,7 @@ def compare(
     )
 
 
-def _structure(golden: Dump, run: Dump, names: Sequence[str]) -> list[Finding]:
+def _structure(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> list[Finding]:
     """What is wrong with the run, or with either of the two whose difference it is."""
     found = []
     for side in run.sides:
@@ -119,7 +116,7 @@ def _structure(golden: Dump, run: Dump, names: Sequence[str]) -> list[Finding]:
 
 
 def _stage(
-    golden: Dump, run: Dump, named: Named, row: Row, on: Basis, copies: Copies
+    golden: TrustedGolden, run: DumpView, named: Named, row: Row, on: Basis, copies: Copies
 ) -> tuple[StageResult, list[Finding]]:
     """One stage over all prompts; inconclusive where no tensor could be compared, or rows lack evidence."""
     rows = stage_rows(on.golden, run, named)
@@ -138,7 +135,9 @@ def _stage(
     return result, found
 
 
-def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tuple[StageResult, list[Finding]]:
+def _judged(
+    golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
+) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
     named, choice = rows.named, scores_of(rows.named.name) is not None
     if named.stage.exact and len(run.sides) > 1:
@@ -156,7 +155,7 @@ def _judged(golden: Dump, run: Dump, rows: StageRows, row: Row, on: Basis) -> tu
     return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), scores), []
 
 
-def _pair(golden: Dump, run: Difference, rows: StageRows, row: Row, on: Basis) -> StageResult:
+def _pair(golden: TrustedGolden, run: DeviceDifference, rows: StageRows, row: Row, on: Basis) -> StageResult:
     """A stage of choices of two devices, each one's own against the other's."""
     if row.judge not in ("experts", "decision", "exact"):
         raise UsageError(f"policy row {row.stages!r} judges {rows.named.name} by {row.judge}; that is for numbers")
@@ -181,7 +180,7 @@ def _explained(result: StageResult, scores: StageRows | None) -> StageResult:
     return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=missing.note) if missing else result
 
 
-def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
+def _scores(golden: TrustedGolden, run: DumpView, named: Named) -> StageRows | None:
     """The scores behind a stage of choices: the golden's, and the run's where it recorded them."""
     scores = scores_of(named.name)
     if scores not in golden.manifest.stages:
@@ -191,7 +190,7 @@ def _scores(golden: Dump, run: Dump, named: Named) -> StageRows | None:
     return stage_rows(golden, golden, golden.declared[scores], device="float32", mode=run.manifest.case.mode)
 
 
-def comparable(golden: Dump, run: Dump) -> None:
+def comparable(golden: TrustedGolden, run: DumpView) -> None:
     """Same case, same checkpoints, and no source in common."""
     true, seen = golden.manifest, run.manifest
     if seen.kind != "run":
@@ -212,7 +211,7 @@ def comparable(golden: Dump, run: Dump) -> None:
     refuse_shared(true.producer, seen.producer)
 
 
-def _fits(policy: Policy, golden: Dump) -> None:
+def _fits(policy: Policy, golden: TrustedGolden) -> None:
     """A policy row that matches no stage is a mistake, not a comment."""
     for row in policy.rows:
         if not any(matches(row.stages, name) for name in golden.declared):
@@ -221,7 +220,7 @@ def _fits(policy: Policy, golden: Dump) -> None:
         raise UsageError(f"policy {policy.name}: {dead}")
 
 
-def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
+def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
     """The earliest failure: by round, then along the dataflow, then by prompt.
 
     What a device emitted by itself has no place among the rounds: it is named only where nothing else failed.
@@ -237,5 +236,5 @@ def _first(golden: Dump, results: Sequence[StageResult], findings: Sequence[Find
     )
 
 
-def _place(golden: Dump, found: Finding) -> Place:
+def _place(golden: TrustedGolden, found: Finding) -> Place:
     return Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)

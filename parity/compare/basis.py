@@ -1,25 +1,84 @@
-"""What a run is judged against: the golden, or the golden as it would be under the run's own experts.
-
-A run that went on with other experts than the golden's is judged against the reference run once more with the run's
-experts, the golden's tokens forced as before. Nothing of it is judged by its own error, and no row is left out.
-"""
+"""What a run is compared with: the golden, or the golden as it is under the run's own experts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
-from parity.compare.apart import EXPERTS, Flips, differing
 from parity.compare.report import OwnExperts
 from parity.compare.rows import FLOOR, StageRows, stage_rows
 from parity.errors import Inconclusive, ParityError
-from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.manifest import TensorRow, Variant
+from parity.golden.views import DumpView, TensorPlace, TrustedGolden
+from parity.stages import Named
 
-Rerun = Callable[[Dump, Dump, Sequence[int]], Dump]
+EXPERTS = "target.layers.{l}.experts"
+
+
+class Flips:
+    """Where experts differ from the golden's on any side of a run, and which rows lie behind: below in the layers, or
+    further on in the prompt, through attention.
+
+    Attributes:
+        places: (prompt, position) of rows whose experts differ in any layer.
+        positions: (prompt, position) of every row whose experts can be compared.
+    """
+
+    def __init__(self, golden: TrustedGolden, run: DumpView):
+        self.places: set[tuple[int, int]] = set()
+        self.positions: set[tuple[int, int]] = set()
+        layers, prompts = golden.manifest.model.num_layers, len(golden.manifest.case.prompts)
+        self.first = np.full((prompts, layers + 1), np.inf)  # position behind which a prompt is apart, by reach
+        sides = [side for side in run.sides if EXPERTS not in side.manifest.case.forced]
+        for named in golden.declared.values():
+            if named.stage.template == EXPERTS:
+                for side in sides:
+                    self._find(stage_rows(golden, side, named))
+        self.first = np.minimum.accumulate(self.first, axis=1)
+
+    def _find(self, rows: StageRows | None) -> None:
+        if rows is None:
+            return
+        self.positions.update(_places(rows, slice(None)))
+        differ = differing(rows)
+        self.places.update(_places(rows, differ))
+        np.minimum.at(self.first[:, rows.named.layer + 1], rows.prompt[differ], rows.position[differ])
+
+    @property
+    def prompts(self) -> list[int]:
+        """The prompts that have such rows."""
+        return sorted({prompt for prompt, _ in self.places})
+
+    def reach(self, names: Iterable[Named]) -> bool:
+        """Whether rows of any of these stages lie behind a flip."""
+        return any(np.isfinite(self.first[:, self._reach(named)]).any() for named in names)
+
+    def apart(self, rows: StageRows) -> np.ndarray:
+        """Which of these rows [R] lie behind a flip."""
+        return rows.position >= self.first[rows.prompt, self._reach(rows.named)]
+
+    def _reach(self, named: Named) -> int:
+        """A flip at a layer below this one reaches the stage; its own layer's counts from ffn_out on."""
+        if named.name == "target.embed":
+            return 0
+        if named.layer is None or "drafter" in named.name:
+            return self.first.shape[1] - 1
+        return named.layer + (named.stage.part in ("ffn_out", "out"))
+
+
+def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, int]]:
+    return zip(rows.prompt[which].tolist(), rows.position[which].tolist(), strict=True)
+
+
+def differing(rows: StageRows) -> np.ndarray:
+    """Which rows [R] of a stage of experts hold another set of them; their order carries no meaning."""
+    return (np.sort(rows.golden, axis=1) != np.sort(rows.device, axis=1)).any(axis=1)
+
+
+Rerun = Callable[[TrustedGolden, DumpView, Sequence[int]], DumpView]
 """`rerun(golden, run, prompts)`: the reference over these prompts of a golden once more, with the run's experts and
 otherwise with what the golden forced: a dump with the float32 truth and the floor of the run's mode, under the golden's
 prompt numbers. Raises `ParityError` where it cannot be had."""
@@ -37,7 +96,7 @@ they part by less. On the four prompts of docs/calibration.md the floor flips 18
 class Basis:
     """What a run is judged against, the rows that even this says nothing of, and what the report tells of it."""
 
-    golden: Dump
+    golden: TrustedGolden
     flips: Flips | None = None
     own: OwnExperts | None = None
 
@@ -46,20 +105,20 @@ class Basis:
         return np.zeros(len(rows.golden), dtype=bool) if self.flips is None else self.flips.apart(rows)
 
 
-def basis(golden: Dump, run: Dump, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
+def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
     """What these stages of a run are judged against; the golden itself unless the run went on with experts of its own."""
     flips = Flips(golden, run)
     if not flips.reach(golden.declared[name] for name in names):
         return Basis(golden)
     counts = len(flips.places), len(flips.positions)
     try:
-        again = Again(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
+        again = RebasedGolden(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
     except ParityError as error:
         return Basis(golden, flips, OwnExperts(*counts, lack=str(error)))
     return Basis(again, None, OwnExperts(*counts, *_counted(again, run)))
 
 
-def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | None) -> Dump:
+def _once_more(golden: TrustedGolden, run: DumpView, prompts: Sequence[int], rerun: Rerun | None) -> DumpView:
     if len(run.sides) > 1:
         raise Inconclusive(
             "two runs are compared, of which each would need a reference of its own: compare each with the golden"
@@ -69,7 +128,7 @@ def _once_more(golden: Dump, run: Dump, prompts: Sequence[int], rerun: Rerun | N
     return rerun(golden, run, prompts)
 
 
-def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
+def _counted(again: TrustedGolden, run: DumpView) -> tuple[int, int, float]:
     """Choices of the run that differ from the reference's under the same experts below, all, and how many may."""
     names = [named for named in again.declared.values() if named.stage.template == EXPERTS]
     mine = [rows for named in names if (rows := stage_rows(again, run, named)) is not None]
@@ -80,20 +139,21 @@ def _counted(again: Dump, run: Dump) -> tuple[int, int, float]:
     return differ, sum(len(rows.golden) for rows in mine), explained
 
 
-class Again(Dump):
-    """A golden in which some prompts are a re-run's; a view, nothing is written."""
+class RebasedGolden(TrustedGolden):
+    """A golden in which the references' re-run takes the place of some prompts; a view, nothing is written."""
 
-    def __init__(self, golden: Dump, rerun: Dump, prompts: Iterable[int]):
+    def __init__(self, golden: TrustedGolden, rerun: DumpView, prompts: Iterable[int]):
         self.golden, self.rerun, self.prompts = golden, rerun, frozenset(prompts)
-        self.folder, self.declared = golden.folder, golden.declared
-        self.rows, self.parts = (self._taken(golden.rows, rerun.rows), self._taken(golden.parts, rerun.parts))
-        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
+        places = [place for place in golden.rows if place[1] not in self.prompts]
+        places += [place for place in rerun.rows if place[1] in self.prompts]
+        rows: dict[TensorPlace, TensorRow] = {place: self._side(place[1]).rows[place] for place in places}
+        parts = {place: self._side(place[1]).parts[place] for place in places}
+        manifest = golden.manifest.model_copy(update={"tensors": tuple(rows.values())})
+        super().__init__(golden.folder, manifest, golden.declared, rows, parts)
 
-    def _taken(self, old: dict, new: dict) -> dict:
-        kept = {place: value for place, value in old.items() if place[1] not in self.prompts}
-        return kept | {place: value for place, value in new.items() if place[1] in self.prompts}
+    def _side(self, prompt: int) -> DumpView:
+        return self.rerun if prompt in self.prompts else self.golden
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """The re-run's rows of a tensor, or the golden's."""
-        side = self.rerun if prompt in self.prompts else self.golden
-        return side.stored(variant, prompt, round_, stage)
+        return self._side(prompt).stored(variant, prompt, round_, stage)

@@ -14,15 +14,15 @@ from dataclasses import replace
 import numpy as np
 
 from parity.compare import comparable, compare
-from parity.compare.flow import DISGUISED, excess
+from parity.compare.places import DISGUISED, excess
 from parity.compare.report import RANK, Report, StageResult
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import Policy
 
 
-class Difference(Dump):
+class DeviceDifference(DumpView):
     """A run as it would be, were the other run the golden.
 
     A numeric stage is the golden plus what parts the two runs. A row of an exact stage is the golden's where the two
@@ -32,30 +32,30 @@ class Difference(Dump):
         UsageError: the two runs differ in mode or precision, or one is none over this golden.
     """
 
-    def __init__(self, golden: Dump, run: Dump, other: Dump):
+    def __init__(self, golden: TrustedGolden, run: DumpView, other: DumpView):
         _comparable(golden, run, other)
         self.golden, self.run, self.other = golden, run, other
-        self.shown: Dump | None = None
-        self.folder, self.declared, self.parts = run.folder, run.declared, run.parts
+        self.shown: DumpView | None = None
         prompts = tuple(prompt.model_copy(update={"generation": None}) for prompt in run.manifest.case.prompts)
         case = run.manifest.case.model_copy(update={"prompts": prompts})
         names = f"{run.manifest.producer.name} against {other.manifest.producer.name}"
         producer = run.manifest.producer.model_copy(update={"name": names})
         stages = tuple(name for name in run.manifest.stages if name in other.manifest.stages)
-        self.manifest = run.manifest.model_copy(update={"case": case, "producer": producer, "stages": stages})
-        self.rows = {place: _both(row, other.rows[place]) for place, row in run.rows.items() if place in other.rows}
+        manifest = run.manifest.model_copy(update={"case": case, "producer": producer, "stages": stages})
+        rows = {place: _both(row, other.rows[place]) for place, row in run.rows.items() if place in other.rows}
+        super().__init__(run.folder, manifest, run.declared, rows, run.parts)
 
     @property
-    def sides(self) -> tuple[Dump, ...]:
+    def sides(self) -> tuple[DumpView, ...]:
         """Both runs."""
         return self.run, self.other
 
     @property
-    def turned(self) -> Difference:
+    def turned(self) -> DeviceDifference:
         """The other run against this one."""
-        return Difference(self.golden, self.other, self.run)
+        return DeviceDifference(self.golden, self.other, self.run)
 
-    def alone(self) -> tuple[Difference, Difference]:
+    def alone(self) -> tuple[DeviceDifference, DeviceDifference]:
         """Each run's own tensors, where this difference has any."""
         views = copy(self), copy(self)
         for view, side in zip(views, self.sides, strict=True):
@@ -88,7 +88,7 @@ class Difference(Dump):
 
 
 def compare_devices(
-    golden: Dump, difference: Difference, policy: Policy, globs: Sequence[str] = (), strict: bool = False
+    golden: TrustedGolden, difference: DeviceDifference, policy: Policy, globs: Sequence[str] = (), strict: bool = False
 ) -> Report:
     """Judge what parts two devices, as `compare` judges a device: both ways, and the graver of the two counts.
 
@@ -113,7 +113,7 @@ def _graver(one: StageResult, other: StageResult) -> StageResult:
     return replace(worst, x=figures, topk=topk, marks=tuple(mark for mark in worst.marks if mark != DISGUISED))
 
 
-def _comparable(golden: Dump, run: Dump, other: Dump) -> None:
+def _comparable(golden: TrustedGolden, run: DumpView, other: DumpView) -> None:
     comparable(golden, other)
     for what in ("mode", "precision"):
         ours, theirs = getattr(run.manifest.case, what), getattr(other.manifest.case, what)

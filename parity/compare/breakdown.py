@@ -1,4 +1,4 @@
-"""One stage's error by position, head or expert: where inside the stage it sits."""
+"""Where inside a stage, and inside the model, an error sits: by position, head, expert and layer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.compare.floor import HALF_ULP
-from parity.compare.rows import StageRows, stage_rows
+from parity.compare.rows import HALF_ULP, StageRows, stage_rows
 from parity.errors import UsageError
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
+from parity.metrics import measure
 from parity.stages import Named
 
 
@@ -38,7 +38,9 @@ def splits(named: Named, per: str) -> bool:
     return not named.stage.exact
 
 
-def breakdown(golden: Dump, run: Dump, stages: Sequence[str], per: str, worst: int) -> dict[str, list[Slice]]:
+def breakdown(
+    golden: TrustedGolden, run: DumpView, stages: Sequence[str], per: str, worst: int
+) -> dict[str, list[Slice]]:
     """The worst slices of each stage that has this label, the worst first.
 
     Args:
@@ -58,17 +60,17 @@ def breakdown(golden: Dump, run: Dump, stages: Sequence[str], per: str, worst: i
     return found
 
 
-def _positions(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _positions(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     for position in np.unique(rows.position):
         yield _slice(int(position), *(side[rows.position == position] for side in _sides(rows)))
 
 
-def _heads(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _heads(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     for head in range(rows.golden.shape[1]):
         yield _slice(head, *(side[:, head] for side in _sides(rows)))
 
 
-def _experts(rows: StageRows, golden: Dump, run: Dump) -> Iterator[Slice]:
+def _experts(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
     prefix = rows.named.name.rsplit(".", 1)[0]
     chosen = stage_rows(golden, golden, golden.declared[f"{prefix}.experts"], device="float32", mode="local")
     if chosen is None or len(chosen.golden) != len(rows.golden):
@@ -88,3 +90,56 @@ def _slice(label: int, golden: np.ndarray, device: np.ndarray, floor: np.ndarray
     error, noise = (float(np.sqrt(((side.astype(np.float64) - golden) ** 2).sum())) for side in (device, floor))
     scale = size if size > 0 else 1.0
     return Slice(label, len(golden), error / scale, noise / scale)
+
+
+COLUMNS = 48
+"""Positions are pooled into this many columns at the most: a map has to fit a page."""
+
+
+def heat(
+    golden: TrustedGolden, run: DumpView, columns: int = COLUMNS
+) -> Iterator[tuple[str, dict[int | None, np.ndarray], np.ndarray]]:
+    """Family, {layer: x [J], NaN where no row is}, and the first position of each column [J].
+
+    x is the pooled error of the rows over that of the bfloat16 floor; a float32 run has no floor of its own, and gets
+    its error over the golden's norm.
+    """
+    families: dict[str, list] = {}
+    for name in run.manifest.stages:
+        if name in golden.declared and not golden.declared[name].stage.exact:
+            families.setdefault(golden.declared[name].stage.template, []).append(golden.declared[name])
+    edges = _edges(golden, columns)
+    for family, members in families.items():
+        rows = ((named.layer, _row(golden, run, named, edges)) for named in members)
+        found = {layer: row for layer, row in rows if row is not None}
+        if found:
+            yield family, found, edges
+
+
+def _edges(golden: TrustedGolden, columns: int) -> np.ndarray:
+    """First positions of equally wide columns."""
+    prompts = golden.manifest.case.prompts
+    longest = max(len(one.ids) + len(one.generation.emitted) for one in prompts if one.generation is not None)
+    return np.arange(0, longest, max(-(-longest // columns), 1))
+
+
+def _row(golden: TrustedGolden, run: DumpView, named, edges: np.ndarray) -> np.ndarray | None:
+    rows = stage_rows(golden, run, named)
+    if rows is None or not len(rows.golden):
+        return None
+    column = np.clip(np.searchsorted(edges, rows.position, side="right") - 1, 0, None)
+    error, floor = (_pooled(rows.golden, side, column, len(edges)) for side in (rows.device, rows.floor))
+    size = np.sqrt(np.bincount(column, measure(rows.golden, rows.golden, rows=0).rows.golden_sq, minlength=len(edges)))
+    empty = np.bincount(column, minlength=len(edges)) == 0
+    if run.manifest.case.precision == "float32":
+        floor = size
+    x = error / np.maximum(floor, np.maximum(HALF_ULP * size, np.finfo(np.float32).tiny))
+    return np.where(empty, np.nan, x)
+
+
+def _pooled(golden: np.ndarray, side: np.ndarray, column: np.ndarray, count: int) -> np.ndarray:
+    """||side - golden|| of each column; infinite where a value is not finite."""
+    found = measure(golden, side, rows=0).rows
+    whole = int(np.prod(golden.shape[1:]))
+    broken = np.bincount(column, found.count < whole, minlength=count) > 0
+    return np.where(broken, np.inf, np.sqrt(np.bincount(column, found.error_sq, minlength=count)))

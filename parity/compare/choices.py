@@ -1,15 +1,99 @@
-"""Judging stages that are choices: integers that must agree, routed experts, greedy tokens."""
+"""Choices instead of numbers: greedy tokens and routed experts, and whether a different one is a bug."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from parity.compare.decisions import BUG, NOISE, SAME, TIE, Choices, draft_columns, judge, judge_experts
 from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows
-from parity.compare.scores import row_noise, scores_of
+from parity.compare.scores import NOISE_SIGMAS, row_noise, scores_of
 from parity.policy import Row
+
+SAME, TIE, NOISE, BUG = "same", "tie", "noise", "bug"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One verdict per row, and the regret of each ([R], in units of the scores)."""
+
+    verdict: np.ndarray
+    regret: np.ndarray
+
+    def count(self, verdict: str) -> int:
+        """Rows with this verdict."""
+        return int((self.verdict == verdict).sum())
+
+
+def ulp(values: np.ndarray) -> np.ndarray:
+    """One bfloat16 ULP at these magnitudes: 2^(exponent - 7)."""
+    _, exponent = np.frexp(np.maximum(np.abs(values), np.finfo(np.float32).tiny))
+    return np.ldexp(1.0, exponent - 8)
+
+
+def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
+    """Judge chosen columns [R] of `scores` [R, X] (the golden's): `mine` the golden's, `theirs` the device's.
+
+    Args:
+        noise: [R], RMS error of the floor over each row's scores.
+    """
+    regret, step = regrets(scores, mine, theirs)
+    verdict = np.where(regret <= NOISE_SIGMAS * noise, NOISE, BUG)
+    verdict = np.where(regret <= step, TIE, verdict)
+    return Choices(np.where(mine == theirs, SAME, verdict), regret)
+
+
+def ranked(scores: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two chosen columns [R] of `scores` [R, X] with the higher score first, where neither side is the truth.
+
+    `judge` of them is symmetric: a choice below the row's best is no tie, whichever side made it.
+    """
+    rows = np.arange(len(scores))
+    swap = scores[rows, other] > scores[rows, one]
+    return np.where(swap, other, one), np.where(swap, one, other)
+
+
+def regrets(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Regret of `theirs` against `mine`, and one bfloat16 ULP of the larger of the two scores; each [R], float64."""
+    rows = np.arange(len(scores))
+    best, other = scores[rows, mine].astype(np.float64), scores[rows, theirs].astype(np.float64)
+    return best - other, np.maximum(ulp(best), ulp(other))
+
+
+def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
+    """Judge sets of experts [R, X] by the best expert dropped against the worst one taken instead.
+
+    The order within a row carries no meaning: each routing weight goes with its expert.
+    """
+    count = scores.shape[1]
+    in_range = ((theirs >= 0) & (theirs < count)).all(axis=1)
+    kept, taken = _member(mine, count), _member(np.where(in_range[:, None], theirs, mine), count)
+    dropped = np.where(kept & ~taken, scores, -np.inf).argmax(axis=1)
+    added = np.where(taken & ~kept, scores, np.inf).argmin(axis=1)
+    same = (kept == taken).all(axis=1)
+    judged = judge(scores, dropped, np.where(same, dropped, added), noise)
+    legal = in_range & (taken.sum(axis=1) == kept.sum(axis=1))
+    return Choices(np.where(legal, judged.verdict, BUG), judged.regret)
+
+
+def _member(ids: np.ndarray, count: int) -> np.ndarray:
+    """Ids [R, X] as a membership table [R, count]."""
+    table = np.zeros((len(ids), count), dtype=bool)
+    np.put_along_axis(table, ids, True, axis=1)
+    return table
+
+
+def draft_columns(scores: np.ndarray, tokens: np.ndarray, choices: np.ndarray) -> np.ndarray:
+    """Columns of draft logits [R, VD] behind the device's target ids [R]; -1 where no column is known.
+
+    The golden's own rows tell which column stands for which token (`d2t` is the checkpoint's, not ours
+    to read): `tokens` are the golden's ids.
+    """
+    known = dict(zip(tokens.tolist(), scores.argmax(axis=1).tolist(), strict=True))
+    return np.array([known.get(choice, -1) for choice in choices.tolist()], dtype=np.int64)
 
 
 def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
@@ -82,3 +166,65 @@ def _contradiction(rows: StageRows, count: int) -> str:
         return ""
     what = f"the {rows.golden.shape[1]} best" if rows.golden.ndim > 1 else "the best"
     return f"{count} of {len(rows.golden)} rows are not {what} of the {scores_of(rows.named.name)} that they were made from"
+
+
+GRAVITY = (SAME, TIE, NOISE, BUG)
+
+
+def judge_pair(
+    rows: StageRows,
+    other: StageRows,
+    scores: StageRows | None,
+    own: Sequence[StageRows | None],
+    row: Row,
+    against: np.ndarray | None,
+    apart: np.ndarray,
+) -> StageResult:
+    """Judge the choices of `rows` and `other` (`device` of each) where they differ, by the golden's scores of the two.
+
+    Args:
+        scores: the golden's, with the devices' difference laid on them.
+        own: each device's scores, where it recorded them: which column of draft logits stands for its token.
+        against: rows [R] in which either contradicts the scores it was made from.
+        apart: rows [R] of which the golden's scores say nothing.
+    """
+    both = replace(rows, golden=other.device)
+    if row.judge == "exact" or scores is None or len(scores.golden) != len(rows.golden) or _floats(rows, other):
+        return judge_exact(both, row, against)
+    noise = row_noise(scores)
+    if row.judge == "experts":
+        ways = (rows.device, other.device), (other.device, rows.device)
+        return result_of(
+            both, _graver(*(judge_experts(scores.golden, *way, noise) for way in ways)), row, against, apart
+        )
+    return result_of(both, _tokens_of_both(rows, other, scores, own, noise), row, against, apart)
+
+
+def _tokens_of_both(rows: StageRows, other: StageRows, scores: StageRows, own, noise: np.ndarray) -> Choices:
+    """The regret of the one that the golden scores lower; an id without a column of scores is a bug."""
+    mine, theirs = (_columns(side, scores, seen) for side, seen in zip((rows, other), own, strict=True))
+    legal = (mine >= 0) & (theirs >= 0)
+    judged = judge(scores.golden, *ranked(scores.golden, np.where(legal, mine, 0), np.where(legal, theirs, 0)), noise)
+    same = rows.device == other.device
+    return Choices(np.where(same, SAME, np.where(legal, judged.verdict, BUG)), np.where(same, 0.0, judged.regret))
+
+
+def _columns(rows: StageRows, scores: StageRows, own: StageRows | None) -> np.ndarray:
+    """Columns of the golden's scores behind a device's ids; -1 where there is none."""
+    count = scores.golden.shape[1]
+    if rows.named.stage.side != "drafter":
+        return np.where((rows.device >= 0) & (rows.device < count), rows.device, -1)
+    known = draft_columns(scores.golden, rows.golden, rows.device)
+    if own is None or len(own.device) != len(known):
+        return known
+    return np.where(known < 0, own.device.astype(np.float32).argmax(axis=1), known)
+
+
+def _graver(one: Choices, other: Choices) -> Choices:
+    """Row by row the worse verdict and the larger regret."""
+    worst = np.maximum(*(np.array([GRAVITY.index(verdict) for verdict in side.verdict]) for side in (one, other)))
+    return Choices(np.array(GRAVITY)[worst], np.maximum(one.regret, other.regret))
+
+
+def _floats(*sides: StageRows) -> bool:
+    return any(side.device.dtype.kind not in "iu" for side in sides)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parity.compare.structure import Finding
 from parity.compare.witnesses import doubted_sides
 from parity.golden.manifest import Constant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 KIND = "config"
 SIDES = ("target", "drafter")
@@ -29,7 +29,7 @@ class Constants:
     silent: str = ""
 
 
-def check_constants(golden: Dump, run: Dump) -> Constants:
+def check_constants(golden: TrustedGolden, run: DumpView) -> Constants:
     """Compare every constant of a run with the golden's; of two runs whose difference it is, with each other's.
 
     What the reference reads a device that describes itself must say. What one side alone says is not judged otherwise.
@@ -66,7 +66,7 @@ def _differences(true: dict[str, Constant], seen: dict[str, Constant], who: str,
             yield f"{key} is {_shown(seen[key])}, {who} reads {_shown(value)}"
 
 
-def _silent(golden: Dump, run: Dump) -> str:
+def _silent(golden: TrustedGolden, run: DumpView) -> str:
     """The side that the golden describes and the run does not, though it describes the other; '' where there is none."""
     said = [side for side in SIDES if getattr(run.manifest.model, side).constants]
     lacking = [side for side in SIDES if side not in said and getattr(golden.manifest.model, side).constants]

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from parity.compare.choices import row_noise
-from parity.compare.decisions import NOISE_SIGMAS
 from parity.compare.report import Acceptance, Counts
 from parity.compare.rows import stage_rows
+from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
 from parity.compare.witnesses import in_doubt
 from parity.golden.manifest import Generation, PromptCase
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 KIND, EMITTED, LENGTH = "generation", "accept.emitted", "accept.length"
 CHOICES = ("target.tokens", "verify.tokens")
@@ -27,7 +26,7 @@ class Generated:
     set_aside: tuple[Finding, ...] = ()
 
 
-def check_generation(golden: Dump, run: Dump) -> Generated:
+def check_generation(golden: TrustedGolden, run: DumpView) -> Generated:
     """A free run emits its accepted drafts and one token more, of its own choices; in float32 the reference's, exactly.
 
     A run in which nobody asked for one has none; the report says that it was not measured.
@@ -63,7 +62,7 @@ def _contradictions(number: int, prompt: PromptCase) -> Iterator[Finding]:
 
 
 def _differences(
-    golden: Dump, run: Dump, number: int, true: PromptCase, own: PromptCase
+    golden: TrustedGolden, run: DumpView, number: int, true: PromptCase, own: PromptCase
 ) -> Iterator[tuple[tuple[str, ...], Finding]]:
     """What the golden says otherwise, and beside tokens the stages that this hangs on: ends in any precision, all in float32."""
     mine, theirs = true.generation, own.generation
@@ -81,7 +80,9 @@ def _differences(
         yield (), Finding(KIND, EMITTED, number, len(theirs.acceptance_length), message)
 
 
-def _unchosen(golden: Dump, run: Dump, number: int, true: PromptCase, own: PromptCase) -> Iterator[Finding]:
+def _unchosen(
+    golden: TrustedGolden, run: DumpView, number: int, true: PromptCase, own: PromptCase
+) -> Iterator[Finding]:
     """The first token that is not the golden's, where the run's own scores of that very row speak against it.
 
     Up to there the run has the golden's tokens before it in both, so that its tensors say what it chooses. Its free pass
@@ -127,7 +128,7 @@ def _parting(true: Generation, seen: Generation) -> int:
     return min(map(len, ends)) - 1
 
 
-def acceptance(golden: Dump, run: Dump) -> Acceptance:
+def acceptance(golden: TrustedGolden, run: DumpView) -> Acceptance:
     """The means of both, and how many prompts emit the same tokens."""
     true, seen = ([prompt.generation for prompt in dump.manifest.case.prompts] for dump in (golden, run))
     free = [one for one in seen if one is not None]

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import peers
+from parity.compare import statistics
 from parity.compare.evidence import Lack, lack
-from parity.compare.fit import beyond, fit
-from parity.compare.floor import HALF_ULP, NOISY, quantile, ratio, row_floors
 from parity.compare.places import first_of, labels, where
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
-from parity.compare.rows import StageRows
+from parity.compare.rows import HALF_ULP, NOISY, StageRows, quantile, ratio, row_floors
+from parity.compare.statistics import beyond, fit
 from parity.compare.structure import Finding, check_values
 from parity.metrics import PairMetrics, measure, topk_overlap
 from parity.policy import OWN, Bound, Row
@@ -105,8 +104,8 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
     keep = ~apart
     found = errors.statistics(keep) if keep.any() else {}
     found |= _directed(rows, keep, row) if found else {}
-    seen = peers.Evidence(rows, device, floor, row)
-    found |= {name: peers.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
+    seen = statistics.Evidence(rows, device, floor, row)
+    found |= {name: statistics.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
     missing = lack(rows, device, floor, row, errors.allowed(row))
     verdict = _verdict(found, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}

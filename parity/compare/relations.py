@@ -1,18 +1,120 @@
-"""The simplest condition that separates the bad rows of a stage from the clean ones: which rows, said in one line.
-
-A table of families of predicates, simplest first. A predicate is a sentence and the rows that it holds for; the first
-one that holds for exactly the bad rows is told, if so many rows cannot well agree with it by chance.
-"""
+"""What is known of a stage's rows, and the simplest condition that separates the bad ones from the clean ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import lgamma, log, log2
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from parity.compare.facts import Facts
+from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.errors import UsageError
+from parity.files import config_of
+from parity.golden.views import DumpView
+
+LENGTHS = ("window", "position", "context", "length", "chunk", "block", "page")
+"""Parts of a key's name that make its number a place in the sequence; a head dimension of 32 is none."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of rows [R], int64 unless said otherwise.
+
+    Attributes:
+        prompt, round, position: as in `StageRows`; `index` counts a row inside its tensor, `count` that tensor's rows.
+        prompts: tokens of the row's prompt.
+        committed: of drafter stages, the committed rows of the tensor, -1 where the stage has none of its own.
+        side: target, verify, drafter or kv.
+        experts: bool [R] by expert that the golden chose, where the stage lies behind a router.
+        lengths: numbers of the checkpoints' configs by name.
+    """
+
+    prompt: np.ndarray
+    round: np.ndarray
+    position: np.ndarray
+    index: np.ndarray
+    count: np.ndarray
+    prompts: np.ndarray
+    committed: np.ndarray
+    side: str
+    experts: Mapping[int, np.ndarray] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, golden: DumpView, rows: StageRows) -> Facts:
+        """Of these rows over a golden; a checkpoint that is not here any more has no lengths."""
+        cases = golden.manifest.case.prompts
+        edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
+        counts = np.diff(np.append(edges, len(rows.prompt)))
+        return cls(
+            prompt=rows.prompt,
+            round=rows.round,
+            position=rows.position,
+            index=np.arange(len(rows.prompt)) - np.repeat(edges, counts),
+            count=np.repeat(counts, counts),
+            prompts=np.array([len(case.ids) for case in cases])[rows.prompt],
+            committed=_committed(golden, rows),
+            side=rows.named.stage.side,
+            experts=_routed(golden, rows),
+            lengths=_lengths(golden, rows.named.stage.side),
+        )
+
+
+def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
+    """Committed rows of a drafter pass: the tokens of the round before; the head's stages start at the last of them."""
+    if rows.named.stage.side != "drafter":
+        return np.full(len(rows.prompt), -1)
+    clocks = [Clock.of(case) for case in golden.manifest.case.prompts]
+    head = rows.named.name in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens")
+    due = [
+        (1 if head else clocks[prompt].emitted[round_ - 1]) if round_ else -1
+        for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)
+    ]
+    return np.array(due)
+
+
+def _routed(golden: DumpView, rows: StageRows) -> dict[int, np.ndarray]:
+    if rows.named.stage.part not in ("ffn_out", "out") or rows.named.stage.side != "target":
+        return {}
+    name = f"target.layers.{rows.named.layer}.experts"
+    if name not in golden.manifest.stages:
+        return {}
+    chosen = stage_rows(golden, golden, golden.declared[name], device="float32", mode="chained")
+    if chosen is None or not np.array_equal(chosen.position, rows.position) or chosen.golden.ndim != 2:
+        return {}
+    return {int(expert): (chosen.golden == expert).any(axis=1) for expert in np.unique(chosen.golden)}
+
+
+def _lengths(golden: DumpView, side: str) -> dict[str, int]:
+    """The lengths of the stage's own checkpoint first, then those that only the other one has."""
+    model = golden.manifest.model
+    order = (model.drafter, model.target) if side == "drafter" else (model.target, model.drafter)
+    found: dict[str, int] = {}
+    for part in order:
+        for name, number in _numbers(_config(Path(part.path))):
+            found.setdefault(name, number)
+    return found
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """A checkpoint's config; nothing where it is absent, too large or broken: a relation is no verdict."""
+    try:
+        return config_of(folder)
+    except UsageError:
+        return {}
+
+
+def _numbers(part: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Every whole number whose name says that it is a length, parts included."""
+    for name, value in part.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif type(value) is int and value > 0 and any(part in name for part in LENGTHS):
+            yield name, value
+
 
 FEWEST = 3
 """Rows of a stage from which "every row" says something."""

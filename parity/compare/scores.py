@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.compare.decisions import NOISE_SIGMAS
-from parity.compare.floor import NOISY, row_floors
-from parity.compare.rows import StageRows, stage_rows
-from parity.golden.ranks import SUM
-from parity.golden.store import Dump
+from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
+from parity.golden.shards import SUM
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.stages import Named
 
@@ -19,6 +17,12 @@ SCORES = {
     "experts": "router_logits",
 }
 """The stage that a choice is made from."""
+
+NOISE_SIGMAS = 7.0
+"""Regret that rounding explains, in multiples of the row's own noise (RMS of the bfloat16 reference's
+error over that row's scores). The difference of two scores has sqrt(2) times that error; seven covers five
+standard deviations of it. A golden has 50,000 such rows, so five (3.5 deviations) called a clean device wrong
+once in 200 runs against its own references and once in 23 against vLLM's quieter floor: docs/calibration.md."""
 
 ROUNDINGS = 2
 """Scores recorded as the ranks' partial sums: parity adds them and so does the device, each rounds once, and a
@@ -43,7 +47,7 @@ def row_noise(scores: StageRows) -> np.ndarray:
     return row_floors(floor.rows.rel_l2, everywhere, NOISY) * np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])
 
 
-def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices are not the best of the scores that they were made from.
 
     The scores are those that the run recorded, or the golden's in the run's dtype where a local run forced them: a
@@ -67,7 +71,7 @@ def contradicting(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
     return found
 
 
-def unchecked(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
+def unchecked(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices own scores say nothing of: adding partial sums may move them by all that noise explains."""
     found = np.zeros(len(rows.golden), dtype=bool)
     named = golden.declared[scores_of(rows.named.name)]
@@ -80,7 +84,9 @@ def unchecked(golden: Dump, run: Dump, rows: StageRows) -> np.ndarray:
     return found
 
 
-def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: StageRows, mine, theirs) -> np.ndarray:
+def _beaten(
+    golden: TrustedGolden, side: DumpView, named: Named, chosen: StageRows, scores: StageRows, mine, theirs
+) -> np.ndarray:
     """Rows in which a score that was left is above one that was taken."""
     seen = scores.device[theirs]
     case = side.manifest.case
@@ -98,7 +104,7 @@ def _beaten(golden: Dump, side: Dump, named: Named, chosen: StageRows, scores: S
     return np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack)
 
 
-def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray | float:
+def _slack(side: DumpView, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray | float:
     """How far recorded scores [R, X] may be from those that the device chose from: 0 but for partial sums."""
     if (ranks := _summed(side, named)) == 1:
         return 0.0
@@ -106,7 +112,7 @@ def _slack(side: Dump, named: Named, scores: StageRows, used: np.ndarray) -> np.
     return ROUNDINGS * ranks * step * np.abs(used).max(axis=1)
 
 
-def _summed(side: Dump, named: Named) -> int:
+def _summed(side: DumpView, named: Named) -> int:
     """The most ranks that any tensor of a stage is the sum of."""
     recorded = (parts for place, parts in side.parts.items() if place[3] == named.name)
     return max((len(parts) for parts in recorded if parts[0].sharding == SUM), default=1)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.compare.rows import FLOOR, Clock, StageRows
-from parity.golden.ranks import replicas_differ
-from parity.golden.store import Dump
+from parity.golden.shards import replicas_differ
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import PairMetrics
 from parity.stages import PREFILL, Named, dataflow
 
@@ -37,7 +37,7 @@ class Finding:
     message: str
 
 
-def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Finding]:
+def check_structure(golden: TrustedGolden, run: DumpView, names: Iterable[str]) -> list[Finding]:
     """Hold the run's tensors against the golden's declared stages, prompt by prompt and round by round."""
     wanted = set(names)
     found = list(_declared(golden, run, wanted))
@@ -50,7 +50,7 @@ def check_structure(golden: Dump, run: Dump, names: Iterable[str]) -> list[Findi
     return found
 
 
-def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
+def _declared(golden: TrustedGolden, run: DumpView, wanted: set[str]) -> Iterator[Finding]:
     """The stage lists themselves, and tensors that no golden round accounts for."""
     precision = run.manifest.case.precision
     for name in (name for name in golden.manifest.stages if name not in golden.declared):
@@ -66,13 +66,13 @@ def _declared(golden: Dump, run: Dump, wanted: set[str]) -> Iterator[Finding]:
             yield Finding("dtype", name, prompt, round_, f"{name} is recorded as {variant} in a {precision} run")
 
 
-def _due(golden: Dump, name: str) -> int:
+def _due(golden: TrustedGolden, name: str) -> int:
     """The first round in which a stage occurs."""
     named = golden.declared.get(name)
     return 0 if named is None or PREFILL in named.stage.when else 1
 
 
-def _tensor(golden: Dump, run: Dump, named: Named, prompt: int, round_: int) -> Iterator[Finding]:
+def _tensor(golden: TrustedGolden, run: DumpView, named: Named, prompt: int, round_: int) -> Iterator[Finding]:
     """One tensor of both sides, by their manifests; the first thing wrong with it."""
 
     def finding(kind: str, message: str) -> Finding:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parity.compare.flow import behind
+from parity.compare.places import behind
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, StageResult
 from parity.golden.manifest import Manifest
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 
 CORROBORATED = "corroborated"
 
 
-def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
+def attest(results: Sequence[StageResult], golden: TrustedGolden) -> list[StageResult]:
     """Mark corroborated stages; where references disagree a stage is disputed, whatever the device has there.
 
     That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
@@ -31,13 +31,13 @@ def attest(results: Sequence[StageResult], golden: Dump) -> list[StageResult]:
     return found
 
 
-def in_doubt(stage: str, golden: Dump) -> bool:
+def in_doubt(stage: str, golden: TrustedGolden) -> bool:
     """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
     disputed, agreed = _said(golden.manifest)
     return stage in disputed or (stage not in agreed and bool(disputed & behind(stage, golden.declared)))
 
 
-def doubted_sides(golden: Dump) -> set[str]:
+def doubted_sides(golden: TrustedGolden) -> set[str]:
     """Of which of target and drafter the references disagree on a stage: the reading of its config may be what is wrong."""
     return {"drafter" if "drafter" in name.split(".")[:2] else "target" for name in _said(golden.manifest)[0]}
 

@@ -1,4 +1,4 @@
-"""Triangulation: references of one case held against each other.
+"""Triangulation: references of one case compared with each other.
 
 Two independent references that agree on a stage make it corroborated. Where two disagree, nobody can say which of
 them is wrong, and neither is trusted there; a third one that agrees with one of them outvotes the other.
@@ -14,10 +14,10 @@ from typing import Any
 from parity.compare.report import INCONCLUSIVE
 from parity.compare.rows import order
 from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, Pair, hold
-from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, Standing, settled, standing_of
+from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, StageStanding, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.policy import Policy
 
 
@@ -31,9 +31,9 @@ class Triangulation:
     names: tuple[str, ...]
     folders: tuple[str, ...]
     pairs: tuple[Pair, ...]
-    stages: dict[str, Standing]
+    stages: dict[str, StageStanding]
     single: tuple[str, ...]
-    first: Standing | None
+    first: StageStanding | None
     policy: str
     prompts: int
 
@@ -80,8 +80,8 @@ class Triangulation:
         )
 
 
-def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
-    """Hold every two of these goldens against each other.
+def triangulate(goldens: Sequence[DumpView], policy: Policy) -> Triangulation:
+    """Compare every two of these goldens.
 
     Raises:
         UsageError: fewer than two, or not of one case.
@@ -105,7 +105,7 @@ def triangulate(goldens: Sequence[Dump], policy: Policy) -> Triangulation:
     )
 
 
-def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corroboration, ...]:
+def corroborations(triangulation: Triangulation, goldens: Sequence[DumpView]) -> tuple[Corroboration, ...]:
     """What the first golden's manifest says of each other reference; of those not asked this time, what it said before.
 
     A witness confirms nothing that it shares source of, one that is outvoted disputes nothing, and one that names no
@@ -113,7 +113,7 @@ def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corro
     """
     asked = {golden.manifest.producer.name for golden in goldens[1:]}
     marks = [mark for mark in goldens[0].manifest.corroborations if mark.witness not in asked]
-    for pair in (pair for pair in found.pairs if pair.one == 0):
+    for pair in (pair for pair in triangulation.pairs if pair.one == 0):
         witness = goldens[pair.other].manifest.producer
         marks.append(
             Corroboration(
@@ -121,22 +121,26 @@ def corroborations(found: Triangulation, goldens: Sequence[Dump]) -> tuple[Corro
                 versions=witness.versions,
                 source_digest=witness.source_digest,
                 prompts=len(pair.prompts),
-                policy=found.policy,
+                policy=triangulation.policy,
                 stages=tuple(
-                    name for name in pair.stages if name not in pair.shared and _confirms(pair, found.stages[name])
+                    name
+                    for name in pair.stages
+                    if name not in pair.shared and _confirms(pair, triangulation.stages[name])
                 ),
-                disputed=tuple(name for name in pair.stages if witness.modules and _disputes(pair, found.stages[name])),
+                disputed=tuple(
+                    name for name in pair.stages if witness.modules and _disputes(pair, triangulation.stages[name])
+                ),
             )
         )
     return tuple(marks)
 
 
-def _confirms(pair: Pair, standing: Standing) -> bool:
-    """Whether the two agree, and nobody's word stands against it."""
+def _confirms(pair: Pair, standing: StageStanding) -> bool:
+    """Whether the two agree, and no other reference disputes it."""
     return pair.stages[standing.stage].verdict == AGREE and standing.verdict != DISPUTED
 
 
-def _disputes(pair: Pair, standing: Standing) -> bool:
+def _disputes(pair: Pair, standing: StageStanding) -> bool:
     """Whether the witness parts from the golden, or, not compared with it, from another in a dispute that is open."""
     verdict = pair.stages[standing.stage].verdict
     if pair.other in standing.blamed or verdict == AGREE:
@@ -145,19 +149,19 @@ def _disputes(pair: Pair, standing: Standing) -> bool:
     return verdict == DISAGREE or (parts and standing.verdict == DISPUTED)
 
 
-def _first(golden: Dump, stages: dict[str, Standing]) -> Standing | None:
+def _first(golden: DumpView, stages: dict[str, StageStanding]) -> StageStanding | None:
     """By round, then along the dataflow."""
     rank = order(golden)
 
-    def key(standing: Standing) -> tuple[int, int]:
-        place = standing.parting.place
+    def key(standing: StageStanding) -> tuple[int, int]:
+        place = standing.parting and standing.parting.place
         round_ = place.round if place else 0
         return round_, rank.get((round_ > 0, standing.stage), 0)
 
     return min((one for one in stages.values() if one.parting), key=key, default=None)
 
 
-def _name(golden: Dump) -> str:
+def _name(golden: DumpView) -> str:
     """The producer, with the version of what it is named after."""
     producer = golden.manifest.producer
     version = producer.versions.get(producer.name)

@@ -1,20 +1,155 @@
-"""Two references held against each other, stage by stage."""
+"""Two references compared stage by stage, in the rounds in which both went the same way until then."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from parity.compare.choices import judge_exact
 from parity.compare.numbers import judge_numbers
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, PASS, Place, StageResult
-from parity.compare.rows import StageRows
-from parity.corroborate.common import Common
+from parity.compare.rows import Clock, StageRows
+from parity.compare.structure import Finding
 from parity.errors import UsageError
-from parity.golden.manifest import Producer
-from parity.golden.store import Dump
+from parity.golden.manifest import Producer, PromptCase
+from parity.golden.shards import replicas_differ
 from parity.golden.trust import one_opinion
+from parity.golden.views import DumpView
 from parity.policy import Policy
-from parity.stages import Named
+from parity.stages import Named, dataflow
+
+DRAFTS, LENGTH = "drafter.draft_tokens", "accept.length"
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A tensor that only one of two goldens has, or that differs in kind; with `both` that neither of them has."""
+
+    place: Place
+    what: str
+    both: bool = False
+
+
+class Common:
+    """Two goldens of one case, by prompts of the same token ids.
+
+    References run by themselves: once one drafts otherwise, its rounds cut the text otherwise, and no row behind
+    it means the same. A round counts while everything before it was emitted alike; in it, what the target computes
+    counts if the drafts are alike, and what is kept of it if as many were accepted.
+
+    Raises:
+        UsageError: other checkpoints, K or budget, or no prompt in common.
+    """
+
+    def __init__(self, one: DumpView, other: DumpView):
+        _same_case(one, other)
+        self.one, self.other = one, other
+        theirs = {prompt.ids: number for number, prompt in enumerate(other.manifest.case.prompts)}
+        ours = enumerate(one.manifest.case.prompts)
+        self.prompts = {number: theirs[prompt.ids] for number, prompt in ours if prompt.ids in theirs}
+        if not self.prompts:
+            raise UsageError(f"{one.folder} and {other.folder} have no prompt in common")
+        declared = set(one.manifest.stages) & set(other.manifest.stages)
+        self.names: Mapping[str, Named] = {name: named for name, named in one.declared.items() if name in declared}
+
+    def rows(self, named: Named) -> tuple[StageRows | None, list[Lacking]]:
+        """A stage's rows over all rounds that can be compared (the floor is the golden itself), and what is lacking."""
+        pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        labels: list[tuple[int, int, int]] = []
+        lacking: list[Lacking] = []
+        for prompt, round_ in self._rounds(named):
+            mine, its = self._both(prompt, round_, named.name)
+            place = Place(named.name, named.layer, prompt, round_)
+            what = self._unlike(named, prompt, round_, mine, its)
+            if what or mine is None or its is None:
+                lacking.append(Lacking(place, what, both=mine is None and its is None))
+                continue
+            pairs.append((mine, its))
+            first = Clock.of(self.one.manifest.case.prompts[prompt]).first(named.name, round_, 0)
+            labels += [(prompt, round_, first + row) for row in range(len(mine))]
+        if not labels:
+            return None, lacking
+        golden, device = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        floor = None if named.stage.exact else golden
+        return StageRows(named, golden, device, floor, *np.array(labels).T), lacking
+
+    def _unlike(
+        self, named: Named, prompt: int, round_: int, mine: NDArray[Any] | None, its: NDArray[Any] | None
+    ) -> str:
+        """Why no value can be compared, in words; '' where it can."""
+        if mine is None or its is None or mine.shape != its.shape:
+            shapes = ["none" if side is None else str(list(side.shape)) for side in (mine, its)]
+            return f"shapes {shapes[0]} and {shapes[1]}"
+        if not all(_due(named, side) for side in (mine, its)):
+            return f"dtypes {mine.dtype} and {its.dtype}"
+        places = ((self.one, prompt), (self.other, self.prompts[prompt]))
+        torn = [
+            str(dump.folder)
+            for dump, number in places
+            if replicas_differ(dump.parts["float32", number, round_, named.name])
+        ]
+        return f"the ranks of {torn[0]} differ where they should hold the same" if torn else ""
+
+    def _rounds(self, named: Named) -> Iterator[tuple[int, int]]:
+        """(prompt, round) of the first golden where this stage means the same in both."""
+        for prompt, its in self.prompts.items():
+            cases = self.one.manifest.case.prompts[prompt], self.other.manifest.case.prompts[its]
+            for round_ in range(max(Clock.of(case).rounds for case in cases)):
+                if not _emitted_alike(*cases, round_):
+                    break
+                if dataflow([named], round_) and self._means_the_same(named, prompt, round_):
+                    yield prompt, round_
+
+    def _means_the_same(self, named: Named, prompt: int, round_: int) -> bool:
+        side = named.stage.side
+        if round_ == 0 or side == "drafter":
+            return True
+        if not self._alike(prompt, round_, DRAFTS):
+            return False
+        return side != "kv" or self._alike(prompt, round_, LENGTH)
+
+    def _alike(self, prompt: int, round_: int, stage: str) -> bool:
+        mine, its = self._both(prompt, round_, stage)
+        return mine is not None and its is not None and np.array_equal(mine, its)
+
+    def _both(self, prompt: int, round_: int, stage: str) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+        mine = self.one.contents("float32", prompt, round_, stage)
+        return mine, self.other.contents("float32", self.prompts[prompt], round_, stage)
+
+
+def _emitted_alike(prompt: PromptCase, other: PromptCase, round_: int) -> bool:
+    """Whether all that came out before a round is alike, and in the same rounds."""
+    mine, its = Clock.of(prompt).emitted[1:], Clock.of(other).emitted[1:]
+    before = max(round_ - 1, 0)
+    count = min(round_, 1) + sum(mine[:before])
+    return mine[:before] == its[:before] and _emitted(prompt)[:count] == _emitted(other)[:count]
+
+
+def _emitted(prompt: PromptCase) -> tuple[int, ...]:
+    return prompt.generation.emitted if prompt.generation else ()
+
+
+def _due(named: Named, array: NDArray[Any]) -> bool:
+    """Whether it has a dtype of a golden's truth: choices are integers, and nothing is narrower than float32."""
+    return array.dtype.kind in "iu" if named.stage.exact else array.dtype in (np.float32, np.float64)
+
+
+def _same_case(one: DumpView, other: DumpView) -> None:
+    ours, theirs = one.manifest, other.manifest
+    for dump in (one, other):
+        if dump.manifest.kind != "golden":
+            raise UsageError(f"{dump.folder} is a device's run: only references corroborate each other")
+    if (ours.case.k, ours.case.max_new_tokens) != (theirs.case.k, theirs.case.max_new_tokens):
+        raise UsageError(f"{one.folder} and {other.folder} were made with another K or token budget")
+    for part in ("target", "drafter"):
+        mine, its = getattr(ours.model, part), getattr(theirs.model, part)
+        if (mine.config_digest, mine.weights_digest) != (its.config_digest, its.weights_digest):
+            raise UsageError(f"{one.folder} and {other.folder} were dumped from different {part} checkpoints")
+
 
 AGREE, DISAGREE, UNSEEN = "agree", "disagree", "not compared"
 
@@ -52,18 +187,18 @@ class Pair:
         return frozenset((self.one, self.other))
 
 
-def hold(goldens: list[Dump], one: int, other: int, policy: Policy) -> Pair:
+def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Pair:
     """Compare every stage that both declare, in float32, by a policy's bounds.
 
     Raises:
         UsageError: they are not goldens of one case, or the policy bounds multiples of a noise that is not there.
     """
     common = Common(goldens[one], goldens[other])
-    found = {name: _held(common, named, policy) for name, named in common.names.items()}
-    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, found)
+    stages = {name: _held(common, named, policy) for name, named in common.names.items()}
+    shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, stages)
     known = list(dict.fromkeys(prompt.ids for golden in goldens for prompt in golden.manifest.case.prompts))
     ours = goldens[one].manifest.case.prompts
-    return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), found)
+    return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), stages)
 
 
 def _held(common: Common, named: Named, policy: Policy) -> Held:
@@ -92,7 +227,7 @@ def _judged(rows: StageRows, policy: Policy) -> Held:
     return _told(result, findings)
 
 
-def _told(result: StageResult, findings: list) -> Held:
+def _told(result: StageResult, findings: Sequence[Finding]) -> Held:
     figures = result.stage, result.rows, result.relative_l2, result.x.get("worst_row")
     stage, rows, l2, worst = figures
     if findings:
@@ -107,15 +242,15 @@ def _told(result: StageResult, findings: list) -> Held:
     return Held(stage, AGREE, rows, l2, worst)
 
 
-def _shared(one: Producer, other: Producer, found: dict[str, Held]) -> dict[str, str]:
+def _shared(one: Producer, other: Producer, stages: dict[str, Held]) -> dict[str, str]:
     """What makes two producers one opinion, by stage: source that both have there, or the same bits everywhere else."""
-    shared = {name: why for name in found if (why := one_opinion(one.of(name), other.of(name)))}
-    apart = {name: held for name, held in found.items() if name not in shared}
+    shared = {name: why for name in stages if (why := one_opinion(one.of(name), other.of(name)))}
+    apart = {name: held for name, held in stages.items() if name not in shared}
     return shared | dict.fromkeys(apart, same) if (same := _copied(apart)) else shared
 
 
-def _copied(found: dict[str, Held]) -> str:
+def _copied(stages: dict[str, Held]) -> str:
     """Independent arithmetic differs in the last bit somewhere; all of it alike is one answer, given twice."""
-    numbers = [held for held in found.values() if held.relative_l2 is not None]
+    numbers = [held for held in stages.values() if held.relative_l2 is not None]
     same = numbers and all(held.relative_l2 == 0.0 for held in numbers)
     return "all their tensors are the same bit for bit" if same else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parity.compare.flow import behind
+from parity.compare.places import behind
 from parity.corroborate.pair import AGREE, DISAGREE, Held, Pair
 from parity.stages import Named
 
@@ -13,7 +13,7 @@ CORROBORATED, DISPUTED, OUTVOTED, ALONE = "corroborated", "disputed", "outvoted"
 
 
 @dataclass(frozen=True)
-class Standing:
+class StageStanding:
     """One stage among all references.
 
     `verdict`: corroborated; disputed (nobody can say who is wrong); outvoted (`blamed` are alone against others that
@@ -33,7 +33,7 @@ class Standing:
         return min(apart, key=_round, default=None)
 
 
-def standing_of(name: str, pairs: Sequence[Pair]) -> Standing:
+def standing_of(name: str, pairs: Sequence[Pair]) -> StageStanding:
     """One stage by its comparisons: a reference is blamed where two that confirm each other both part from it."""
     pairs = [pair for pair in pairs if name in pair.stages]
     held = {(pair.one, pair.other): pair.stages[name] for pair in pairs}
@@ -41,15 +41,15 @@ def standing_of(name: str, pairs: Sequence[Pair]) -> Standing:
     apart = [pair for pair in pairs if pair.stages[name].verdict == DISAGREE]
     agreeing = set().union(*(pair.both for pair in confirmed))
     if not apart:
-        return Standing(name, CORROBORATED if confirmed else ALONE, tuple(sorted(agreeing)), (), held)
+        return StageStanding(name, CORROBORATED if confirmed else ALONE, tuple(sorted(agreeing)), (), held)
     blamed = {one for pair in apart for one in pair.both - agreeing if _against(one, apart, confirmed)}
     settled = all(pair.both & blamed for pair in apart)
-    return Standing(name, OUTVOTED if settled else DISPUTED, tuple(sorted(agreeing)), tuple(sorted(blamed)), held)
+    return StageStanding(name, OUTVOTED if settled else DISPUTED, tuple(sorted(agreeing)), tuple(sorted(blamed)), held)
 
 
-def settled(stages: dict[str, Standing], names: Mapping[str, Named]) -> dict[str, Standing]:
-    """A reference that is outvoted at a stage is, from that round on, the one that is wrong in what is computed from it."""
-    found = dict(stages)
+def settled(stages: dict[str, StageStanding], names: Mapping[str, Named]) -> dict[str, StageStanding]:
+    """Blame a reference that is outvoted at a stage, from that round on, for what is computed from that stage."""
+    decided = dict(stages)
     for name, standing in stages.items():
         if standing.verdict == DISPUTED:
             sources = [stages[other] for other in behind(name, names) if other in stages]
@@ -63,11 +63,11 @@ def settled(stages: dict[str, Standing], names: Mapping[str, Named]) -> dict[str
                 if held.verdict == DISAGREE
             ]
             if all(guilty):
-                found[name] = replace(standing, verdict=OUTVOTED, blamed=tuple(sorted(set().union(*guilty))))
-    return found
+                decided[name] = replace(standing, verdict=OUTVOTED, blamed=tuple(sorted(set().union(*guilty))))
+    return decided
 
 
-def _outvoted(source: Standing, one: int) -> float:
+def _outvoted(source: StageStanding, one: int) -> float:
     """The first round in which a reference is outvoted at a stage; infinity where it is not."""
     rounds = [_round(held) for both, held in source.held.items() if one in both and held.verdict == DISAGREE]
     return min(rounds) if one in source.blamed else float("inf")

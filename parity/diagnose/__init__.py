@@ -9,9 +9,8 @@ from math import inf
 from typing import Any
 
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.evidence import failures
+from parity.diagnose.evidence import CONFIRMED, ELSEWHERE, elsewhere, failures, faint
 from parity.diagnose.explain import FELL, Residual
-from parity.diagnose.pooled import CONFIRMED, ELSEWHERE, elsewhere, faint
 from parity.diagnose.search import Search, Trial, consistent, order, ranked
 from parity.diagnose.signature import signature
 from parity.diagnose.trials import Assumption, Trials, Weighed, attempt

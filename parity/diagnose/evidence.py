@@ -1,22 +1,26 @@
-"""Where a device goes red: the cheapest run over a golden that shows it."""
+"""Where a device goes red: the cheapest run that shows it, and what only all prompts show together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
-from parity.diagnose.explain import Residual, judged
-from parity.diagnose.ranks import OneRank, Parted, parted, told_apart
-from parity.drive import Progress, RunRequest, run_device
+from parity.diagnose.explain import Residual, judged, residuals
+from parity.diagnose.ranks import Parted, RankView, parted, told_apart
+from parity.diagnose.search import Search, Trial
+from parity.diagnose.trials import Assumption, Trials, Weighed, attempt
+from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, JoinedSlices, TrustedGolden
 from parity.policy import Policy
+from parity.progress import Progress
 from parity.seam import Device
 
 MODES: tuple[Mode, ...] = ("local", "chained")
@@ -34,8 +38,8 @@ the floor of all prompts: then the comparison of all of them decides."""
 class Red:
     """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's number."""
 
-    golden: Dump
-    run: Dump
+    golden: TrustedGolden
+    run: DumpView
     prompt: int
     report: Report
 
@@ -56,7 +60,7 @@ class Red:
         """The prompt's number in `golden`."""
         return 0 if len(self.golden.manifest.case.prompts) == 1 else self.prompt
 
-    def first_in(self, whole: Dump) -> Place:
+    def first_in(self, whole: DumpView) -> Place:
         """`first` in the prompt numbers of the whole golden."""
         return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
 
@@ -108,15 +112,17 @@ class Redrive:
     rank: int | None = None
     count: int = 0
 
-    def __call__(self, golden: Dump) -> Dump:
+    def __call__(self, golden: TrustedGolden) -> DumpView:
         """The run."""
         self.count += 1
         out = self.folder / f"again-{self.count}"
         run = Dump(run_device(RunRequest(self.device, golden, self.mode, (), out)))
-        return run if self.rank is None else OneRank(run, self.rank)
+        return run if self.rank is None else RankView(run, self.rank)
 
 
-def red_run(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> Red | Parted | Report | None:
+def red_run(
+    golden: TrustedGolden, run: DumpView, policy: Policy, rerun: Rerun | None = None
+) -> Red | Parted | Report | None:
     """What `parity diff` says of a run that was made already: None where it passes, its report where it is inconclusive.
 
     Args:
@@ -132,12 +138,12 @@ def red_run(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None)
 
 
 def red_device(
-    golden: Dump,
+    golden: TrustedGolden,
     device: Device,
     policy: Policy,
     folder: Path,
     progress: Progress,
-    whole: Callable[[Mode], Dump] | None = None,
+    whole: Callable[[Mode], DumpView] | None = None,
 ) -> Red | Parted | Report | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff` does.
 
@@ -168,22 +174,77 @@ def red_device(
     return next((one for one in rest if isinstance(one, Parted)), next(iter(rest), None))
 
 
-def _look(golden: Dump, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
+def _look(golden: TrustedGolden, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path):
     """The first rounds of one prompt."""
-    view = OnePrompt(golden, prompt, rounds)
+    view = GoldenSlice(golden, prompt, rounds)
     found = red_run(
         view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
     )
     return replace(found, prompt=prompt) if isinstance(found, Red) else found
 
 
-def other_prompts(golden: Dump, prompt: int, run: Dump | Callable[[Dump], Dump]) -> Iterator[tuple[Dump, Dump, int]]:
+def other_prompts(
+    golden: TrustedGolden, prompt: int, run: DumpView | Callable[[TrustedGolden], DumpView]
+) -> Iterator[tuple[TrustedGolden, DumpView, int]]:
     """(golden, run, number of the prompt in both) for every prompt but one; `run` is whole, or makes a prompt's run."""
     for number in range(len(golden.manifest.case.prompts)):
         if number == prompt:
             continue
-        if isinstance(run, Dump):
+        if isinstance(run, DumpView):
             yield golden, run, number
         else:
-            view = OnePrompt(golden, number, len(golden.manifest.case.prompts[number].generation.acceptance_length))
+            view = GoldenSlice(golden, number, len(golden.manifest.case.prompts[number].generation.acceptance_length))
             yield view, run(view), 0
+
+
+CONFIRMED = 5
+"""The best trials that get a trial over every stage, and over every prompt where one does not show it."""
+
+ELSEWHERE = 3
+"""Other prompts that what was named has to explain as well, at the most."""
+
+
+def together(parts: Sequence[Trials], assumed: Sequence[Assumption]) -> dict[str, Residual]:
+    """What assumptions leave at every stage of all these prompts, judged as one comparison."""
+    views = [(one.imagined(assumed, one.rounds), one.cut(one.rounds)[1]) for one in parts]
+    golden, run = JoinedGoldens([view for view, _ in views]), JoinedSlices([cut for _, cut in views])
+    return residuals(golden, run, parts[0].policy)
+
+
+def faint(
+    trials: Trials, hypotheses: Sequence[Any], first: Residual
+) -> tuple[Trial | None, list[Trial], dict[str, Residual]]:
+    """Explain a stage that fails over all prompts and over none alone.
+
+    Every hypothesis is tried on the prompt where it first shows; the ones that explain most there are judged over all.
+
+    Returns:
+        The trial that brings the stage back to its floor, or None; every trial made; what the first leaves.
+    """
+    made = Search(trials, hypotheses, (), first).alone()
+    parts = sorted((trials, *trials.beside()), key=lambda one: one.prompt)
+    before = together(parts, ())
+    for trial in [one for one in made if one.explained > 0][:CONFIRMED]:
+        after = attempt(lambda trial=trial: together(parts, trial.assumed))
+        if after and first.stage in after and first.stage in before:
+            whole = replace(trial, before=before[first.stage], after=after[first.stage])
+            if whole.settles and not any(one.red and not before[name].red for name, one in after.items()):
+                return whole, made, after
+    return None, made, before
+
+
+def elsewhere(
+    trials: Trials, known: Sequence[Assumption], evidence: Sequence[Residual]
+) -> tuple[Trials, Residual] | None:
+    """The first other prompt, and its first stage, that what is known does not explain; prompts that fail first."""
+    failing = {one.place.prompt for one in evidence if one.place}
+    others = sorted(trials.beside(), key=lambda one: one.prompt not in failing)
+    for other in others[:ELSEWHERE]:
+        found = attempt(
+            lambda other=other: Weighed(other.residuals((), other.rounds), other.residuals(known, other.rounds))
+        )
+        before, after = (found.before, found.after) if found else (other.residuals((), other.rounds),) * 2
+        for name, one in after.items():
+            if one.red and not (name in before and before[name].red and before[name].settled_by(one)):
+                return other, one
+    return None

@@ -10,13 +10,12 @@ from math import inf
 import numpy as np
 
 from parity.compare import compare
-from parity.compare.floor import NOISY, row_floors
-from parity.compare.flow import excess
+from parity.compare.places import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
-from parity.compare.rows import order, stage_rows
+from parity.compare.rows import NOISY, order, row_floors, stage_rows
 from parity.compare.structure import Finding
-from parity.diagnose.imagined import Imagined
-from parity.golden.store import Dump
+from parity.diagnose.counterfactual import CounterfactualGolden
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy
 
@@ -82,7 +81,7 @@ class Residual:
         return max(1.0 - left**2, -1.0) if left < inf else -1.0
 
 
-def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
+def residuals(golden: TrustedGolden, run: DumpView, policy: Policy, stages: Sequence[str] = ()) -> dict[str, Residual]:
     """Residuals of these stages (all by default), in the order in which they first show.
 
     A stage that only inherits is not red: its error is another stage's.
@@ -90,7 +89,7 @@ def residuals(golden: Dump, run: Dump, policy: Policy, stages: Sequence[str] = (
     return judged(golden, run, compare(golden, run, policy, stages))
 
 
-def judged(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
+def judged(golden: TrustedGolden, run: DumpView, report: Report) -> dict[str, Residual]:
     """The residuals of a report, in the order in which they first show; what no stage of the golden accounts for comes last."""
     rank = order(golden)
     late = 1 + max((round_ for _, _, round_, _ in golden.rows), default=0)
@@ -102,7 +101,7 @@ def judged(golden: Dump, run: Dump, report: Report) -> dict[str, Residual]:
     return dict(sorted(_each(report, Absent(golden, run)), key=when))
 
 
-def red_rows(golden: Dump, run: Dump, stage: str) -> dict[tuple[int, int, int], bool]:
+def red_rows(golden: TrustedGolden, run: DumpView, stage: str) -> dict[tuple[int, int, int], bool]:
     """Of each row of a stage, by (round, position, how often it came before in it), whether it is wrong by itself."""
     rows = stage_rows(golden, run, golden.declared[stage])
     if rows is None:
@@ -126,10 +125,10 @@ class Absent:
     A golden itself has every tensor: nothing is ever absent from it. What it has in later rounds only is not `due`.
     """
 
-    def __init__(self, golden: Dump, run: Dump):
-        self.imagined = isinstance(golden, Imagined)
+    def __init__(self, golden: TrustedGolden, run: DumpView):
+        self.imagined = isinstance(golden, CounterfactualGolden)
         self.sides = ((golden, "float32"), (run, run.manifest.case.precision))
-        rows = golden.golden.rows if self.imagined else golden.rows
+        rows = golden.golden.rows if isinstance(golden, CounterfactualGolden) else golden.rows
         self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}
         self.stages = {stage for _, stage in self.due}
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check, Gates
 
 ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")

@@ -12,25 +12,26 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.gates import Found
 from parity.gates.evidence import Check
 from parity.golden.manifest import Variant
-from parity.golden.ranks import REPLICATED
-from parity.golden.store import Dump
+from parity.golden.shards import REPLICATED
+from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.policy import Policy
 
 
-class OneRank(Dump):
+class RankView(DumpView):
     """A tensor-parallel run as one rank has it: what the ranks should hold alike is that rank's, shards stay merged."""
 
-    def __init__(self, run: Dump, rank: int):
+    def __init__(self, run: DumpView, rank: int):
         self.run, self.rank = run, rank
-        self.folder, self.declared, self.manifest, self.rows = run.folder, run.declared, run.manifest, run.rows
-        self.parts = {place: [row] for place, row in run.rows.items()}
+        parts = {place: [row] for place, row in run.rows.items()}
+        super().__init__(run.folder, run.manifest, run.declared, run.rows, parts)
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
         """This rank's tensor, or the whole one of what is shared out."""
-        parts = self.run.parts.get((variant, prompt, round_, stage), [])
+        place = variant, prompt, round_, stage
+        parts = self.run.parts.get(place, ())
         if len(parts) > 1 and parts[0].sharding == REPLICATED:
-            return self.run.read(parts[self.rank])
-        return self.run.stored(variant, prompt, round_, stage)
+            return self.run.shards(*place)[self.rank]
+        return self.run.stored(*place)
 
 
 @dataclass(frozen=True)
@@ -44,22 +45,24 @@ class Parted:
     reproduce: str
 
 
-def told_apart(golden: Dump, run: Dump, policy: Policy, rerun: Rerun | None = None) -> tuple[Dump, Report]:
+def told_apart(
+    golden: TrustedGolden, run: DumpView, policy: Policy, rerun: Rerun | None = None
+) -> tuple[DumpView, Report]:
     """The run as the first rank has it whose tensors fail, and its report; the run itself where no rank's do by themselves."""
     report = compare(golden, run, policy, rerun=rerun)
     if any(finding.kind == "replicas" for finding in report.findings):
         for rank in range(max(map(len, run.parts.values()))):
-            one = OneRank(run, rank)
+            one = RankView(run, rank)
             alone = compare(golden, one, policy)
             if alone.verdict == FAIL and alone.first is not None:
                 return one, alone
     return run, report
 
 
-def parted(run: Dump, report: Report) -> Parted | None:
+def parted(run: DumpView, report: Report) -> Parted | None:
     """What it is that fails in a run no rank of which does; None where it is something else."""
     places = [finding for finding in report.findings if finding.kind == "replicas"]
-    if isinstance(run, OneRank) or not places or report.first is None:
+    if isinstance(run, RankView) or not places or report.first is None:
         return None
     apart = (_apart(run, (run.manifest.case.precision, one.prompt, one.round, one.stage)) for one in places)
     return Parted(
@@ -67,9 +70,9 @@ def parted(run: Dump, report: Report) -> Parted | None:
     )
 
 
-def _apart(run: Dump, place: tuple) -> float:
+def _apart(run: DumpView, place: TensorPlace) -> float:
     """The largest relative L2 between the first rank's tensor and another's."""
-    first, *others = (run.read(row).astype(np.float64) for row in run.parts[place])
+    first, *others = (shard.astype(np.float64) for shard in run.shards(*place))
     return max(float(np.linalg.norm(other - first) / max(np.linalg.norm(first), 1e-30)) for other in others)
 
 

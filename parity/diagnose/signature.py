@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.fit import fit
-from parity.compare.floor import HALF_ULP, row_floors
-from parity.compare.rows import StageRows, stage_rows
+from parity.compare.rows import HALF_ULP, StageRows, row_floors, stage_rows
+from parity.compare.statistics import fit
 from parity.diagnose.explain import Residual
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 RED = 3.0
 """Rows, heads and columns beyond this multiple of their noise carry the error: the default policy's worst row."""
@@ -23,7 +22,7 @@ UNRELATED = 0.1
 """Tensors of other weights have a cosine of about 1 / sqrt(width): below 0.1 for a width of 100 and more."""
 
 
-def signature(golden: Dump, run: Dump, first: Residual) -> Iterator[str]:
+def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator[str]:
     """Sentences about the error at the first red stage."""
     named = golden.declared.get(first.stage)
     rows = stage_rows(golden, run, named) if named and first.stage in golden.manifest.stages else None
@@ -129,7 +128,7 @@ def _scale(rows: StageRows) -> Iterator[str]:
         yield f"scaled by {1 + found.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
 
 
-def _resembles(golden: Dump, run: Dump, rows: StageRows) -> Iterator[str]:
+def _resembles(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Iterator[str]:
     """Another stage of the golden, or the same one some rows off, that the device's tensor equals."""
     for shift in (-2, -1, 1, 2):
         moved = np.roll(rows.golden, shift, axis=0)

@@ -8,12 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.explain import Residual, red_rows, residuals
-from parity.diagnose.imagined import Imagined
 from parity.errors import ParityError
 from parity.golden.manifest import Generation, Variant
-from parity.golden.slices import OnePrompt
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolden
 from parity.policy import Policy
 from parity.stages import matches
 from parity.trace import ForcingTrace, Tensors, Trace
@@ -94,23 +93,23 @@ class Trials:
         others: the same for the other prompts, made as they are asked for.
     """
 
-    golden: Dump
-    run: Dump
+    golden: TrustedGolden
+    run: DumpView
     prompt: int
     policy: Policy
     reference: Callable[[str], Reference]
-    drive: Callable[[Dump], Dump] | None = None
-    others: Callable[[], Iterator[tuple[Dump, Dump, int]]] = lambda: iter(())
+    drive: Callable[[TrustedGolden], DumpView] | None = None
+    others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
     count: int = 0
     _references: dict[str, Reference] = field(default_factory=dict)
-    _cuts: dict[int, tuple[OnePrompt, OnePrompt]] = field(default_factory=dict)
+    _cuts: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
     _without: dict[tuple, tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
-    def cut(self, rounds: int) -> tuple[OnePrompt, OnePrompt]:
+    def cut(self, rounds: int) -> tuple[GoldenSlice, PromptSlice]:
         """Golden and run of the prompt up to this round."""
         if rounds not in self._cuts:
-            golden = OnePrompt(self.golden, self.prompt, rounds)
-            run = OnePrompt(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
+            golden = GoldenSlice(self.golden, self.prompt, rounds)
+            run = PromptSlice(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
             self._cuts[rounds] = golden, run
         return self._cuts[rounds]
 
@@ -183,7 +182,7 @@ class Trials:
         silent = {place for place in told.untold if place in true and true[place].shape == told.tensors[place].shape}
         if told.untold:  # what it says nothing of explains nothing: out of the error on both sides
             same = true | {place: self._with_theirs(place, true[place], told.untold[place], rounds) for place in silent}
-            before = self._left(rounds, Imagined(golden, same, self.mode), stages)
+            before = self._left(rounds, CounterfactualGolden(golden, same, self.mode), stages)
         view = self._view(golden, told, (*known, *assumed), last, stages, rounds, own_floor)
         return Weighed(before, self._left(rounds, view, stages))
 
@@ -198,7 +197,7 @@ class Trials:
         """Local or chained, as the run is."""
         return self.run.manifest.case.mode
 
-    def imagined(self, assumed: Sequence[Assumption], rounds: int) -> Imagined:
+    def imagined(self, assumed: Sequence[Assumption], rounds: int) -> CounterfactualGolden:
         """The golden of this prompt under assumptions, with a floor of its own; where there are none, the golden's tensors."""
         golden, _ = self.cut(rounds)
         told = self._tensors(golden, assumed, (), None)
@@ -214,14 +213,14 @@ class Trials:
             self._without[key] = told.tensors, self._left(rounds, view, stages)
         return self._without[key]
 
-    def _left(self, rounds: int, view: Imagined, stages: Sequence[str]) -> dict[str, Residual]:
+    def _left(self, rounds: int, view: CounterfactualGolden, stages: Sequence[str]) -> dict[str, Residual]:
         """The device's residuals against a counterfactual; choices that it leaves as they are go by the golden's own scores."""
         golden, run = self.cut(rounds)
         found = residuals(view, run, self.policy, stages)
         same = [name for name in found if golden.declared[name].stage.forced and self._same(golden, view, name)]
         return found | (residuals(golden, run, self.policy, same) if same else {})
 
-    def _same(self, golden: Dump, view: Imagined, name: str) -> bool:
+    def _same(self, golden: TrustedGolden, view: CounterfactualGolden, name: str) -> bool:
         """Whether a hypothesis leaves a local choice as it was: then the golden's own scores were behind it."""
         if self.mode != "local":
             return False
@@ -245,32 +244,35 @@ class Trials:
             accepted_drafts=result.accepted_drafts,
             finish=result.finish,
         )
-        view = Imagined(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
+        view = CounterfactualGolden(golden, truth.tensors, mode, rough.tensors).emitting(emitted)
         again = Trials(view, self.drive(view), 0, self.policy, self.reference, self.drive, count=self.count)
         again._references = self._references
         return again
 
     def infer(self, hypothesis: Any, known: Sequence[Assumption], rounds: int) -> Any:
         """The value of a hypothesis' parameter that the device's own tensors tell; None where they do not."""
-        golden, run = self.cut(rounds)
+        cut, run = self.cut(rounds)
+        golden: TrustedGolden = cut
         if known:
-            told = self._tensors(golden, known, (), None)
-            golden = self._view(golden, told, known, None, (), rounds, own_floor=False)
+            told = self._tensors(cut, known, (), None)
+            golden = self._view(cut, told, known, None, (), rounds, own_floor=False)
         return hypothesis.infer(
             *(_contents(dump, variant) for dump, variant in ((run, run.manifest.case.precision), (golden, "float32")))
         )
 
-    def _view(self, golden: Dump, told: Told, assumed, last, stages, rounds: int, own_floor: bool) -> Imagined:
+    def _view(
+        self, golden: TrustedGolden, told: Told, assumed, last, stages, rounds: int, own_floor: bool
+    ) -> CounterfactualGolden:
         """Tensors as a golden, untold rows being the device's own."""
         tensors = self._filled(told, rounds)
         own = {place for place in tensors if not golden.declared[place[1]].stage.exact}
         rough = self._filled(self._tensors(golden, assumed, stages, last, "bfloat16"), rounds) if own_floor else {}
         same = all(place in rough and rough[place].shape == tensors[place].shape for place in own)
-        return Imagined(golden, tensors, self.mode, rough if own_floor and same else None)
+        return CounterfactualGolden(golden, tensors, self.mode, rough if own_floor and same else None)
 
     def _tensors(
         self,
-        golden: Dump,
+        golden: TrustedGolden,
         assumed: Sequence[Assumption],
         stages: Sequence[str],
         last: str | None,
@@ -291,7 +293,7 @@ class Trials:
             pass
         return self._told(golden, {place: value for place, value in recorder.tensors.items() if place[0] <= rounds})
 
-    def _told(self, golden: Dump, tensors: Tensors) -> Told:
+    def _told(self, golden: TrustedGolden, tensors: Tensors) -> Told:
         """Which rows a counterfactual tells nothing of: rows of NaN.
 
         A device that reads beyond a pass finds there what no equation says. Such rows are left out only beside
@@ -327,7 +329,7 @@ class Trials:
             raise _Overflow
         return np.where(rows[(..., *(None,) * (value.ndim - 1))], theirs.astype(value.dtype), value)
 
-    def _run(self, precision: str, assumed, golden: Dump, recorder: Trace, rounds: int | None) -> Any:
+    def _run(self, precision: str, assumed, golden: TrustedGolden, recorder: Trace, rounds: int | None) -> Any:
         self.count += 1
         if precision not in self._references:
             self._references[precision] = self.reference(precision)
@@ -340,12 +342,12 @@ def _differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:
     return true is None or value is None or not np.array_equal(true, value, equal_nan=value.dtype.kind == "f")
 
 
-def _contents(dump: Dump, variant: Variant) -> Tensors:
+def _contents(dump: DumpView, variant: Variant) -> Tensors:
     places = [(round_, stage) for one, _, round_, stage in dump.rows if one == variant]
     return {place: dump.contents(variant, 0, *place) for place in places}
 
 
-def _choices(golden: Dump) -> Iterator[str]:
+def _choices(golden: TrustedGolden) -> Iterator[str]:
     """Stages that choices are judged by."""
     return (name for name in golden.declared if matches("logits", name) or matches("router_logits", name))
 

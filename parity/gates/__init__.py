@@ -7,7 +7,7 @@ from importlib import import_module
 
 from parity.compare.report import INCONCLUSIVE
 from parity.errors import ParityError, UsageError
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check, GateResult, Gates
 from parity.guard import told
 

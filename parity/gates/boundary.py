@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.gates.rollback.history import Round
 from parity.gates.rollback.history import Sequence as Played

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.golden.provenance import producer
 from parity.golden.trust import changes, device_modules, enumerated, shared

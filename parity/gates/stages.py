@@ -14,10 +14,10 @@ from typing import Any
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
 from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.golden.manifest import Mode
-from parity.golden.slices import OnePrompt
+from parity.golden.views import GoldenSlice
 from parity.guard import raised, refuses
 
 ROUNDS = 3
@@ -58,7 +58,7 @@ def exact(bench: Bench) -> Iterator[Check]:
     """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32."""
     prompts = bench.golden.manifest.case.prompts
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
-    view = OnePrompt(bench.golden, longest, ROUNDS)
+    view = GoldenSlice(bench.golden, longest, ROUNDS)
     try:
         says = bench.device(EXACT).describe().precision
     except UsageError:

@@ -9,8 +9,7 @@ import numpy as np
 
 from parity.compare.report import FAIL, PASS, conclude
 from parity.errors import DeviceEnded, DeviceFailed, ParityError
-from parity.gemm.errors import Errors, measure
-from parity.gemm.operands import DTYPES, pieces
+from parity.gemm.errors import DTYPES, Errors, measure, pieces
 from parity.guard import raised
 from parity.seam import Gemm, Multiply
 

@@ -1,4 +1,4 @@
-"""Which golden judges: the one that is named, or the newest that stands for a whole case; and where its checkpoints lie."""
+"""Which golden is meant: the one named, or the newest that stands for a whole case; and where its checkpoints are."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
-from parity.golden.manifest import FILE, Manifest
+from parity.golden.manifest import FILE, Checkpoint, Manifest, Model
 from parity.golden.provenance import checkpoint
 from parity.golden.store import Dump
-from parity.golden.trust import DIGESTS
+from parity.golden.trust import DIGESTS, OpenedGolden, trusted
 from parity.stages import declared
 
 SIDES = ("target", "drafter")
@@ -20,7 +20,7 @@ SIDES = ("target", "drafter")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user names: a golden's folder, and checkpoints that are not any more where they were; each may be None."""
+    """What a user names: a golden's folder, and checkpoints that moved; each may be None."""
 
     golden: Path | None = None
     target: Path | None = None
@@ -28,7 +28,7 @@ class Wanted:
 
 
 def choose(wanted: Wanted, goldens: Path) -> tuple[Dump, str]:
-    """The golden to judge by, its checkpoints where they are now, and in a few words why it is this one.
+    """The golden that is meant, to look at, its checkpoints where they are now; and in a few words why it is this one.
 
     Args:
         goldens: the folder whose newest golden is the default.
@@ -39,8 +39,16 @@ def choose(wanted: Wanted, goldens: Path) -> tuple[Dump, str]:
     dump, why = (Dump(wanted.golden), "named") if wanted.golden else newest(goldens)
     if dump.manifest.kind != "golden":
         raise UsageError(f"{dump.folder} is a device's run, not a golden; a golden comes from a reference only")
-    dump.manifest = _located(dump, wanted)
-    return dump, why
+    return dump.with_checkpoints(_located(dump, wanted)), why
+
+
+def open_for_judging(wanted: Wanted, goldens: Path) -> OpenedGolden:
+    """The golden to judge by, checked: see `choose` and `parity.golden.trust.trusted`.
+
+    Raises:
+        UsageError: as both.
+    """
+    return trusted(choose(wanted, goldens)[0])
 
 
 def newest(goldens: Path) -> tuple[Dump, str]:
@@ -59,14 +67,14 @@ def newest(goldens: Path) -> tuple[Dump, str]:
             others = f"; set apart: {_enumerated(apart)}" if apart else ""
             return Dump(path.parent, manifest), f"the newest of {len(paths)} in {goldens}{others}"
         apart.append(f"{path.parent.name}, which {why}")
-    found = f": {_enumerated(apart)}" if apart else ""
+    others = f": {_enumerated(apart)}" if apart else ""
     raise UsageError(
-        f"no golden of a whole case in {goldens}{found}; make one with `parity dump-golden`, or name --golden DIR"
+        f"no golden of a whole case in {goldens}{others}; make one with `parity dump-golden`, or name --golden DIR"
     )
 
 
 def _dumped(path: Path) -> tuple[str, int]:
-    """When a golden says that it was dumped, and of those of one second when it was written; unreadable ones have no more."""
+    """When a golden says it was dumped, then when it was written; only the latter where it cannot be read."""
     written = path.stat().st_mtime_ns
     try:
         return Manifest.read(path.parent).created, written
@@ -91,12 +99,12 @@ def _enumerated(names: list[str], most: int = 3) -> str:
     return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")
 
 
-def _located(dump: Dump, wanted: Wanted) -> Manifest:
-    """The manifest with the folders of its checkpoints as they are now."""
+def _located(dump: Dump, wanted: Wanted) -> Model:
+    """The pair of checkpoints with their folders as they are now."""
     model = dump.manifest.model
     places = {side: _place(dump, side, getattr(wanted, side)) for side in SIDES}
     moved = {side: getattr(model, side).model_copy(update={"path": str(place)}) for side, place in places.items()}
-    return dump.manifest.model_copy(update={"model": model.model_copy(update=moved)})
+    return model.model_copy(update=moved)
 
 
 def _place(dump: Dump, side: str, named: Path | None) -> Path:
@@ -105,7 +113,7 @@ def _place(dump: Dump, side: str, named: Path | None) -> Path:
     Raises:
         UsageError: what is named is another checkpoint.
     """
-    known = getattr(dump.manifest.model, side)
+    known: Checkpoint = getattr(dump.manifest.model, side)
     if named is None:
         recorded = Path(known.path)
         return recorded if recorded.is_absolute() else next(_below(dump.folder, recorded), recorded)
@@ -118,6 +126,6 @@ def _place(dump: Dump, side: str, named: Path | None) -> Path:
 
 
 def _below(folder: Path, recorded: Path) -> Iterator[Path]:
-    """A relative path, as goldens that are handed on beside their checkpoints have it: from here, or from around the dump."""
+    """A relative path, as a golden handed on beside its checkpoints has it: from here, or from around the dump."""
     places = (above / recorded for above in (Path.cwd(), *folder.resolve().parents))
     yield from (place for place in places if (place / "config.json").is_file())

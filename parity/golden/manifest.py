@@ -25,32 +25,32 @@ from pydantic import (
 
 from parity import files, limits
 from parity.errors import UsageError
-from parity.golden.sealing import UNSEALED, digest, sealed
+from parity.golden.digests import UNSEALED, own_digest, sealed
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
 
-Line = Annotated[
+_Line = Annotated[
     str,
     StringConstraints(
         max_length=4096, pattern="^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
     ),
 ]
 """A name on a line of its own: no control character, nothing that writes backwards."""
-Key = Annotated[
+_Key = Annotated[
     str, StringConstraints(max_length=512, pattern="^p[0-9]{3,6}/r[0-9]{4,7}/[^/\u0000-\u001f\u007f-\u009f]+$")
 ]
-Letter = Annotated[str, StringConstraints(min_length=1, max_length=8, pattern="^[A-Za-z0-9]+$")]
-Axes = Annotated[tuple[Letter, ...], Field(min_length=1, max_length=limits.AXES)]
-Size = Annotated[int, Field(ge=0, lt=2**48)]
-Shape = Annotated[tuple[Size, ...], FailFast(), Field(min_length=1, max_length=limits.AXES)]
-Tokens = Annotated[
+_Letter = Annotated[str, StringConstraints(min_length=1, max_length=8, pattern="^[A-Za-z0-9]+$")]
+_Axes = Annotated[tuple[_Letter, ...], Field(min_length=1, max_length=limits.AXES)]
+_Size = Annotated[int, Field(ge=0, lt=2**48)]
+_Shape = Annotated[tuple[_Size, ...], FailFast(), Field(min_length=1, max_length=limits.AXES)]
+_Tokens = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)
 ]
-Counts = Annotated[
+_Counts = Annotated[
     tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)
 ]
-Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
+_Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
 
 Variant = Literal["float32", "bfloat16", "bfloat16.local"]
 Mode = Literal["golden", "chained", "local"]
@@ -62,11 +62,11 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Part(Record):
+class ProducerPart(Record):
     """Stages that only some of a producer's modules computed."""
 
-    stages: tuple[Line, ...]
-    modules: tuple[Line, ...]
+    stages: tuple[_Line, ...]
+    modules: tuple[_Line, ...]
 
 
 class Producer(Record):
@@ -76,15 +76,15 @@ class Producer(Record):
     `parts` are the stages that some of the modules computed alone, out of what the others handed them.
     """
 
-    name: Line
-    versions: dict[Line, Line]
-    modules: tuple[Line, ...]
+    name: _Line
+    versions: dict[_Line, _Line]
+    modules: tuple[_Line, ...]
     source_digest: str
     threads: int
-    platform: Line
-    sources: dict[Line, str] = {}
+    platform: _Line
+    sources: dict[_Line, str] = {}
     notes: dict[str, str] = {}
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ProducerPart, ...] = ()
 
     @model_validator(mode="after")
     def _parts_are_its_own(self) -> Producer:
@@ -102,8 +102,10 @@ class Producer(Record):
         return self.model_copy(update={"modules": part.modules, "sources": sources, "parts": ()})
 
 
-Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)] | Annotated[Line, Strict()]
-Constant = Scalar | Annotated[tuple[Scalar, ...], Field(max_length=limits.LAYERS)]
+_Scalar = (
+    StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)] | Annotated[_Line, Strict()]
+)
+Constant = _Scalar | Annotated[tuple[_Scalar, ...], Field(max_length=limits.LAYERS)]
 
 
 class Checkpoint(Record):
@@ -112,12 +114,12 @@ class Checkpoint(Record):
     `constants` are what the producer read of its config.json, by dotted key; none where it does not say.
     """
 
-    path: Line
+    path: _Line
     config_digest: str
     weights_digest: str
     tokenizer_digest: str = ""
     chat_template_digest: str = ""
-    constants: Annotated[dict[Line, Constant], Field(max_length=limits.LAYERS)] = {}
+    constants: Annotated[dict[_Line, Constant], Field(max_length=limits.LAYERS)] = {}
 
 
 class Model(Record):
@@ -125,16 +127,16 @@ class Model(Record):
 
     target: Checkpoint
     drafter: Checkpoint
-    num_layers: Layers
-    num_drafter_layers: Layers
+    num_layers: _Layers
+    num_drafter_layers: _Layers
 
 
 class Generation(Record):
     """What one prompt emitted: per verify round the tokens that really came out, and how many were drafts."""
 
-    emitted: Tokens
-    acceptance_length: Counts
-    accepted_drafts: Counts
+    emitted: _Tokens
+    acceptance_length: _Counts
+    accepted_drafts: _Counts
     finish: Literal["eos", "length"]
 
 
@@ -144,9 +146,20 @@ class PromptCase(Record):
     A local run generates nothing: its every stage starts from the golden's input.
     """
 
-    id: Line
-    ids: Tokens
+    id: _Line
+    ids: _Tokens
     generation: Generation | None
+
+    @property
+    def generated(self) -> Generation:
+        """`generation`, where there has to be one.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if self.generation is None:
+            raise UsageError(f"prompt {self.id} generated nothing by itself")
+        return self.generation
 
 
 class Case(Record):
@@ -160,7 +173,7 @@ class Case(Record):
     max_new_tokens: Annotated[int, Field(ge=1, le=limits.TOKENS)]
     precision: Literal["float32", "bfloat16"]
     mode: Mode
-    forced: tuple[Line, ...]
+    forced: tuple[_Line, ...]
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
@@ -175,16 +188,16 @@ class TensorRow(Record):
     sums), or `replicated` (all alike).
     """
 
-    key: Key
+    key: _Key
     variant: Variant
-    axes: Axes
-    dtype: Line
-    shape: Shape
-    start: Size
-    shard: Line
+    axes: _Axes
+    dtype: _Line
+    shape: _Shape
+    start: _Size
+    shard: _Line
     sha256: str
     rank: Annotated[int, Field(ge=0, lt=limits.RANKS)] = 0
-    sharding: Line = "replicated"
+    sharding: _Line = "replicated"
 
     @property
     def full_shape(self) -> tuple[int, ...]:
@@ -201,13 +214,13 @@ class TensorRow(Record):
 class Corroboration(Record):
     """What a second reference said of this golden's stages, on so many of its prompts: agreed or disputed."""
 
-    witness: Line
-    versions: dict[Line, Line]
+    witness: _Line
+    versions: dict[_Line, _Line]
     source_digest: str
     prompts: int
-    policy: Line
-    stages: tuple[Line, ...]
-    disputed: tuple[Line, ...]
+    policy: _Line
+    stages: tuple[_Line, ...]
+    disputed: tuple[_Line, ...]
 
 
 class Manifest(Record):
@@ -220,12 +233,12 @@ class Manifest(Record):
 
     schema_version: Literal[2] = SCHEMA_VERSION
     kind: Literal["golden", "run"]
-    created: Line
+    created: _Line
     producer: Producer
     model: Model
     case: Case
-    derived: Line = ""
-    stages: Annotated[tuple[Line, ...], FailFast()]
+    derived: _Line = ""
+    stages: Annotated[tuple[_Line, ...], FailFast()]
     tensors: Annotated[tuple[TensorRow, ...], FailFast()]
     corroborations: tuple[Corroboration, ...] = ()
     digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = UNSEALED
@@ -255,20 +268,20 @@ class Manifest(Record):
         if files.values(data) > limits.VALUES:
             raise UsageError(f"{path} holds more than {limits.VALUES} values")
         try:
-            found = cls.model_validate_json(data)
+            manifest = cls.model_validate_json(data)
         except ValidationError as error:
             raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
-        if "schema_version" not in found.model_fields_set:
+        if "schema_version" not in manifest.model_fields_set:
             raise UsageError(f"{path} does not follow the golden format: it does not say which; {OLDER}")
-        if keys(found) != len(KEY_END.findall(data)):
+        if keys(manifest) != len(KEY_END.findall(data)):
             files.parsed(data, str(path))  # which refuses a key that is there twice; pydantic takes the last one
-        if digest(data) != found.digest:
+        if own_digest(data) != manifest.digest:
             raise UsageError(
-                f"{path} is not what was written: its digest does not match it; make the dump anew (a program of your own "
-                "that writes dumps seals them: `parity seal DIR`)"
+                f"{path} is not what was written: its digest does not match it; make the dump anew (a program of "
+                "your own that writes dumps seals them: `parity seal DIR`)"
             )
-        refuse_contradictions(found, path)
-        return found
+        refuse_contradictions(manifest, path)
+        return manifest
 
     def written(self) -> bytes:
         """The bytes of manifest.json, with their digest."""

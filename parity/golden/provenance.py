@@ -14,29 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from parity.errors import UsageError
-from parity.files import opened
+from parity.golden.digests import digest_files
 from parity.golden.manifest import Checkpoint, Model, Producer
 from parity.golden.sources import digests
 
 CONFIGS = ("config.json", "generation_config.json")
 """The second one, where there is one, says which tokens end a generation."""
-
-
-def digest_files(paths: Iterable[Path]) -> str:
-    """sha256 over names and bytes of files in the order given; '' for none.
-
-    Raises:
-        UsageError: a file cannot be read.
-    """
-    total, found = hashlib.sha256(), False
-    for path in paths:
-        try:
-            with opened(path) as file:
-                total.update(os.fsencode(path.name) + hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read ({error.strerror})") from None
-        found = True
-    return total.hexdigest() if found else ""
 
 
 def checkpoint(folder: Path) -> Checkpoint:

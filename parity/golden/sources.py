@@ -39,14 +39,14 @@ def reached(starts: Iterable[str], follow: Collection[str] = ()) -> set[str]:
     """
     waiting = {whole for name in starts for whole in _packages(name)}
     roots = {package(name) for name in waiting} | set(follow)
-    found: set[str] = set()
+    modules: set[str] = set()
     while waiting:
         name = waiting.pop()
-        found.add(name)
+        modules.add(name)
         path = located(name)
         if path is not None and _own(name, path, roots):
-            waiting |= _imports(path, name) - found
-    return found
+            waiting |= _imports(path, name) - modules
+    return modules
 
 
 def located(module: str) -> Path | None:
@@ -69,8 +69,8 @@ def located(module: str) -> Path | None:
 
 def digests(modules: Iterable[str]) -> dict[str, str]:
     """Module name to the sha256 of its source; modules that say nothing (an empty `__init__`) are left out."""
-    found = ((name, located(name)) for name in sorted(modules))
-    return {name: digest(path) for name, path in found if path is not None and _says(path)}
+    files = ((name, located(name)) for name in sorted(modules))
+    return {name: digest(path) for name, path in files if path is not None and _says(path)}
 
 
 def digest(path: Path) -> str:
@@ -87,7 +87,7 @@ def _source(path: Path) -> Path | None:
 
 
 def _own(name: str, path: Path, roots: Collection[str]) -> bool:
-    """Whether a module is read: not the instrument, and not somebody's installed package."""
+    """Whether a module is read: neither the instrument nor an installed package."""
     root = package(name)
     if root == INSTRUMENT or root in sys.stdlib_module_names:
         return False
@@ -101,7 +101,7 @@ def _says(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Source:
-    """What counts of a source file: whether it holds more than words, what it imports and which dotted names it writes."""
+    """What counts of a source file: whether it is more than words, what it imports, the dotted names in its strings."""
 
     says: bool
     imports: tuple[ast.Import | ast.ImportFrom, ...]
@@ -157,8 +157,9 @@ def _called(node: ast.Call) -> set[str]:
     """The module that `import_module("name")` or `__import__("name")` asks for."""
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     first = node.args[0] if node.args else None
-    asked = name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return {first.value} if asked else set()
+    if name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return {first.value}
+    return set()
 
 
 def _packages(name: str) -> Iterator[str]:

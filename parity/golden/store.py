@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from copy import copy
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.consistent import refuse_untold
+from parity.golden.digests import sealed
 from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
-from parity.golden.ranks import REPLICATED, merge, merged_row
-from parity.golden.sealing import sealed
-from parity.golden.told import refuse_untold
+from parity.golden.shards import REPLICATED, merge, merged_row
+from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
 from parity.stages import Named, declared
 from parity.trace import Tensors
@@ -29,13 +33,15 @@ class DumpWriter:
         self.out = out
         self.rows: list[TensorRow] = []
 
-    def __enter__(self) -> DumpWriter:
+    def __enter__(self) -> Self:
         self._folder = partial_folder(self.out)
         self.partial = self._folder.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._folder.__exit__(*error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.__exit__(kind, error, trace)
 
     def add(
         self,
@@ -58,8 +64,8 @@ class DumpWriter:
         shard = (
             f"p{prompt:03d}.{variant}.safetensors" if rank == 0 else f"p{prompt:03d}.{variant}.rank{rank}.safetensors"
         )
-        held: dict[str, np.ndarray] = {}
-        previous: dict[str, np.ndarray] = {}
+        held: dict[str, NDArray[Any]] = {}
+        previous: dict[str, NDArray[Any]] = {}
         for (round_, stage), value in tensors.items():
             start = 0
             if by_name[stage].stage.cache:
@@ -91,7 +97,7 @@ class DumpWriter:
     def finish(
         self,
         *,
-        kind: str,
+        kind: Literal["golden", "run"],
         stages: Iterable[str],
         created: str,
         producer: Producer,
@@ -106,28 +112,30 @@ class DumpWriter:
         """
         for parts in by_place(self.rows).values():
             merged_row(parts)
-        parts = {
-            "producer": producer,
-            "model": model,
-            "case": case,
-            "stages": tuple(stages),
-            "tensors": tuple(self.rows),
-        }
-        manifest = Manifest(kind=kind, created=created, derived=derived, **parts)
+        manifest = Manifest(
+            kind=kind,
+            created=created,
+            producer=producer,
+            model=model,
+            case=case,
+            derived=derived,
+            stages=tuple(stages),
+            tensors=tuple(self.rows),
+        )
         files.put(self.partial / FILE, manifest.written())
         self.partial.rename(self.out)
         return manifest
 
 
-def by_place(rows: Iterable[TensorRow]) -> dict[tuple[Variant, int, int, str], list[TensorRow]]:
+def by_place(rows: Iterable[TensorRow]) -> dict[TensorPlace, list[TensorRow]]:
     """The rows of each variant, prompt, round and stage, in the order of their ranks."""
-    found: dict[tuple[Variant, int, int, str], list[TensorRow]] = {}
+    grouped: dict[TensorPlace, list[TensorRow]] = {}
     for row in sorted(rows, key=lambda row: row.rank):
-        found.setdefault((row.variant, *row.place), []).append(row)
-    return found
+        grouped.setdefault((row.variant, *row.place), []).append(row)
+    return grouped
 
 
-def unchanged_rows(before: np.ndarray | None, now: np.ndarray) -> int:
+def unchanged_rows(before: NDArray[Any] | None, now: NDArray[Any]) -> int:
     """Leading rows that are bit for bit those of the round before."""
     if before is None:
         return 0
@@ -138,50 +146,51 @@ def unchanged_rows(before: np.ndarray | None, now: np.ndarray) -> int:
     return int(differing[0]) if differing.size else common
 
 
-class Dump:
-    """A dump folder, opened for reading."""
+class Dump(DumpView):
+    """A dump folder, opened to look at; `parity.golden.trust` opens a golden to judge by.
+
+    Args:
+        folder: of `manifest.json` and the shards.
+        manifest: where it was read already.
+
+    Raises:
+        UsageError: it is none, or a golden's tensors contradict its manifest.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest | None = None):
-        self.folder = folder
-        self.manifest = manifest or Manifest.read(folder)
+        manifest = manifest or Manifest.read(folder)
+        names = declared(manifest.model.num_layers, manifest.model.num_drafter_layers)
+        super().__init__(folder, manifest, names, {}, {})
         self.index()
-        self.declared = declared(self.manifest.model.num_layers, self.manifest.model.num_drafter_layers)
-        self._shard = lru_cache(maxsize=None)(lambda name: shards.read(files.inside(folder, name, str(folder / FILE))))
-        self._verified: dict[tuple[Variant, int, int, str], np.ndarray] = {}
-        if self.manifest.kind == "golden":
+        self._shards: dict[str, dict[str, NDArray[Any]]] = {}
+        self._verified: dict[TensorPlace, NDArray[Any]] = {}
+        if manifest.kind == "golden":
             refuse_untold(self)
 
-    @property
-    def sides(self) -> tuple[Dump, ...]:
-        """The dumps whose structure is judged: this one."""
-        return (self,)
-
-    @property
-    def command(self) -> str:
-        """How a command names this dump."""
-        return str(self.folder)
-
     def index(self) -> None:
-        """Group the manifest's rows by place: `parts` by rank, `rows` as the whole tensors they merge to."""
+        """Group the manifest's rows by place."""
         self.parts = by_place(self.manifest.tensors)
         self.rows = {place: merged_row(parts) for place, parts in self.parts.items()}
 
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
-        """The stored rows of a tensor (cache stages: from `start` on), or None where there is none.
-
-        Raises:
-            UsageError: the shard lacks it, or its bytes do not match the manifest's digest.
-        """
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The stored rows of a tensor, its ranks merged; read and checked once."""
         place = (variant, prompt, round_, stage)
         if place not in self._verified:
             if place not in self.rows:
                 return None
-            parts = self.parts[place]
-            self._verified[place] = merge(parts, [self.read(row) for row in parts])
+            self._verified[place] = merge(self.parts[place], self.shards(*place))
         return self._verified[place]
 
-    def read(self, row: TensorRow) -> np.ndarray:
-        """One rank's tensor, checked against its row."""
+    def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
+        """Each rank's stored rows of a tensor, checked against the manifest."""
+        return [self.read(row) for row in self.parts.get((variant, prompt, round_, stage), ())]
+
+    def read(self, row: TensorRow) -> NDArray[Any]:
+        """One rank's tensor, checked against its row.
+
+        Raises:
+            UsageError: the shard lacks it, or its bytes do not match the manifest's digest.
+        """
         array = self._shard(row.shard).get(row.key)
         if array is None:
             raise UsageError(f"{self.folder / row.shard} lacks tensor {row.key}, which the manifest lists")
@@ -189,26 +198,16 @@ class Dump:
             raise UsageError(f"{self.folder / row.shard}: tensor {row.key} does not match the manifest's digest")
         return array
 
-    def contents(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
-        """The whole tensor: for cache stages the rows of earlier rounds come first."""
-        rows = self.stored(variant, prompt, round_, stage)
-        if rows is None:
-            return None
-        start = self.rows[variant, prompt, round_, stage].start
-        parts = [rows]
-        while start:
-            round_ -= 1
-            before = self.stored(variant, prompt, round_, stage)
-            if before is None:
-                raise UsageError(f"{self.folder}: {stage} continues rows of round {round_}, which are missing")
-            below = self.rows[variant, prompt, round_, stage].start
-            parts.append(before[: max(start - below, 0)])
-            start = min(start, below)
-        return np.concatenate(parts[::-1])
+    def _shard(self, name: str) -> dict[str, NDArray[Any]]:
+        if name not in self._shards:
+            self._shards[name] = shards.read(files.inside(self.folder, name, str(self.folder / FILE)))
+        return self._shards[name]
 
-    def variants(self) -> set[str]:
-        """The variants this dump holds."""
-        return {row.variant for row in self.manifest.tensors}
+    def with_checkpoints(self, model: Model) -> Dump:
+        """The same dump, its pair of checkpoints described anew: where they are now."""
+        moved = copy(self)
+        moved.manifest = self.manifest.model_copy(update={"model": model})
+        return moved
 
 
 def seal(folder: Path) -> Dump:

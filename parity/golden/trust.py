@@ -1,4 +1,7 @@
-"""Whether a golden may judge at all: nothing behind it changed, and nothing of it is the device's own source."""
+"""Whether a golden may judge at all: nothing behind it changed, and nothing of it is the device's own source.
+
+`trusted` is the one way from a dump that is only looked at to a golden that judges.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from parity.errors import UsageError
-from parity.golden.manifest import Checkpoint, Producer
+from parity.golden.manifest import Checkpoint, Producer, Variant
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, located, package, reached
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import bare
+from parity.progress import note
 
 DIGESTS = {
     "config_digest": "config",
@@ -23,9 +29,47 @@ DIGESTS = {
 }
 
 
+class OpenedGolden(TrustedGolden):
+    """A golden that was checked; `trusted` makes it.
+
+    Attributes:
+        unknown: what of it cannot be checked here, a sentence each.
+    """
+
+    def __init__(self, golden: DumpView, unknown: tuple[str, ...]):
+        super().__init__(golden.folder, golden.manifest, golden.declared, golden.rows, golden.parts)
+        self._golden, self.unknown = golden, unknown
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The golden's rows, read and checked once."""
+        return self._golden.stored(variant, prompt, round_, stage)
+
+    def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
+        """The golden's, checked."""
+        return self._golden.shards(variant, prompt, round_, stage)
+
+
+def trusted(golden: DumpView) -> OpenedGolden:
+    """A golden to judge by, checked once: it names its source, and its checkpoints and that source are unchanged.
+
+    The manifest was checked when it was read, and every tensor is when it is: `Dump` does that for all. What cannot be
+    checked here is noted (`parity.progress.note`).
+
+    Raises:
+        UsageError: it is a device's run, stale, or names no source.
+    """
+    if golden.manifest.kind != "golden":
+        raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
+    refuse_unnamed(golden.manifest.producer)
+    unknown = refuse_stale(golden)
+    for sentence in unknown:
+        note(sentence)
+    return OpenedGolden(golden, unknown)
+
+
 @dataclass(frozen=True)
 class Changes:
-    """What is not any more what it was when a golden was dumped, and what cannot be told here; in words."""
+    """What is no longer what it was when a golden was dumped, and what cannot be told here; in words."""
 
     checkpoints: tuple[str, ...]
     sources: tuple[str, ...]
@@ -37,8 +81,8 @@ class Changes:
         return self.checkpoints + self.sources
 
 
-def changes(golden: Dump) -> Changes:
-    """Digest the golden's checkpoints and its references' source anew, without importing them."""
+def changes(golden: DumpView) -> Changes:
+    """What differs now: files that changed since they were last read are digested, nothing is imported."""
     manifest = golden.manifest
     changed, absent = [], []
     for side, part in (("target", manifest.model.target), ("drafter", manifest.model.drafter)):
@@ -50,19 +94,19 @@ def changes(golden: Dump) -> Changes:
     return Changes(tuple(changed), tuple(sources), (*absent, *unknown))
 
 
-def refuse_stale(golden: Dump) -> tuple[str, ...]:
+def refuse_stale(golden: DumpView) -> tuple[str, ...]:
     """Refuse a golden behind which something changed; what cannot be told comes back, a sentence each.
 
     Raises:
         UsageError: it is stale; what changed.
     """
-    found = changes(golden)
-    if found.all:
+    differing = changes(golden)
+    if differing.all:
         raise UsageError(
-            f"{golden.folder} is stale: {enumerated(found.all)} changed since it was dumped; make a new one with "
+            f"{golden.folder} is stale: {enumerated(differing.all)} changed since it was dumped; make a new one with "
             "`parity dump-golden`"
         )
-    return found.unknown
+    return differing.unknown
 
 
 def enumerated(names: Sequence[str], most: int = 4) -> str:
@@ -77,8 +121,8 @@ def refuse_shared(golden: Producer, device: Producer) -> None:
         UsageError: the two have a module or a source file in common, or the golden names none.
     """
     refuse_unnamed(golden)
-    if found := shared(golden, device):
-        raise UsageError(f"golden and device share source ({found[0]}): such a golden cannot judge it")
+    if common := shared(golden, device):
+        raise UsageError(f"golden and device share source ({common[0]}): such a golden cannot judge it")
 
 
 def refuse_unnamed(golden: Producer) -> None:
@@ -89,7 +133,7 @@ def refuse_unnamed(golden: Producer) -> None:
     """
     if not golden.modules:
         raise UsageError(
-            f"the golden of {golden.name} does not say which source it was made of: it can be held against another "
+            f"the golden of {golden.name} does not say which source it was made of: it can be compared with another "
             "golden (`parity corroborate`), not judge a device"
         )
 
@@ -105,17 +149,17 @@ def shared(golden: Producer, device: Producer) -> list[str]:
     ]
 
 
-def common_source(one: Producer, other: Producer) -> list[str]:
+def common_source(producer: Producer, other: Producer) -> list[str]:
     """As `shared`, of two references: a package that holds nothing itself (`references`) makes them not one."""
-    return [name for name in shared(one, other) if not all(_empty(name, producer) for producer in (one, other))]
+    return [name for name in shared(producer, other) if not (_empty(name, producer) and _empty(name, other))]
 
 
-def one_opinion(one: Producer, other: Producer) -> str:
+def one_opinion(producer: Producer, other: Producer) -> str:
     """Why two references cannot confirm each other, in words; '' where they are independent."""
-    unnamed = [producer.name for producer in (one, other) if not producer.modules]
+    unnamed = [one.name for one in (producer, other) if not one.modules]
     if unnamed:
         return f"{unnamed[0]} does not say which source it was made of: nothing shows that they are independent"
-    return next((f"both are made of {source}" for source in common_source(one, other)), "")
+    return next((f"both are made of {source}" for source in common_source(producer, other)), "")
 
 
 def _empty(name: str, producer: Producer) -> bool:
@@ -131,15 +175,14 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: Prod
         name: as given to `--device`, for the factory's module.
         golden: whose own packages are read as well where the device imports them.
     """
-    if hasattr(
-        type(device), "reached_modules"
-    ):  # `parity.isolation.Isolated`, which a diff of two dumps need not import
-        return device.reached_modules(tuple(declared), name, golden.modules)
+    if hasattr(type(device), "reached_modules"):  # parity.isolation.Isolated, which a diff of two dumps does not import
+        modules: set[str] = device.reached_modules(tuple(declared), name, golden.modules)
+        return modules
     factory, colon, _ = name.partition(":")
     starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
     packages = {module for module in golden.modules if module == package(module)}
-    found = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
-    return {module for module in found if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}
+    imported = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
+    return {module for module in imported if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}
 
 
 def _changed(part: Checkpoint) -> list[str]:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import UsageError
-from parity.golden.manifest import TensorRow
-from parity.golden.store import Dump
+from parity.golden.manifest import TensorRow, Variant
 from parity.golden.trust import changes, enumerated
+from parity.golden.views import DumpView, TensorPlace
 from parity.stages import dataflow
 
-VARIANTS = ("float32", "bfloat16", "bfloat16.local")
+VARIANTS: tuple[Variant, ...] = ("float32", "bfloat16", "bfloat16.local")
+
+
+RankPlace = tuple[Variant, int, int, str, int]
+"""A `TensorPlace` and a rank."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +47,34 @@ class Verified:
         return {**asdict(self), "exit_code": self.exit_code}
 
 
-def check_bytes(golden: Dump) -> None:
+def check_bytes(golden: DumpView) -> None:
     """Every stored tensor is what its digest says.
 
     Raises:
         UsageError: one is not, or a checkpoint is not the one that was dumped.
     """
-    found = changes(golden)
-    if found.checkpoints:
-        raise UsageError(f"{golden.folder} is stale: {enumerated(found.checkpoints)} changed since it was dumped")
+    changed = changes(golden).checkpoints
+    if changed:
+        raise UsageError(f"{golden.folder} is stale: {enumerated(changed)} changed since it was dumped")
     for place in golden.rows:
         golden.stored(*place)
 
 
-def write_prompts(golden: Dump, path: Path) -> Path:
+def write_prompts(golden: DumpView, path: Path) -> Path:
     """The golden's prompts as a prompts file of token ids: nothing is tokenised again."""
     lines = (json.dumps({"id": prompt.id, "ids": prompt.ids}) for prompt in golden.manifest.case.prompts)
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def verified(golden: Dump, again: Dump) -> Verified:
-    """Hold the second dump against the first: tensors by digest, and what each prompt emitted."""
+def verified(golden: DumpView, again: DumpView) -> Verified:
+    """Compare the second dump with the first: tensors by digest, and what each prompt emitted."""
     pairs = [_rows(dump) for dump in (golden, again)]
     places = sorted(pairs[0].keys() | pairs[1].keys())
     differing = [place for place in places if pairs[0].get(place) != pairs[1].get(place)]
     order = {place: number for number, place in enumerate(_order(golden))}
     first = min(differing, key=lambda place: order.get(place[:4], len(order)), default=None)
-    found = changes(golden)
+    since = changes(golden)
     return Verified(
         golden=str(golden.folder),
         tensors=len(pairs[0]),
@@ -78,17 +82,17 @@ def verified(golden: Dump, again: Dump) -> Verified:
         first="" if first is None else _named(first, *(pair.get(first) for pair in pairs)),
         case=tuple(_case(golden, again)),
         versions=tuple(_versions(golden, again)),
-        sources=found.sources,
-        unknown=found.unknown,
+        sources=since.sources,
+        unknown=since.unknown,
     )
 
 
-def _rows(dump: Dump) -> dict[tuple, TensorRow]:
+def _rows(dump: DumpView) -> dict[RankPlace, TensorRow]:
     """Rows by variant, prompt, round, stage and rank, without the shard they lie in."""
     return {(row.variant, *row.place, row.rank): row.model_copy(update={"shard": ""}) for row in dump.manifest.tensors}
 
 
-def _order(golden: Dump) -> Iterator[tuple]:
+def _order(golden: DumpView) -> Iterator[TensorPlace]:
     """Places in the order a reader looks for the cause: the truth before its floors, round by round, with the data."""
     rounds = 1 + max(round_ for _, _, round_, _ in golden.rows)
     for variant in VARIANTS:
@@ -98,7 +102,7 @@ def _order(golden: Dump) -> Iterator[tuple]:
                     yield variant, prompt, round_, named.name
 
 
-def _named(place: tuple, before: TensorRow | None, now: TensorRow | None) -> str:
+def _named(place: RankPlace, before: TensorRow | None, now: TensorRow | None) -> str:
     variant, prompt, round_, stage, _ = place
     said = f"{stage} ({variant}), prompt {prompt}, round {round_}"
     if before is None or now is None:
@@ -108,7 +112,7 @@ def _named(place: tuple, before: TensorRow | None, now: TensorRow | None) -> str
     return f"{said}: sha256 {before.sha256[:12]} became {now.sha256[:12]}"
 
 
-def _case(golden: Dump, again: Dump) -> Iterator[str]:
+def _case(golden: DumpView, again: DumpView) -> Iterator[str]:
     """What was asked for and what came out of it, but for the file the prompts were read from."""
     same = {"prompts_digest": ""}
     before, now = (dump.manifest.case.model_copy(update=same) for dump in (golden, again))
@@ -119,7 +123,7 @@ def _case(golden: Dump, again: Dump) -> Iterator[str]:
         yield "the declared stages"
 
 
-def _versions(golden: Dump, again: Dump) -> Iterator[str]:
+def _versions(golden: DumpView, again: DumpView) -> Iterator[str]:
     before, now = golden.manifest.producer, again.manifest.producer
     for name in sorted(before.versions.keys() | now.versions.keys()):
         if before.versions.get(name) != now.versions.get(name):

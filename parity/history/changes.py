@@ -1,29 +1,32 @@
-"""What changed: one `Change` for each thing that happened to a cell, however many of its figures show it."""
+"""What changed: a `Change` for each thing that happened to a cell, and those of whole cells.
+
+Cells begin to fail, give no verdict, vanish, or are new; what their figures show is `parity.history.figures`'.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
+from parity.compare.report import FAIL, PASS, WARN
 from parity.history.series import Stamp
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved"]
-GRAVITY: tuple[Kind, ...] = ("regression", "drift", "broken", "gone", "improvement", "new", "moved")
+ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved"]
+GRAVITY: tuple[ChangeKind, ...] = ("regression", "drift", "broken", "gone", "improvement", "new", "moved")
 """Gravest first. `moved`: within what a harmless change of rounding moves; worth a quiet line and no more."""
 
 RECENT = 14
 """Nights for which good, quiet and lost things are told; what is worse is told as long as it lasts."""
 
-SURROUNDINGS = {"device_spec": "device", "machine": "machine"}
-"""Columns that a reader looks at first where the commit is innocent."""
-
-TOGETHER = 2
-"""Nights by which the dates of one event may differ between figures: noise hides the first night of some."""
+GOOD = (PASS, WARN)
+CELL = "cell"
+COLUMNS = ("night", "cell", "stage", "mode", "metric", "value", "unit", "bound", "verdict", "cell_verdict")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Change:
     stage: str
     mode: str
     metric: str
-    kind: Kind
+    kind: ChangeKind
     since_night: str
     since_date: str
     commits: tuple[str, str]
@@ -55,8 +58,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one figure shows: `since` is the number of the first night with it, `place` its rank in dataflow order."""
+class Observed:
+    """A change as one figure or cell shows it.
+
+    Attributes:
+        place: rank of the figure in dataflow order; -1 for a whole cell.
+        since: number of the first night with it.
+        size: how far it went; the largest of a stage's figures tells the change.
+    """
 
     place: int
     since: int
@@ -64,14 +73,28 @@ class Finding:
     change: Change
 
 
-def told(since: int, before: int | None, stamps: Sequence[Stamp]) -> dict[str, object]:
-    """When, as fields of a Change: `since` and `before` are numbers of nights."""
-    last = stamps[before].commit if before is not None else ""
-    return {
-        "since_night": stamps[since].night,
-        "since_date": stamps[since].date,
-        "commits": (last, stamps[since].commit),
-    }
+@dataclass(frozen=True)
+class Dated:
+    """When a change began, as numbers of nights: the first with it, and the last before it."""
+
+    since: int
+    before: int | None
+    stamps: Sequence[Stamp]
+
+    @property
+    def commits(self) -> tuple[str, str]:
+        """Of both nights; '' where there is none before."""
+        return self.stamps[self.before].commit if self.before is not None else "", self.stamps[self.since].commit
+
+    @property
+    def night(self) -> str:
+        """The first with it."""
+        return self.stamps[self.since].night
+
+    @property
+    def date(self) -> str:
+        """Of that night."""
+        return self.stamps[self.since].date
 
 
 def between(commits: tuple[str, str]) -> str:
@@ -87,54 +110,139 @@ def lasting(nights: int) -> str:
     return "1 night" if nights == 1 else f"{nights} nights"
 
 
-def gathered(findings: Iterable[Finding]) -> list[Change]:
-    """One change for each cell, kind and date; gravest first.
-
-    Findings of a cell and kind whose dates follow each other within `TOGETHER` nights are one event. It has the date that
-    most of them have, and is told by the first stage in dataflow order, by that stage's largest figure.
-    """
-    groups: dict[tuple[str, Kind], list[Finding]] = {}
-    for one in findings:
-        groups.setdefault((one.change.cell, one.change.kind), []).append(one)
-    found = [_event(event) for members in groups.values() for event in _events(members)]
-    return sorted(found, key=lambda one: (GRAVITY.index(one.kind), -one.others, one.cell, one.since_night))
+def cell_changes(frame: pd.DataFrame, stamps: Sequence[Stamp]) -> Iterator[Observed]:
+    """What the cells of the last of these nights show against their earlier nights."""
+    number = {stamp.night: place for place, stamp in enumerate(stamps)}
+    frame = frame.loc[frame["night"].isin(list(number)) & (frame["repeat"] == 0), list(COLUMNS)]
+    frame = frame.assign(place=frame["night"].map(number).to_numpy(np.int64))
+    for cell, rows in frame.groupby("cell", observed=True, sort=True):
+        yield from _CellPast(str(cell), rows, stamps).changes()
 
 
-def _events(members: list[Finding]) -> Iterable[list[Finding]]:
-    members, event = sorted(members, key=lambda one: one.since), []
-    for one in members:
-        if event and one.since - event[-1].since > TOGETHER:
-            yield event
-            event = []
-        event.append(one)
-    yield event
+class _CellPast:
+    """One cell and its rows of all nights; `history` maps the nights that recorded it to its verdict."""
+
+    def __init__(self, name: str, frame: pd.DataFrame, stamps: Sequence[Stamp]):
+        self.name, self.frame, self.stamps, self.tonight = name, frame, stamps, len(stamps) - 1
+        heads = frame.drop_duplicates("place")
+        self.history = dict(zip(heads["place"].tolist(), map(str, heads["cell_verdict"]), strict=True))
+
+    def changes(self) -> Iterator[Observed]:
+        """At most one about its verdict, and those about its stages."""
+        if self.tonight not in self.history:
+            yield from self._gone()
+        elif len(self.history) == 1:
+            if self.tonight:
+                yield self._told("new", self.tonight, None, "is new: no earlier night has it")
+        else:
+            yield from self._verdict()
+            yield from self._stages()
+
+    def _gone(self) -> Iterator[Observed]:
+        last = max(self.history)
+        if self.tonight - last <= RECENT:
+            yield self._told("gone", last + 1, last, "has no result: evidence that was there is missing")
+
+    def _verdict(self) -> Iterator[Observed]:
+        verdict = self.history[self.tonight]
+        since, before = self._run({FAIL} if verdict == FAIL else set(GOOD) if verdict in GOOD else None)
+        if before is None:
+            return
+        earlier = self.history[before]
+        if verdict == FAIL and (last := self._last(GOOD, since)) is not None:
+            yield self._failing(since, last)
+        elif verdict in GOOD and earlier == FAIL and self.tonight - since < RECENT:
+            yield self._told(
+                "improvement", since, before, f"passes since {self.stamps[since].date}; it failed before", 0.0, 1.0
+            )
+        elif verdict not in (*GOOD, FAIL) and earlier in (*GOOD, FAIL):
+            words = f"gives no verdict since {self.stamps[since].date} ({verdict}); it was {earlier} before"
+            yield self._told("broken", since, before, words, float(earlier in GOOD), 0.0)
+
+    def _run(self, same: set[str] | None) -> tuple[int, int | None]:
+        """First night of the run of such verdicts that ends tonight, and the night before; `same` None: no verdict."""
+        nights = sorted(self.history, reverse=True)
+        since = self.tonight
+        for night in nights:
+            verdict = self.history[night]
+            if (verdict not in same) if same else (verdict in (*GOOD, FAIL)):
+                return since, night
+            since = night
+        return since, None
+
+    def _last(self, verdicts: Sequence[str], behind: int) -> int | None:
+        return max(
+            (night for night, verdict in self.history.items() if night < behind and verdict in verdicts), default=None
+        )
+
+    def _failing(self, since: int, last: int) -> Observed:
+        """The first stage that fails tonight and passed on the last good night."""
+        tonight, good = self._rows(self.tonight), self._rows(last)
+        now = tonight[(tonight["verdict"] == FAIL) & (tonight["stage"] != CELL)]
+        then = good[good["verdict"] == FAIL]
+        known = _names(then)
+        now = now[[stage not in known for stage in zip(now["stage"], now["mode"], strict=True)]]
+        words = f"fails since {self.stamps[since].date} ({lasting(self._nights(since))})"
+        if now.empty:
+            return self._told("regression", since, last, f"{words}: a gate; no stage's verdict changed", 1.0, 0.0)
+        first = now[(now["stage"] == now.iloc[0]["stage"]) & (now["mode"] == now.iloc[0]["mode"])]
+        stages = len(now.drop_duplicates(["stage", "mode"]))
+        return self._at(
+            first, good, since, last, f"{words}, first at", f"; {stages} stages fail that passed" if stages > 1 else ""
+        )
+
+    def _at(self, rows: pd.DataFrame, good: pd.DataFrame, since: int, last: int, words: str, more: str) -> Observed:
+        beyond = (rows["value"] / rows["bound"].where(rows["bound"] > 0)).fillna(0.0)
+        row = rows.loc[beyond.idxmax()] if beyond.max() > 0 else rows.iloc[0]
+        same = good[(good["stage"] == row["stage"]) & (good["mode"] == row["mode"]) & (good["metric"] == row["metric"])]
+        before = float(same["value"].iloc[0]) if len(same) else float("nan")
+        mode = f" ({row['mode']})" if row["mode"] else ""
+        line = f"{words} {row['stage']}{mode}: {row['metric']} {before:.4g} to {row['value']:.4g} {row['unit']}{more}"
+        where = (str(row["stage"]), str(row["mode"]), str(row["metric"]))
+        return self._told("regression", since, last, line, before, float(row["value"]), where)
+
+    def _stages(self) -> Iterator[Observed]:
+        """Stages that a judged cell lost or got."""
+        judged = [night for night in sorted(self.history) if self.history[night] in (*GOOD, FAIL)]
+        if len(judged) < 2 or judged[-1] != self.tonight:
+            return
+        now, then = (_names(self._rows(night)) for night in judged[:-3:-1])
+        lost, got = [name for name in then if name not in now], [name for name in now if name not in then]
+        differing: tuple[tuple[ChangeKind, list[tuple[str, str]]], ...] = (("gone", lost), ("new", got))
+        for kind, names in differing:
+            if names:
+                stage, mode = names[0]
+                more = f", and {len(names) - 1} more" if len(names) > 1 else ""
+                words = f"{stage}{f' ({mode})' if mode else ''} is {kind}{more}"
+                yield self._told(kind, self.tonight, judged[-2], words, at=(stage, mode, ""))
+
+    def _rows(self, night: int) -> pd.DataFrame:
+        return self.frame[self.frame["place"] == night]
+
+    def _nights(self, since: int) -> int:
+        return sum(night >= since for night in self.history)
+
+    def _told(
+        self,
+        kind: ChangeKind,
+        since: int,
+        last: int | None,
+        words: str,
+        before: float = float("nan"),
+        after: float = float("nan"),
+        at: tuple[str, str, str] = (CELL, "", "passed"),
+    ) -> Observed:
+        dated = Dated(since, last, self.stamps)
+        stage, mode, metric = at
+        change = Change(
+            cell=self.name, stage=stage, mode=mode, metric=metric, kind=kind, before=before, after=after,
+            band=(before, before), nights=self._nights(since),
+            since_night=dated.night, since_date=dated.date, commits=dated.commits,
+            sentence=f"{self.name}: {words}; {between(dated.commits)}",
+        )  # fmt: skip
+        return Observed(-1, since, np.inf, change)
 
 
-def _event(event: list[Finding]) -> Change:
-    dates = Counter(one.since for one in event)
-    date = min(dates, key=lambda one: (-dates[one], one))
-    first = min((one for one in event if one.since == date), key=lambda one: one.place)
-    same = [one for one in event if one.since == date and _where(one) == _where(first)]
-    change, others = max(same, key=lambda one: one.size).change, len(event) - 1
-    if not others:
-        return change
-    figures = "figure" if others == 1 else "figures"
-    return replace(change, others=others, sentence=f"{change.sentence}; {others} more {figures} of this cell with it")
-
-
-def surroundings(change: Change, frame: pd.DataFrame) -> Change:
-    """The change, with what else is different since its first night: the device that the label stands for, the machine."""
-    nights = frame[(frame["cell"] == change.cell)].drop_duplicates("night")
-    place = [str(one) for one in nights["night"]]
-    if change.since_night not in place[1:]:
-        return change
-    now = nights.iloc[place.index(change.since_night)]
-    then = nights.iloc[place.index(change.since_night) - 1]
-    others = [
-        f"{what} was {then[name]}, is {now[name]}" for name, what in SURROUNDINGS.items() if then[name] != now[name]
-    ]
-    return replace(change, sentence="; ".join([change.sentence, *others]))
-
-
-def _where(one: Finding) -> tuple[str, str]:
-    return one.change.stage, one.change.mode
+def _names(rows: pd.DataFrame) -> dict[tuple[str, str], None]:
+    """Stages and modes of one night, in order."""
+    return dict.fromkeys(zip(map(str, rows["stage"]), map(str, rows["mode"]), strict=True))

@@ -1,12 +1,13 @@
-"""A floor that only tightens: lower bounds for a policy where history allows them."""
+"""Bounds that only tighten: lower ones for a policy where history allows them, and the file with them written."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parity.compare.report import PASS
 from parity.errors import Inconclusive, UsageError
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 NIGHTS = 14
 MARGIN = 1.25
-"""Over the largest clean value and over one noise floor: the nights of a CPU are one night many times over, and say nothing
-of another machine's roundings."""
+"""Over the largest clean value and over one noise floor: the nights of a CPU are one night many times over, and say
+nothing of another machine's roundings."""
 
 CALIBRATED_MARGIN = 1.1
 """Over the clean maximum of `parity calibrate`: that was met over devices, prompts and cases shorter than a night's."""
@@ -102,20 +103,20 @@ def labelled(frame: pd.DataFrame, label: str) -> pd.DataFrame:
     Raises:
         Inconclusive: there are none.
     """
-    found = frame[frame["policy"] == label]
-    if found.empty:
-        there = ", ".join(sorted(map(str, frame["policy"].unique())))
-        raise Inconclusive(f"history has no cell under policy {label}, but {there}; name one with --label")
-    return found.reset_index(drop=True)
+    rows = frame[frame["policy"] == label]
+    if rows.empty:
+        labels = ", ".join(sorted(map(str, frame["policy"].unique())))
+        raise Inconclusive(f"history has no cell under policy {label}, but {labels}; name one with --label")
+    return rows.reset_index(drop=True)
 
 
 def _settled(frame: pd.DataFrame) -> None:
     from parity.history import verdicts
 
     night = str(frame["night"].iloc[-1])
-    for one in verdicts(frame, night):
-        if one.kind in ("regression", "drift", "broken"):
-            raise Inconclusive(f"no bound is proposed while a {one.kind} stands: {one.sentence}")
+    for change in verdicts(frame, night):
+        if change.kind in ("regression", "drift", "broken"):
+            raise Inconclusive(f"no bound is proposed while a {change.kind} stands: {change.sentence}")
 
 
 def _by_row(policy: Policy, recent: pd.DataFrame) -> dict[tuple[int, str], pd.DataFrame]:
@@ -126,8 +127,8 @@ def _by_row(policy: Policy, recent: pd.DataFrame) -> dict[tuple[int, str], pd.Da
     places = [rows.get(key, -1) for key in zip(recent["stage"], recent["mode"], strict=True)]
     recent = recent.assign(row=places)
     return {
-        (int(row), str(name)): found
-        for (row, name), found in recent[recent["row"] >= 0].groupby(["row", "metric"], observed=True)
+        (int(row), str(name)): figures
+        for (row, name), figures in recent[recent["row"] >= 0].groupby(["row", "metric"], observed=True)
     }
 
 
@@ -136,55 +137,55 @@ def is_stage(name: str) -> bool:
     return not name.startswith(("acceptance", "decisions", "speed", "cell"))
 
 
-def _proposal(policy: Policy, number: int, name: str, found, nights: int, least) -> Proposal:
+def _proposal(
+    policy: Policy,
+    number: int,
+    name: str,
+    figures: pd.DataFrame | None,
+    nights: int,
+    least: dict[tuple[str, str], float],
+) -> Proposal:
     row = policy.rows[number]
     old = row.bounds[name].ok
-    keep = dict(row=number, stages=row.stages, statistic=name, old=old)
-    if row.judge == "noise" and name in LEVELS:
-        return Proposal(
-            **keep, new=old, largest=math.nan, where="", nights=0, why="a level of significance is not lowered"
-        )
-    if found is None:
-        return Proposal(**keep, new=old, largest=math.nan, where="", nights=0, why="no cell of history is judged by it")
-    clean = found[(found["cell_verdict"] == PASS) & (found["verdict"] == PASS)]
-    counts = (
-        found.assign(clean=found.index.isin(clean.index))
-        .groupby(["cell", "stage", "mode"], observed=True)["clean"]
-        .sum()
+    kept = Proposal(
+        row=number, stages=row.stages, statistic=name, old=old, new=old, largest=math.nan, where="", nights=0, why=""
     )
+    if row.judge == "noise" and name in LEVELS:
+        return replace(kept, why="a level of significance is not lowered")
+    if figures is None:
+        return replace(kept, why="no cell of history is judged by it")
+    is_clean = (figures["cell_verdict"] == PASS) & (figures["verdict"] == PASS)
+    clean = figures[is_clean]
+    counts = figures.assign(clean=is_clean).groupby(["cell", "stage", "mode"], observed=True)["clean"].sum()
     have = int(counts.min())
     if clean.empty or have < nights:
-        return Proposal(
-            **keep,
-            new=old,
-            largest=math.nan,
-            where="",
-            nights=have,
-            why=f"{nights - have} more clean nights are needed",
-        )
+        return replace(kept, nights=have, why=f"{nights - have} more clean nights are needed")
     top = clean.loc[clean["value"].idxmax()]
     largest, where = float(top["value"]), f"{top['stage']} ({top['mode']}) of {top['cell']}"
-    new, why = _bound(row, name, largest, set(map(str, found["mode"])), least)
+    new, why = _bound(row, name, largest, set(map(str, figures["mode"])), least)
     if new > old * (1 - WORTH):
         new, why = old, f"as low as it may be: {why}" if new >= old else f"{new:g} would be no news"
-    return Proposal(**keep, new=new, largest=largest, where=where, nights=have, why=why)
+    return replace(kept, new=new, largest=largest, where=where, nights=have, why=why)
 
 
-def _bound(row: Row, name: str, largest: float, modes: set[str], least) -> tuple[float, str]:
+def _bound(
+    row: Row, name: str, largest: float, modes: set[str], least: dict[tuple[str, str], float]
+) -> tuple[float, str]:
     """The lowest bound that history and calibration both leave room for, and which of them sets it."""
     limits = {f"{MARGIN:g} x the largest clean value {largest:.3g}": MARGIN * largest}
     if row.judge == "noise":
         if name in ("l2", "median", "worst_row", "largest"):
             limits[f"{MARGIN:g} x one noise floor"] = MARGIN
-        known = [least[name, mode] for mode in modes if (name, mode) in least]
-        if len(known) == len(modes):
-            limits[f"{CALIBRATED_MARGIN:g} x the calibrated maximum {max(known):.3g}"] = CALIBRATED_MARGIN * max(known)
+        maxima = [least[name, mode] for mode in modes if (name, mode) in least]
+        if len(maxima) == len(modes):
+            calibrated = max(maxima)
+            limits[f"{CALIBRATED_MARGIN:g} x the calibrated maximum {calibrated:.3g}"] = CALIBRATED_MARGIN * calibrated
         else:
             limits["no calibration says how low clean devices go"] = math.inf
     else:
-        known = "what a harmless change moves" if name in PLAIN else "no measurement says how low clean devices go"
-        limits[known] = PLAIN.get(name, math.inf)
-    why, bound = max(limits.items(), key=lambda one: one[1])
+        why = "what a harmless change moves" if name in PLAIN else "no measurement says how low clean devices go"
+        limits[why] = PLAIN.get(name, math.inf)
+    why, bound = max(limits.items(), key=lambda limit: limit[1])
     return _up(bound), why
 
 
@@ -200,12 +201,44 @@ def _least(calibration: Path | None) -> dict[tuple[str, str], float]:
     """(statistic, mode) to the clean maximum of a calibration."""
     if calibration is None:
         return {(name, mode): value for name, modes in CALIBRATED.items() for mode, value in modes.items()}
-    found: dict[tuple[str, str], float] = {}
+    maxima: dict[tuple[str, str], float] = {}
     try:
         for family in json.loads(calibration.read_text())["families"]:
             for name, margin in family["margins"].items():
                 key = name, family["mode"]
-                found[key] = max(found.get(key, 0.0), float(margin["largest"]))
+                maxima[key] = max(maxima.get(key, 0.0), float(margin["largest"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"--calibration {calibration} is no result of `parity calibrate --json` ({error})") from None
-    return found
+    return maxima
+
+
+def looser(policy: Policy, before: Policy, frame: pd.DataFrame) -> Iterator[tuple[str, str, str, float, float]]:
+    """(stage, mode, statistic, bound before, bound now) of everything that `policy` allows and `before` did not.
+
+    Asked of every stage that history knows, so that rows may be split, joined or moved. A missing bound is infinite.
+    """
+    names = frame[["stage", "mode"]].drop_duplicates()
+    for stage, mode in zip(map(str, names["stage"]), map(str, names["mode"]), strict=True):
+        if mode and is_stage(stage):
+            now, then = policy.row(stage, mode), before.row(stage, mode)
+            for name, bound in then.bounds.items():
+                mine = now.bounds[name].ok if name in now.bounds else math.inf
+                if mine > bound.ok:
+                    yield stage, mode, name, bound.ok, mine
+
+
+def tightened(text: str, proposed: Sequence[Proposal]) -> str:
+    """The policy's TOML with the proposed bounds; comments, order and everything else kept.
+
+    `warn` goes along only where it was the same as `ok`: a bound without a range of warnings keeps having none.
+    """
+    import tomlkit
+
+    document: Any = tomlkit.parse(text)
+    for proposal in proposed:
+        if proposal.tighter:
+            bound = document["row"][proposal.row][proposal.statistic]
+            if bound["warn"] == bound["ok"]:
+                bound["warn"] = proposal.new
+            bound["ok"] = proposal.new
+    return tomlkit.dumps(document)

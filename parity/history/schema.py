@@ -21,19 +21,19 @@ TEXT = (
 )  # fmt: skip
 COLUMNS = (
     "schema_version", "night", "started", "recorded", "commit", "dirty", "machine", "engine", "cell", "case", "device",
-    "device_spec", "family", "k", "tp", "policy", "precision", "repeat", "stage", "mode", "metric", "value", "unit", "better",
-    "verdict", "bound", "low", "high", "cell_verdict",
+    "device_spec", "family", "k", "tp", "policy", "precision", "repeat", "stage", "mode", "metric", "value", "unit",
+    "better", "verdict", "bound", "low", "high", "cell_verdict",
 )  # fmt: skip
 """Columns of a file; `load` adds `date`, which is the partition."""
 
 Migration = Callable[["pa.Table"], "pa.Table"]
 
 
-def _unrepeated(found: pa.Table) -> pa.Table:
+def _unrepeated(stored: pa.Table) -> pa.Table:
     """Version 1 knew no repeats: every row is a night's first."""
     import pyarrow as pa
 
-    return found.append_column("repeat", pa.array([0] * len(found), pa.int16()))
+    return stored.append_column("repeat", pa.array([0] * len(stored), pa.int16()))
 
 
 MIGRATIONS: dict[int, Migration] = {1: _unrepeated}
@@ -87,9 +87,9 @@ def _rows(night: Night, results: Sequence[CellResult]) -> Iterator[dict[str, Any
             cell_verdict=result.verdict,
         )
         axes = cell.axes.model_dump()
-        for one in result.metrics:
-            figures = one.model_dump()
-            yield {**shared, **mine, **axes, "metric": figures.pop("name"), **figures}
+        for metric in result.metrics:
+            figure = metric.model_dump()
+            yield {**shared, **mine, **axes, "metric": figure.pop("name"), **figure}
 
 
 def moment(text: str) -> datetime:
@@ -99,19 +99,19 @@ def moment(text: str) -> datetime:
         UsageError: no ISO 8601 time.
     """
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"a night that starts at {text!r} has no place in history: no ISO 8601 time") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def migrated(found: pa.Table, name: str) -> pa.Table:
+def migrated(stored: pa.Table, name: str) -> pa.Table:
     """A table read from a file, in this version's columns.
 
     Raises:
         UsageError: the file is newer, of no version, or of one from which no way leads here.
     """
-    version = _version(found, name)
+    version = _version(stored, name)
     if version > VERSION:
         raise UsageError(
             f"history file {name} has schema version {version}, this parity reads up to {VERSION}: update parity"
@@ -121,14 +121,14 @@ def migrated(found: pa.Table, name: str) -> pa.Table:
             raise UsageError(
                 f"history file {name} has schema version {version}, from which no migration leads to {VERSION}"
             )
-        found = MIGRATIONS[step](found)
-    if missing := [column for column in COLUMNS if column not in found.column_names]:
+        stored = MIGRATIONS[step](stored)
+    if missing := [column for column in COLUMNS if column not in stored.column_names]:
         raise UsageError(f"history file {name} is damaged: no column {missing[0]}")
-    return found.select(COLUMNS).cast(schema())
+    return stored.select(COLUMNS).cast(schema())
 
 
-def _version(found: pa.Table, name: str) -> int:
+def _version(stored: pa.Table, name: str) -> int:
     try:
-        return int((found.schema.metadata or {})[KEY])
+        return int((stored.schema.metadata or {})[KEY])
     except (KeyError, ValueError):
         raise UsageError(f"history file {name} was not written by parity: it names no schema version") from None

@@ -1,22 +1,134 @@
-"""Appending a night to history, and reading nights back."""
+"""History as files: each has a name of its own, appears whole and is never rewritten; local or at any fsspec URL."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date
 from fnmatch import fnmatchcase
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from parity import limits
 from parity.errors import UsageError
-from parity.history.files import Part, Store
-from parity.history.schema import moment, schema, table
+from parity.history.schema import migrated, moment, schema, table
 from parity.nightly.records import CellResult, Night
+from parity.partial import write_whole
+from parity.remote import INSTALL, ask, open_store
 from parity.stages import matches
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+
+FILE = re.compile(r"date=(?P<date>\d{4}-\d\d-\d\d)/(?P<night>[^/]+)-[0-9a-f]{32}\.parquet$")
+LOCAL = ("file", "local")
+ANSWER = 120.0
+"""Seconds that a store has for one answer: files of a night are small, and the next night is waiting."""
+
+
+@dataclass(frozen=True)
+class HistoryFile:
+    """One file: its full name, and what the name says of the night."""
+
+    path: str
+    date: str
+    night: str
+
+
+class HistoryStore:
+    """A folder of `date=2026-11-21/NIGHT-UUID.parquet`.
+
+    Two writers never meet: every file has a name of its own. It appears whole: a local one is written beside and
+    renamed, an object store gets it in a single put.
+
+    Raises:
+        UsageError: the URL's protocol is unknown or its package is not installed.
+    """
+
+    def __init__(self, url: str):
+        _packages()
+        self.url = str(url)
+        self.files, self.root = open_store(self.url)
+
+    def history_files(self) -> list[HistoryFile]:
+        """Every file, by date and name."""
+        self.files.invalidate_cache()
+        try:
+            paths = ask(self.url, lambda: self.files.find(self.root), ANSWER)
+        except FileNotFoundError:
+            return []
+        named = ((path, FILE.search(path)) for path in sorted(paths))
+        return [HistoryFile(path, name["date"], name["night"]) for path, name in named if name]
+
+    def add(self, day: date, night: str, content: bytes) -> str:
+        """A new file with this content; its full name."""
+        folder = f"{self.root}/date={day.isoformat()}"
+        path = f"{folder}/{night}-{uuid4().hex}.parquet"
+        try:
+            if _protocol(self.files) in LOCAL:
+                _write_local(folder, path, content)
+            else:
+                ask(self.url, lambda: self.files.pipe_file(path, content), ANSWER)
+        except OSError as error:
+            raise UsageError(f"history {path} cannot be written ({error.strerror or error})") from None
+        except UsageError as error:
+            raise UsageError(f"history {path} cannot be written ({error})") from None
+        return path
+
+    def read(self, file: HistoryFile) -> pa.Table:
+        """One file in this version's columns.
+
+        Raises:
+            UsageError: it is damaged, of another version, or its store does not answer.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            content = ask(self.url, lambda: self._content(file), ANSWER)
+        except FileNotFoundError:
+            raise UsageError(f"history file {file.path} is gone since it was listed; run the command again") from None
+        try:
+            if content is None:
+                raise OSError(f"no regular file of at most {limits.HISTORY_BYTES} bytes")
+            if pq.read_metadata(BytesIO(content)).num_rows > limits.HISTORY_ROWS:
+                raise OSError(f"more than {limits.HISTORY_ROWS} rows")
+            stored = pq.read_table(BytesIO(content), partitioning=None, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            why = str(error).split("\n")[0].rstrip(".")
+            raise UsageError(
+                f"history file {file.path} is damaged ({why}); move it away to continue without it"
+            ) from None
+        return migrated(stored, file.path)
+
+    def _content(self, file: HistoryFile) -> bytes | None:
+        """A file's bytes; None where it is none, or too large."""
+        info = self.files.info(file.path)
+        fits = info["type"] == "file" and info["size"] <= limits.HISTORY_BYTES
+        return self.files.cat_file(file.path) if fits else None
+
+
+def _packages() -> None:
+    try:
+        import fsspec  # noqa: F401
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"history needs {error.name}: {INSTALL}") from None
+
+
+def _protocol(files: Any) -> str:
+    return files.protocol if isinstance(files.protocol, str) else files.protocol[0]
+
+
+def _write_local(folder: str, path: str, content: bytes) -> None:
+    os.makedirs(folder, exist_ok=True)
+    write_whole(Path(path), content)
 
 
 def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
@@ -27,7 +139,7 @@ def append(url: str, night: Night, results: Sequence[CellResult]) -> str:
     Raises:
         UsageError: no results, a night whose name fits no file, or a place that cannot be written.
     """
-    store = Store(url)
+    store = HistoryStore(url)
     if not results:
         raise UsageError(f"night {night.name} has no results to record")
     if not re.fullmatch(r"[\w.+-]+", night.name):
@@ -66,25 +178,22 @@ def load(
     Raises:
         UsageError: there is no history here, or a file of it is damaged or newer.
     """
-    store = Store(url)
-    if not (parts := store.parts()):
+    store = HistoryStore(url)
+    if not (files := store.history_files()):
         raise UsageError(f"there is no history in {url}; `parity nightly --history {url}` writes it")
     import pyarrow as pa
 
-    parts = [one for one in parts if (since is None or one.date >= str(since)) and night in (None, one.night)]
+    files = [file for file in files if (since is None or file.date >= str(since)) and night in (None, file.night)]
     if last is not None:
-        kept = {name for name, _ in sorted(_dates(parts).items(), key=lambda one: (one[1], one[0]))[-last:]}
-        parts = [one for one in parts if one.night in kept]
-    tables = [store.read(one) for one in parts]
-    dates = [one.date for one, found in zip(parts, tables, strict=True) for _ in range(len(found))]
+        by_date = sorted({file.night: file.date for file in files}.items(), key=lambda dated: (dated[1], dated[0]))
+        kept = {name for name, _ in by_date[-last:]}
+        files = [file for file in files if file.night in kept]
+    tables = [store.read(file) for file in files]
+    dates = [file.date for file, stored in zip(files, tables, strict=True) for _ in range(len(stored))]
     whole = pa.concat_tables(tables or [schema().empty_table()]).unify_dictionaries()
     frame = _latest(whole.to_pandas().assign(date=dates))
     frame = frame if repeats else frame[frame["repeat"] == 0]
     return _filtered(frame, cell, stage, metric, mode)
-
-
-def _dates(parts: Sequence[Part]) -> dict[str, str]:
-    return {one.night: one.date for one in parts}
 
 
 def _latest(frame: pd.DataFrame) -> pd.DataFrame:
@@ -118,5 +227,13 @@ def nights(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         cells = rows.drop_duplicates("cell")["cell_verdict"]
         first = rows.iloc[0]
         counts = {verdict: int(count) for verdict, count in cells.value_counts().items() if count}
-        yield {"night": str(name), "date": str(first["date"]), "started": str(first["started"]), "commit": first["commit"],
-               "dirty": bool(first["dirty"]), "machine": first["machine"], "cells": len(cells), "verdicts": counts}  # fmt: skip
+        yield {
+            "night": str(name),
+            "date": str(first["date"]),
+            "started": str(first["started"]),
+            "commit": first["commit"],
+            "dirty": bool(first["dirty"]),
+            "machine": first["machine"],
+            "cells": len(cells),
+            "verdicts": counts,
+        }

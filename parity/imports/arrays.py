@@ -1,44 +1,206 @@
-"""Array files of every kind as NumPy arrays; whatever would execute code when read is refused by name."""
+"""The files of a dump as NumPy arrays: nothing behind a link, nothing that unfolds, nothing that executes code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO, Literal, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.imports.archives import members
 from parity.imports.captured import TorchLoad
+
+BESIDE = (".json", ".jsonl", ".toml", ".txt", ".md", ".log", ".csv", ".yaml", ".yml")
+"""Kinds of files that lie beside tensors and hold none."""
+
+EXECUTED = (".pkl", ".pickle", ".dill", ".joblib", ".cloudpickle")
+
+
+def below(root: Path) -> list[Path]:
+    """Every file of a folder, in the order of their paths; a file named by itself is the only one.
+
+    Raises:
+        UsageError: one is a link, which could lead anywhere, or executes what it holds when it is read.
+    """
+    paths = sorted(islice(root.rglob("*"), limits.ARCHIVE_MEMBERS + 1)) if root.is_dir() else [root]
+    if len(paths) > limits.ARCHIVE_MEMBERS:
+        raise UsageError(f"{root} holds more than {limits.ARCHIVE_MEMBERS} files")
+    for path in paths:
+        if path != root and path.is_symlink():
+            raise UsageError(f"{path} is a link, and a dump is read without following any: put there what it points to")
+        refuse_executed(path)
+        if not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{path} is no regular file")
+    return [path for path in paths if path.is_file()]
+
+
+def refuse_executed(path: Path) -> None:
+    """Refuse a kind of file that executes what it holds when it is read, by its name.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if path.suffix.lower() in EXECUTED:
+        raise UsageError(f"{path} is a pickle: reading it could execute code; save .npy, .npz, .safetensors or .pt")
+
+
+def of_kind(root: Path, kinds: Sequence[str]) -> list[Path]:
+    """Its files of these suffixes.
+
+    Raises:
+        UsageError: there is none, or something that is neither such a file nor plain text lies among them; see `below`.
+    """
+    files = below(root)
+    for path in files:
+        if path.suffix not in (*kinds, *BESIDE):
+            raise UsageError(f"{path} is none of {', '.join(kinds)}")
+    wanted = [path for path in files if path.suffix in kinds]
+    if not wanted:
+        raise UsageError(f"{root} holds none of {', '.join(kinds)}")
+    return wanted
+
+
+HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+MAGIC = b"\x93NUMPY"
+
+
+def members(source: Path | BinaryIO, name: str) -> Mapping[str, Callable[[], NDArray[Any]]]:
+    """The arrays of an .npz by name, or an .npy as '', each read when asked for.
+
+    Raises:
+        UsageError: it holds pickled objects, something else than arrays or a name twice, unfolds too far, or is no
+            such file.
+    """
+    with files.opened(source) if isinstance(source, Path) else nullcontext(source) as file:
+        bare, end = file.read(len(MAGIC)) == MAGIC, file.seek(0, 2)
+        file.seek(0)
+        if bare:
+            array = _guarded(name, lambda: _array(file, end, mapped=isinstance(source, Path)))
+            return {"": lambda: array}
+    archive = _guarded(name, lambda: zipfile.ZipFile(source))
+    refuse_unfolding(archive, name)
+    listed = archive.infolist()
+    names = [member.filename.removesuffix(".npy") for member in listed]
+    if odd := [member.filename for member in listed if not member.filename.endswith(".npy")]:
+        raise UsageError(f"{name}: {odd[0]} is no array")
+    if twice := [key for key, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{name} holds {twice[0]} twice")
+    return {key: partial(_member, archive, member, name) for key, member in zip(names, listed, strict=True)}
+
+
+def refuse_unfolding(archive: zipfile.ZipFile, name: str) -> None:
+    """Refuse an archive by what its directory says; a member is read no further than that.
+
+    Raises:
+        UsageError: it holds too many files, or unfolds to too much.
+    """
+    listed = archive.infolist()
+    if len(listed) > limits.ARCHIVE_MEMBERS:
+        raise UsageError(f"{name} holds {len(listed)} files, more than {limits.ARCHIVE_MEMBERS}")
+    packed, whole = (sum(getattr(member, size) for member in listed) for size in ("compress_size", "file_size"))
+    if whole > max(packed, limits.UNFOLDED_BYTES):
+        raise UsageError(f"{name} unfolds from {packed} bytes to {whole}: save large tensors uncompressed")
+
+
+def refuse_packed(source: Path | BinaryIO, name: str) -> None:
+    """As `refuse_unfolding`, of a torch file, whose archive torch itself would unfold.
+
+    Raises:
+        UsageError: it unfolds to too much, or is no regular file.
+    """
+    with files.opened(source) if isinstance(source, Path) else nullcontext(source) as file:
+        if zipfile.is_zipfile(file):
+            refuse_unfolding(_guarded(name, lambda: zipfile.ZipFile(file)), name)
+        file.seek(0)
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
+    def read() -> NDArray[Any]:
+        with archive.open(member) as file:
+            return _array(file, member.file_size)
+
+    return _guarded(f"{name}: {member.filename}", read)
+
+
+def _array(file: IO[bytes], end: int, mapped: bool = False) -> NDArray[Any]:
+    """The array in a file of `end` bytes, read or mapped into memory.
+
+    Raises:
+        ValueError: it is none, of objects, or claims more than the file holds.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in HEADER:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    shape, columns_first, dtype = HEADER[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    if len(shape) > limits.AXES or not all(size >= 0 for size in shape):
+        raise ValueError(f"shape {list(shape)[:10]}")
+    size = dtype.itemsize * math.prod(shape)
+    if size > end - file.tell():
+        raise ValueError(f"shape {list(shape)} takes {size} bytes, the file has {end - file.tell()}")
+    order: Literal["F", "C"] = "F" if columns_first else "C"
+    if mapped and size:
+        writable = cast(Any, file)  # NumPy's stub asks for that, whatever the mode
+        mapping: NDArray[Any] = np.memmap(writable, dtype, "r", file.tell(), shape, order)
+        return mapping
+    flat: NDArray[Any] = np.frombuffer(file.read(size), dtype)
+    return flat.reshape(shape, order=order)
+
+
+T = TypeVar("T")
+
+
+def _guarded(name: str, read: Callable[[], T]) -> T:
+    """What a damaged file raises, as one sentence."""
+    try:
+        return read()
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a damaged file raises
+        said = f"{str(error).partition(chr(10))[0]} ({type(error).__name__})"
+        raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {said}") from None
+
 
 TORCH = (".pt", ".pth")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)
 
 
-def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], np.ndarray]]]:
+def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
     """What an array file holds: the key ('' for a bare array) and how to read it.
 
     Raises:
         UsageError: the file cannot be read, or holds something else than tensors, or nothing.
     """
+    readers: list[tuple[str, Callable[[], NDArray[Any]]]] = []
     if path.suffix in TORCH:
         values = leaves(torch_load(path, str(path)), path)
-        found = [(key, partial(tensor, value, f"{path} {key}".strip())) for key, value in values]
+        readers += [(key, partial(tensor, value, f"{path} {key}".strip())) for key, value in values]
     elif path.suffix == ".safetensors":
-        found = [(key, lambda array=array: array) for key, array in shards.read(path).items()]
+        readers += [(key, partial(_itself, array)) for key, array in shards.read(path).items()]
     else:
-        found = list(members(path, str(path)).items())
-    if not found:
+        readers += members(path, str(path)).items()
+    if not readers:
         raise UsageError(f"{path} holds no tensor")
-    return found
+    return readers
 
 
-def tensor(value: Any, name: str) -> np.ndarray:
+def _itself(array: NDArray[Any]) -> NDArray[Any]:
+    return array
+
+
+def tensor(value: Any, name: str) -> NDArray[Any]:
     """A tensor of any library, or a plain number or list of them, as an array; bfloat16 stays bfloat16.
 
     Raises:
@@ -50,7 +212,8 @@ def tensor(value: Any, name: str) -> np.ndarray:
             if value.numel() * value.element_size() > value.untyped_storage().nbytes():
                 raise UsageError(f"{name} claims {value.numel()} elements, which its file does not hold")
             narrow = str(value.dtype) == "torch.bfloat16"
-            return value.float().numpy().astype(ml_dtypes.bfloat16) if narrow else value.numpy()
+            plain: NDArray[Any] = value.float().numpy() if narrow else value.numpy()
+            return plain.astype(ml_dtypes.bfloat16) if narrow else plain
         except (TypeError, RuntimeError) as error:
             raise UsageError(f"{name} is a tensor that NumPy has no form for: {error}") from None
     try:
@@ -68,7 +231,7 @@ def leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
     Raises:
         UsageError: there are too many, or a container holds itself.
     """
-    found, seen, waiting = [], 0, [("", value)]
+    ends, count, waiting = [], 0, [("", value)]
     while waiting:
         prefix, value = waiting.pop()
         if isinstance(value, dict):
@@ -76,15 +239,15 @@ def leaves(value: Any, path: Path) -> list[tuple[str, Any]]:
         elif isinstance(value, (list, tuple)) and not all(isinstance(part, (int, float)) for part in value):
             parts = [(str(number), part) for number, part in enumerate(value)]
         else:
-            found.append((prefix, value))
+            ends.append((prefix, value))
             continue
-        seen += 1 + len(parts)
-        if seen > limits.ARCHIVE_MEMBERS or prefix.count(".") > limits.DEPTH:
+        count += 1 + len(parts)
+        if count > limits.ARCHIVE_MEMBERS or prefix.count(".") > limits.DEPTH:
             raise UsageError(
                 f"{path} holds more than {limits.ARCHIVE_MEMBERS} values, or a container that holds itself"
             )
         waiting += [(f"{prefix}.{key}" if prefix else key, part) for key, part in reversed(parts)]
-    return found
+    return ends
 
 
 def read_json(path: Path, most: int = limits.RECORD_BYTES) -> dict[str, Any]:
@@ -93,7 +256,7 @@ def read_json(path: Path, most: int = limits.RECORD_BYTES) -> dict[str, Any]:
     Raises:
         UsageError: it cannot be read, or is none.
     """
-    found = files.parsed(files.content(path, most), str(path))
-    if not isinstance(found, dict):
+    value = files.parsed(files.content(path, most), str(path))
+    if not isinstance(value, dict):
         raise UsageError(f"{path} holds no JSON object")
-    return found
+    return value

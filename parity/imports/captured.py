@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
+from numpy.typing import NDArray
 
 TorchLoad = Callable[[Path | BinaryIO, str], Any]
 """Reads a torch file given open or by path, and named for sentences; tensors and plain containers only."""
@@ -28,19 +28,19 @@ class Captured:
 
     name: str
     source: str
-    load: Callable[[], np.ndarray]
+    load: Callable[[], NDArray[Any]]
     rank: int = 0
     step: int | None = None
 
 
 Reader = Callable[[Sequence[Path], TorchLoad], Iterable[Captured]]
-"""Lists what the named files and folders hold; reads no tensor that nobody asks for, where the format allows."""
+"""Lists what the named files and folders hold; reads only the tensors that are asked for, where the format allows."""
 
 
-def numbered(found: Iterable[Captured]) -> Iterator[Captured]:
+def numbered(tensors: Iterable[Captured]) -> Iterator[Captured]:
     """Names that come again in one step of one rank get ` #1`, ` #2`, … in the order they came."""
     seen: Counter[tuple[str, int, int | None]] = Counter()
-    for one in found:
-        place = one.name, one.rank, one.step
-        yield replace(one, name=f"{one.name} #{seen[place]}") if seen[place] else one
+    for tensor in tensors:
+        place = tensor.name, tensor.rank, tensor.step
+        yield replace(tensor, name=f"{tensor.name} #{seen[place]}") if seen[place] else tensor
         seen[place] += 1

@@ -3,8 +3,8 @@
 Format: huggingface/transformers, src/transformers/model_debugging_utils.py (`model_addition_debugger_context` with
 `use_repr=False`), as of 5.23. A tensor's name here is its file's:
 `GptOssForCausalLM.model.layers.0.self_attn.o_proj_outputs`. The tree leaves out middle layers and everything that has
-children; the files do not, so the files are what is read. A folder holds one forward pass: the step is the folder's place
-among those named.
+children; the files do not, so the files are what is read. A folder holds one forward pass: the step is the folder's
+place among those named.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.imports.arrays import read_json
+from parity.imports.arrays import of_kind, read_json
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import of_kind
 
 TREE = "*_debug_tree_FULL_TENSORS.json"
 
@@ -55,8 +54,8 @@ def _values(node: Any, tree: Path) -> Iterator[str]:
         yield from (name for part in node for name in _values(part, tree))
 
 
-def _load(path: Path) -> np.ndarray:
-    found = shards.read(path)
-    if set(found) != {"data"}:
-        raise UsageError(f"{path} holds {', '.join(found)}; a file of the model debugger holds `data`")
-    return found["data"]
+def _load(path: Path) -> NDArray[Any]:
+    tensors = shards.read(path)
+    if set(tensors) != {"data"}:
+        raise UsageError(f"{path} holds {', '.join(tensors)}; a file of the model debugger holds `data`")
+    return tensors["data"]

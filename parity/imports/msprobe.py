@@ -1,9 +1,9 @@
 """msprobe dumps: `step0/rank0/dump.json` (or `debug.json`) beside `dump_tensor_data/*.pt|.npy`.
 
-Format: mindstudio-probe (gitee.com/ascend/mstt), msprobe/core/dump/data_dump/json_writer.py (`initialize_json_file`) and
-data_processor/base.py (`get_save_file_path`), as of 26.2.0: every tensor's record has a `data_name`, the file it was
-saved to; without torch.distributed a rank's folder is `proc{pid}`. A tensor's name here is its `data_name` without the
-suffix: `Module.model.norm.GptOssRMSNorm.forward.0.output.0`.
+Format: mindstudio-probe (gitee.com/ascend/mstt), msprobe/core/dump/data_dump/json_writer.py (`initialize_json_file`)
+and data_processor/base.py (`get_save_file_path`), as of 26.2.0: every tensor's record has a `data_name`, the file it
+was saved to; without torch.distributed a rank's folder is `proc{pid}`. A tensor's name here is its `data_name`
+without the suffix: `Module.model.norm.GptOssRMSNorm.forward.0.output.0`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.imports.arrays import held, read_json
+from parity.imports.arrays import below, held, read_json, refuse_executed
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import below, refuse_executed
 
 INDEX = ("dump.json", "debug.json")
 
@@ -59,17 +58,17 @@ def _names(data: Any) -> Iterator[str]:
 
 
 def _rank(index: Path) -> int:
-    found = re.fullmatch(r"rank(\d+)", index.parent.name)
-    return int(found[1]) if found else 0
+    rank = re.fullmatch(r"rank(\d+)", index.parent.name)
+    return int(rank[1]) if rank else 0
 
 
 def _step(index: Path) -> int | None:
-    found = re.fullmatch(r"step(\d+)", index.parent.parent.name)
-    return int(found[1]) if found else None
+    step = re.fullmatch(r"step(\d+)", index.parent.parent.name)
+    return int(step[1]) if step else None
 
 
-def _load(path: Path, torch_load: TorchLoad) -> np.ndarray:
-    found = held(path, torch_load)
-    if len(found) != 1:
-        raise UsageError(f"{path} holds {len(found)} tensors, an msprobe file holds one")
-    return found[0][1]()
+def _load(path: Path, torch_load: TorchLoad) -> NDArray[Any]:
+    readers = held(path, torch_load)
+    if len(readers) != 1:
+        raise UsageError(f"{path} holds {len(readers)} tensors, an msprobe file holds one")
+    return readers[0][1]()

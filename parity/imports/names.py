@@ -14,13 +14,31 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from parity import limits
 from parity.errors import UsageError
 from parity.files import toml
-from parity.golden.ranks import REPLICATED, SUM
-from parity.imports.sides import residual
+from parity.golden.shards import REPLICATED, SUM
+from parity.taps import in_of
+
+NUMBERED = re.compile(r"(\w+)\[(.+)\]")
+
+
+def residual(stage: str, name: str, layers: int) -> str:
+    """The stage that a numbered stream is: `in_of[k]` is `target.layers.{k-1}.out`, and `in_of[0]` the embeddings.
+
+    Raises:
+        UsageError: the numbering is unknown, or a target of so many layers has no such stream.
+    """
+    numbered = NUMBERED.fullmatch(stage)
+    if not numbered:
+        return stage
+    if not numbered[2].isdecimal() or len(numbered[2]) > 9:
+        raise UsageError(f"{name}: {stage} names no layer")
+    (entered,) = in_of(numbered[1], [int(numbered[2])], layers)
+    return f"target.layers.{entered - 1}.out" if entered else "target.embed"
+
 
 FIELD = re.compile(r"\{(\w+)([+-]\d+)?\}")
 
 
-class Part(BaseModel):
+class MapPart(BaseModel):
     """Base of every part: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,7 +51,7 @@ def pattern(text: str) -> Any:
     Raises:
         ValueError: it is none of RE2's.
     """
-    import re2
+    import re2  # type: ignore[import-untyped]  # ships no types
 
     options = re2.Options()
     options.max_mem, options.log_errors = limits.PATTERN_BYTES, False
@@ -44,11 +62,11 @@ def pattern(text: str) -> Any:
         raise ValueError(f"{text!r} is no regular expression (RE2): {said}") from None
 
 
-class Row(Part):
+class MapRow(MapPart):
     """One row of a map: `name`, and either where such a tensor belongs or why it belongs nowhere.
 
-    Texts may name the groups of `name` (`(?P<l>\\d+)` is `{l}`), `{step}`, the tool's own count of passes, and `{L}`, the
-    number of target layers; a whole number may be added: `{step-1}`.
+    Texts may name the groups of `name` (`(?P<l>\\d+)` is `{l}`), `{step}`, the tool's own count of passes, and `{L}`,
+    the number of target layers; a whole number may be added: `{step-1}`.
 
     Args:
         name: a regular expression (RE2) over the tool's whole name.
@@ -83,7 +101,7 @@ class Row(Part):
     optional: bool = False
 
     @model_validator(mode="after")
-    def _whole(self) -> Row:
+    def _whole(self) -> MapRow:
         groups = pattern(self.name).groupindex
         if bool(self.stage) == bool(self.ignore):
             raise ValueError(f"row {self.name!r} needs one of stage and ignore")
@@ -106,7 +124,7 @@ class Row(Part):
         return self.sharding not in (SUM, REPLICATED)
 
 
-class Made(Part):
+class Made(MapPart):
     """How the dump was made, as far as its files do not say.
 
     Args:
@@ -124,11 +142,11 @@ class Made(Part):
     ranks: int | None = Field(default=None, ge=1)
 
 
-class NameMap(Part):
+class NameMap(MapPart):
     """A whole map file."""
 
     run: Made = Made()
-    rows: tuple[Row, ...] = Field(alias="row", min_length=1, max_length=limits.ROWS)
+    rows: tuple[MapRow, ...] = Field(alias="row", min_length=1, max_length=limits.ROWS)
 
 
 def is_number(value: Any) -> bool:
@@ -143,10 +161,10 @@ def fill(text: str, values: Mapping[str, Any], name: str) -> str:
         UsageError: a field has no value for this tensor, or is no number where one is added.
     """
 
-    def value(found: re.Match) -> str:
-        held, added = values.get(found[1]), found[2]
+    def value(field: re.Match[str]) -> str:
+        held, added = values.get(field[1]), field[2]
         if held is None or (added and not is_number(held)):
-            raise UsageError(f"{name}: {found[0]} has no value; take it out of the name with a group")
+            raise UsageError(f"{name}: {field[0]} has no value; take it out of the name with a group")
         plain = str(int(held)) if is_number(held) else str(held)
         return str(int(plain) + int(added)) if added else plain
 

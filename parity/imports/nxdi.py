@@ -1,9 +1,9 @@
 """NxDI tensor captures: `capture_metadata.json` beside `captured_tensors_tkg_step_2_module_layers.0.mlp_output.pt`.
 
 Format: aws-neuron/neuronx-distributed-inference, src/neuronx_distributed_inference/utils/tensor_capture_utils.py
-(`capture_model_tensors`, `TensorCaptureMetadata`, session version 1.0). A tensor's name here is `layers.0.mlp output`, or
-`manual 0`; the step is NxDI's, which counts from 1 (`round = "{step-1}"`). A folder is one rank's; several folders say which
-by their names (`rank0`, `rank1`, …).
+(`capture_model_tensors`, `TensorCaptureMetadata`, session version 1.0). A tensor's name here is `layers.0.mlp
+output`, or `manual 0`; the step is NxDI's, which counts from 1 (`round = "{step-1}"`). A folder is one rank's;
+several folders say which by their names (`rank0`, `rank1`, …).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from parity.errors import UsageError
-from parity.imports.arrays import read_json, tensor
+from parity.imports.arrays import below, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import below
 
 METADATA = "capture_metadata.json"
 
@@ -27,7 +27,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
     Raises:
         UsageError: metadata or files are missing, or a folder does not say which rank's it is.
     """
-    folders = sorted({found.parent for root in paths for found in below(root) if found.name == METADATA})
+    folders = sorted({path.parent for root in paths for path in below(root) if path.name == METADATA})
     if not folders:
         raise UsageError(f"{paths[0]} is no NxDI capture: there is no {METADATA} below it")
     for folder in folders:
@@ -44,7 +44,7 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
             yield Captured(_name(about, path), str(path), load, rank, step)
 
 
-def _name(about: dict, path: Path) -> str:
+def _name(about: dict[str, Any], path: Path) -> str:
     if about.get("tensor_type") == "manual":
         return f"manual {about.get('tensor_index')}"
     if not about.get("module_name"):
@@ -61,7 +61,7 @@ def _same_files(folder: Path, named: set[str]) -> None:
 
 
 def _rank(folder: Path, alone: bool) -> int:
-    found = re.search(r"rank_?(\d+)$", folder.name)
-    if not found and not alone:
+    rank = re.search(r"rank_?(\d+)$", folder.name)
+    if not rank and not alone:
         raise UsageError(f"{folder} does not say which rank's capture it is: name the folders rank0, rank1, …")
-    return int(found[1]) if found else 0
+    return int(rank[1]) if rank else 0

@@ -1,18 +1,22 @@
-"""Where captured tensors belong: each to one prompt, round, stage and rank, or nowhere, and then it is listed."""
+"""Where captured tensors belong: to one prompt, round, stage and rank, with that stage's axes; the rest is listed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from parity import limits
 from parity.errors import UsageError
-from parity.golden.store import Dump
+from parity.golden.views import DumpView
 from parity.imports.captured import Captured
-from parity.imports.names import NameMap, Row, fill, is_number, pattern
+from parity.imports.names import MapRow, NameMap, fill, is_number, pattern
 from parity.stages import Named
 
-Place = tuple[int, int, str, int]
+Destination = tuple[int, int, str, int]
 """Prompt, round, full stage name, rank."""
 
 
@@ -21,7 +25,7 @@ class Placed:
     """A captured tensor and the row that took it; `entry` is its place along B, None without a list of prompts."""
 
     captured: Captured
-    row: Row
+    row: MapRow
     named: Named
     entry: int | None = None
 
@@ -30,7 +34,7 @@ class Placed:
 class Placing:
     """Every place that is taken, the names that no row took, and those a row ignores with its reason."""
 
-    taken: dict[Place, Placed] = field(default_factory=dict)
+    taken: dict[Destination, Placed] = field(default_factory=dict)
     unmapped: list[str] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
 
@@ -40,15 +44,15 @@ class Placing:
         return 1 + max(place[3] for place in self.taken)
 
 
-def place(found: Iterable[Captured], names: NameMap, golden: Dump) -> Placing:
+def place(tensors: Iterable[Captured], names: NameMap, golden: DumpView) -> Placing:
     """Match every tensor against the map.
 
     Raises:
         UsageError: two tensors belong to one place, a row names what is no stage or prompt of the golden's pair or
             matches nothing, no tensor is mapped, or ranks are missing.
     """
-    placing, used = Placing(), set()
-    for captured in found:
+    placing, used = Placing(), set[MapRow]()
+    for captured in tensors:
         matching = _matching(captured, names, golden.manifest.model.num_layers)
         if not matching:
             placing.unmapped.append(captured.name)
@@ -68,7 +72,7 @@ def place(found: Iterable[Captured], names: NameMap, golden: Dump) -> Placing:
     return placing
 
 
-def _matching(captured: Captured, names: NameMap, num_layers: int) -> list[tuple[Row, dict[str, object]]]:
+def _matching(captured: Captured, names: NameMap, num_layers: int) -> list[tuple[MapRow, dict[str, object]]]:
     """The rows that take a tensor: the first that matches, and more where it lets more."""
     rows = []
     for row in names.rows:
@@ -81,11 +85,11 @@ def _matching(captured: Captured, names: NameMap, num_layers: int) -> list[tuple
     return rows
 
 
-def _round(row: Row, values: dict[str, object], captured: Captured) -> int:
+def _round(row: MapRow, values: Mapping[str, object], captured: Captured) -> int:
     return _number(row.round or ("{round}" if "round" in values else "{step}"), values, captured.name)
 
 
-def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: Dump) -> None:
+def _take(placing: Placing, captured: Captured, row: MapRow, groups: Mapping[str, object], golden: DumpView) -> None:
     """Enter one tensor at the place, or with a list of prompts at the places, that a row gives it."""
     stage = fill(row.stage, groups, captured.name)
     named = golden.declared.get(stage)
@@ -107,14 +111,14 @@ def _take(placing: Placing, captured: Captured, row: Row, groups: dict, golden: 
         placing.taken[place] = Placed(captured, row, named, entry if row.prompts else None)
 
 
-def _number(text: str, groups: dict, name: str) -> int:
+def _number(text: str, groups: Mapping[str, object], name: str) -> int:
     filled = fill(text, groups, name)
     if not is_number(filled) or int(filled) > limits.ROUNDS:
         raise UsageError(f"{name}: {text} is {filled}, no number of a round, prompt or rank")
     return int(filled)
 
 
-def _fits(row: Row, named: Named) -> None:
+def _fits(row: MapRow, named: Named) -> None:
     """A row's axes and sharding must be the stage's."""
     own = named.stage.axes
     said = [letter for axis in row.axes for letter in axis.split("*") if letter != "B"]
@@ -136,3 +140,57 @@ def _whole(placing: Placing, ranks: int) -> None:
         if len(there) != ranks or max(there) >= ranks:
             where = f"{stage}, prompt {prompt}, round {round_}"
             raise UsageError(f"{where} has tensors of ranks {sorted(there)}, it should be 0 … {ranks - 1}")
+
+
+def arranged(placed: Placed, place: Destination, golden: DumpView) -> NDArray[Any]:
+    """A tensor with the axes of its stage, logical rows only.
+
+    Raises:
+        UsageError: its shape is not what its row says, or a size that is needed is the golden's, which lacks the place.
+    """
+    row, named, source = placed.row, placed.named, placed.captured.source
+    array, own = placed.captured.load(), named.stage.axes
+    axes = row.axes or own
+    if array.ndim != len(axes):
+        said = f"has shape {list(array.shape)}, its axes are [{','.join(axes)}]"
+        raise UsageError(f"{source}: {placed.captured.name} {said}")
+    if "B" in axes:
+        array, axes = _entry(array, axes, placed)
+    sizes: tuple[int, ...] = ()
+    if row.padded or len(axes) != len(own):
+        true = golden.rows.get(("float32", *place[:3]))
+        if true is None:
+            raise UsageError(
+                f"{source}: the golden has no {named.name} in round {place[1]}, so its sizes are not known"
+            )
+        sizes = true.full_shape
+    if len(axes) != len(own):
+        array, axes = _split(array, axes, dict(zip(own, sizes, strict=True)), placed)
+    array = array.transpose([axes.index(letter) for letter in own])[row.slice]
+    return array[: sizes[0]] if row.padded and row.sharding != own[0] else array
+
+
+def _entry(array: NDArray[Any], axes: tuple[str, ...], placed: Placed) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """One entry of the batch."""
+    place, count = axes.index("B"), len(placed.row.prompts) or 1
+    if array.shape[place] != count:
+        said = f"B has size {array.shape[place]}, the row names {count} prompts"
+        raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {said}")
+    return array.take(placed.entry or 0, axis=place), axes[:place] + axes[place + 1 :]
+
+
+def _split(
+    array: NDArray[Any], axes: tuple[str, ...], sizes: dict[str, int], placed: Placed
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """`N*D` as N and D; the first of them may be a rank's part, the others have the golden's size."""
+    shape: list[int] = []
+    letters: list[str] = []
+    for size, axis in zip(array.shape, axes, strict=True):
+        first, *rest = axis.split("*")
+        inner = int(np.prod([sizes[letter] for letter in rest], dtype=np.int64))
+        if size % inner:
+            said = f"{size} is no multiple of {axis}'s {inner}"
+            raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {said}")
+        shape += [size // inner, *(sizes[letter] for letter in rest)]
+        letters += [first, *rest]
+    return array.reshape(shape), tuple(letters)

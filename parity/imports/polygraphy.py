@@ -1,9 +1,9 @@
 """Polygraphy run results: JSON files with base64 arrays.
 
 Format: NVIDIA/TensorRT, tools/Polygraphy, polygraphy/comparator/struct.py (`RunResults`, `IterationResult`) and
-polygraphy/json/serde.py, as of 0.53.6: `{"lst": [[runner, [{"outputs": {name: {"values": array}}}]]]}`, where an array is
-`{"array": base64 of an .npy}` or `{"tensor": base64 of a torch file}`, each marked by `polygraphy_class`. Several files
-are one run, its iterations in the order of the files. The iteration is the step.
+polygraphy/json/serde.py, as of 0.53.6: `{"lst": [[runner, [{"outputs": {name: {"values": array}}}]]]}`, where an
+array is `{"array": base64 of an .npy}` or `{"tensor": base64 of a torch file}`, each marked by `polygraphy_class`.
+Several files are one run, its iterations in the order of the files. The iteration is the step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from parity import limits
 from parity.errors import UsageError
-from parity.imports.archives import members
-from parity.imports.arrays import read_json, tensor
+from parity.imports.arrays import members, of_kind, read_json, tensor
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.folders import of_kind
 
 
 def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
@@ -63,7 +61,7 @@ def _numbers(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def _array(value: Any, name: str, torch_load: TorchLoad) -> np.ndarray:
+def _array(value: Any, name: str, torch_load: TorchLoad) -> NDArray[Any]:
     """Decode one output."""
     value = value.get("values", value) if isinstance(value, dict) else {}
     text = value.get("array", value.get("tensor"))
@@ -75,7 +73,7 @@ def _array(value: Any, name: str, torch_load: TorchLoad) -> np.ndarray:
         raise UsageError(f"{name} is no base64") from None
     if "tensor" in value:
         return tensor(torch_load(held, name), name)
-    found = list(members(held, name).values())
-    if len(found) != 1:
-        raise UsageError(f"{name} holds {len(found)} arrays, an output is one")
-    return found[0]()
+    arrays = list(members(held, name).values())
+    if len(arrays) != 1:
+        raise UsageError(f"{name} holds {len(arrays)} arrays, an output is one")
+    return arrays[0]()

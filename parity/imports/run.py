@@ -1,27 +1,88 @@
-"""The run folder of an imported dump: the golden's case, the tensors in our axes, and where they came from."""
+"""The run folder of an imported dump: the golden's case, the tensors in our axes, and who made them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import Case, Producer, PromptCase
-from parity.golden.provenance import digest_files, now, with_constants
-from parity.golden.ranks import merge_shards
-from parity.golden.store import Dump, DumpWriter
+from parity.golden.digests import digest_files
+from parity.golden.manifest import Case, Generation, Producer, PromptCase
+from parity.golden.provenance import now, with_constants
+from parity.golden.shards import merge_shards
+from parity.golden.store import DumpWriter
+from parity.golden.views import DumpView
 from parity.imports import READERS
-from parity.imports.axes import arranged
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
-from parity.imports.placing import Place, Placed, Placing, place
-from parity.imports.reference import generation, named_version, refuse_untrue
+from parity.imports.placing import Destination, Placed, Placing, arranged, place
 from parity.stages import Named
+
+
+def named_version(reference: str) -> tuple[str, str]:
+    """Name and version out of `NAME==VERSION`; twice '' where no reference is named.
+
+    Raises:
+        UsageError: one of the two is missing.
+    """
+    name, _, version = reference.partition("==")
+    if reference and not (name and version):
+        raise UsageError(f"--reference {reference}: say whose oracle it is and which version, as NAME==VERSION")
+    return name, version
+
+
+def refuse_untrue(array: NDArray[Any], placed: Placed) -> None:
+    """Refuse a tensor that is no reference's truth, before it is widened or stored.
+
+    Raises:
+        UsageError: numbers that are narrower than float32, or choices that are no integers.
+    """
+    said = f"--reference: {placed.captured.source}: {placed.captured.name} is {array.dtype}"
+    if placed.named.stage.exact:
+        if array.dtype.kind not in "iu":
+            raise UsageError(f"{said}; {placed.named.name} are integers")
+    elif array.dtype not in (np.float32, np.float64):
+        raise UsageError(f"{said}; a golden's truth is float32")
+
+
+def generation(arrays: Mapping[Destination, NDArray[Any]], prompt: int, case: Case) -> Generation:
+    """What the reference emitted for a prompt, out of its own tokens, round by round.
+
+    Raises:
+        UsageError: the dump lacks the tokens of a round, or ends where the golden with the same tokens does not.
+    """
+
+    def tokens(round_: int, stage: str) -> list[int]:
+        if not len(arrays.get((prompt, round_, stage, 0), ())):
+            where = f"prompt {prompt}, round {round_}"
+            raise UsageError(f"--reference: the dump lacks {stage} of {where}, which says what it emitted")
+        ids: list[int] = arrays[prompt, round_, stage, 0].tolist()
+        return ids
+
+    emitted, lengths, accepted = [int(tokens(0, "target.tokens")[-1])], [], []
+    rounds = max((place[1] for place in arrays if place[0] == prompt), default=0)
+    for round_ in range(1, rounds + 1):
+        fresh, drafts = tokens(round_, "accept.emitted"), tokens(round_, "drafter.draft_tokens")
+        emitted += fresh
+        lengths.append(len(fresh))
+        accepted.append(int(np.cumprod([mine == theirs for mine, theirs in zip(fresh, drafts, strict=False)]).sum()))
+    true = case.prompts[prompt].generation
+    if true is not None and len(emitted) < len(true.emitted) and tuple(emitted) == true.emitted[: len(emitted)]:
+        said = f"--reference: prompt {prompt} ends after {len(emitted)} tokens"
+        raise UsageError(f"{said}, of which the golden emits more: rounds are missing")
+    return Generation(
+        emitted=tuple(emitted),
+        acceptance_length=tuple(lengths),
+        accepted_drafts=tuple(accepted),
+        finish="length" if len(emitted) >= case.max_new_tokens else "eos",
+    )
 
 
 @dataclass(frozen=True)
@@ -34,7 +95,7 @@ class ImportRequest:
     source: str
     paths: Sequence[Path]
     names: NameMap
-    golden: Dump
+    golden: DumpView
     out: Path
     torch_load: TorchLoad
     reference: str = ""
@@ -43,8 +104,9 @@ class ImportRequest:
 def import_run(request: ImportRequest) -> Placing:
     """Write the folder; what was mapped, and what was not.
 
-    It is a run: files do not prove that no device made them. Where somebody vouches for a reference it is a golden in
-    float32 without floors and without source, to be held against another golden; it never judges a device.
+    It is a run: files do not prove that no device made them. With a `reference` that the user vouches for it is a
+    golden in float32 without floors and without source, to be compared with another golden; it never judges a device.
+
 
     Raises:
         UsageError: the dump cannot be read or does not fit the map or the golden's pair.
@@ -72,7 +134,7 @@ def import_run(request: ImportRequest) -> Placing:
     return placing
 
 
-def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarray]) -> Case:
+def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, NDArray[Any]]) -> Case:
     """The golden's case, as the dump ran it."""
     case, made = request.golden.manifest.case, request.names.run
     precision = made.precision or _precision(placing, arrays)
@@ -96,7 +158,7 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Place, np.ndarr
 def _write(
     writer: DumpWriter,
     placing: Placing,
-    arrays: dict[Place, np.ndarray],
+    arrays: dict[Destination, NDArray[Any]],
     case: Case,
     declared: dict[str, Named],
     prompt: int,
@@ -112,7 +174,7 @@ def _write(
         writer.add(prompt, case.precision, declared.values(), tensors, rank, sharding, whole)
 
 
-def _whole(arrays: dict[Place, np.ndarray], placing: Placing, spot: tuple[int, int, str]) -> np.ndarray:
+def _whole(arrays: dict[Destination, NDArray[Any]], placing: Placing, spot: tuple[int, int, str]) -> NDArray[Any]:
     """A cache stage of all ranks: what a round changed is said of all of them alike. Of other stages rank 0's."""
     first = placing.taken[*spot, 0]
     ranks = range(placing.ranks if first.named.stage.cache else 1)
@@ -124,7 +186,7 @@ def _whole(arrays: dict[Place, np.ndarray], placing: Placing, spot: tuple[int, i
         raise UsageError(f"{spot[2]}, prompt {spot[0]}, round {spot[1]}: the ranks disagree on their shape") from None
 
 
-def _stored(request: ImportRequest, spot: Place, placed: Placed) -> np.ndarray:
+def _stored(request: ImportRequest, spot: Destination, placed: Placed) -> NDArray[Any]:
     """The array as it is stored: its stage's axes, a dtype of the format; float16 widens, which changes no value."""
     array = arranged(placed, spot, request.golden)
     if request.reference:
@@ -136,7 +198,7 @@ def _stored(request: ImportRequest, spot: Place, placed: Placed) -> np.ndarray:
     return array
 
 
-def _precision(placing: Placing, arrays: dict[Place, np.ndarray]) -> str:
+def _precision(placing: Placing, arrays: dict[Destination, NDArray[Any]]) -> Literal["float32", "bfloat16"]:
     """float32, the stricter one, unless a number came in bfloat16."""
     inexact = (array.dtype for spot, array in arrays.items() if not placing.taken[spot].named.stage.exact)
     return "bfloat16" if ml_dtypes.bfloat16 in set(inexact) else "float32"

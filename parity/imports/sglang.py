@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.imports.arrays import tensor
+from parity.imports.arrays import of_kind, tensor
 from parity.imports.captured import Captured, TorchLoad, numbered
-from parity.imports.folders import of_kind
 
 OWN = ("step", "rank", "dump_index", "name", "recompute_status", "pp_rank", "tp_rank", "cp_rank", "ep_rank", "etp_rank")
 """Tags that the dumper sets; the rest are the caller's."""
@@ -44,23 +44,23 @@ def read(paths: Sequence[Path], torch_load: TorchLoad) -> Iterator[Captured]:
 def _tags(path: Path) -> dict[str, str]:
     """The tags in a file's name."""
     parts = [part.split("=", 1) for part in path.stem.split("___") if "=" in part]
-    found = dict(parts)
-    if len(found) < len(parts):
+    tags = dict(parts)
+    if len(tags) < len(parts):
         raise UsageError(f"{path} has a tag twice in its name")
-    numbers = [found.get(key, "") for key in ("step", "rank", "dump_index")]
-    if "name" not in found or not all(number.isdecimal() for number in numbers):
+    numbers = [tags.get(key, "") for key in ("step", "rank", "dump_index")]
+    if "name" not in tags or not all(number.isdecimal() for number in numbers):
         raise UsageError(f"{path} is no file of SGLang's dumper: its name lacks step, rank, dump_index or name")
-    return found
+    return tags
 
 
-def _load(path: Path, tags: dict[str, str], ranks: int, torch_load: TorchLoad) -> np.ndarray:
+def _load(path: Path, tags: dict[str, str], ranks: int, torch_load: TorchLoad) -> NDArray[Any]:
     """The value; what the file says of itself must agree with its name and with the folder."""
-    found = torch_load(path, str(path))
-    if not isinstance(found, dict):
-        return tensor(found, str(path))
-    meta = found.get("meta") or {}
-    if not isinstance(meta, dict) or "value" not in found or str(meta.get("rank", tags["rank"])) != tags["rank"]:
+    dumped = torch_load(path, str(path))
+    if not isinstance(dumped, dict):
+        return tensor(dumped, str(path))
+    meta = dumped.get("meta") or {}
+    if not isinstance(meta, dict) or "value" not in dumped or str(meta.get("rank", tags["rank"])) != tags["rank"]:
         raise UsageError(f"{path} is no file of SGLang's dumper: no value, or another rank inside than in its name")
     if meta.get("world_size", ranks) != ranks:
         raise UsageError(f"{path} was dumped by {meta['world_size']} ranks; there are files of {ranks}")
-    return tensor(found["value"], str(path))
+    return tensor(dumped["value"], str(path))

@@ -7,18 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from parity import limits
 from parity.errors import UsageError
-from parity.nightly.matrix import Axes as Patterns
-from parity.nightly.matrix import Include, Matrix
-from parity.nightly.records import Axes, Cell
+from parity.nightly.matrix import AxisPatterns, IncludeRow, NightMatrix
+from parity.nightly.records import Cell, CellAxes
 
-ORDER = ("case", "device", "family", "k", "tp", "policy")
+Value = TypeVar("Value", str, int)
 
 
-def cells(matrix: Matrix) -> tuple[Cell, ...]:
+def cells(matrix: NightMatrix) -> tuple[Cell, ...]:
     """Every cell, in the order of the axes.
 
     Raises:
@@ -26,22 +25,21 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
     """
     sizes = (len(matrix.families_of(case)) for case in matrix.cases)
     _few(matrix, sum(sizes) * math.prod(map(len, (matrix.devices, matrix.k, matrix.tp, matrix.policies))))
-    found = [axes for case in matrix.cases for axes in _product(matrix, case)]
-    found = _thinned(matrix, found)
-    said: dict[Axes, dict[str, Any]] = {axes: {} for axes in found}
+    product = [axes for case in matrix.cases for axes in _product(matrix, case)]
+    settings: dict[CellAxes, dict[str, Any]] = {axes: {} for axes in _thinned(matrix, product)}
     for number, row in enumerate(matrix.include):
-        _include(matrix, row, f"include.{number}", said)
-        _few(matrix, len(said))
-    if not said:
+        _include(matrix, row, f"include.{number}", settings)
+        _few(matrix, len(settings))
+    if not settings:
         raise UsageError(f"{matrix.path}: no cell is left")
-    made = [_cell(matrix, axes, settings) for axes, settings in said.items()]
-    lower = Counter(cell.name.lower() for cell in made)
-    if twice := [cell.name for cell in made if lower[cell.name.lower()] > 1]:
+    planned = [_cell(matrix, axes, own) for axes, own in settings.items()]
+    lower = Counter(cell.name.lower() for cell in planned)
+    if twice := [cell.name for cell in planned if lower[cell.name.lower()] > 1]:
         raise UsageError(f"{matrix.path}: {twice[0]} and {twice[1]} are one name where files know no case")
-    return tuple(made)
+    return tuple(planned)
 
 
-def _few(matrix: Matrix, count: int) -> None:
+def _few(matrix: NightMatrix, count: int) -> None:
     if count > limits.CELLS:
         raise UsageError(f"{matrix.path}: {count} cells are more than {limits.CELLS} in one night")
 
@@ -59,87 +57,93 @@ def chosen(planned: Iterable[Cell], globs: Iterable[str]) -> tuple[Cell, ...]:
     return tuple(cell for cell in planned if not globs or any(fnmatchcase(cell.name, glob) for glob in globs))
 
 
-def _product(matrix: Matrix, case: str) -> Iterator[Axes]:
-    rest = (matrix.devices, matrix.families_of(case), _once(matrix, "k"), _once(matrix, "tp"), matrix.policies)
-    for values in product(*rest):
-        yield Axes(**dict(zip(ORDER, (case, *values), strict=True)))
+def _product(matrix: NightMatrix, case: str) -> Iterator[CellAxes]:
+    counts = _once(matrix, "k", matrix.k), _once(matrix, "tp", matrix.tp)
+    for device, family, k, tp, policy in product(matrix.devices, matrix.families_of(case), *counts, matrix.policies):
+        yield CellAxes(case=case, device=device, family=family, k=k, tp=tp, policy=policy)
 
 
-def _once(matrix: Matrix, axis: str) -> tuple[int, ...]:
-    values = getattr(matrix, axis)
+def _once(matrix: NightMatrix, axis: str, values: tuple[int, ...]) -> tuple[int, ...]:
     if twice := [value for value, count in Counter(values).items() if count > 1]:
         raise UsageError(f"{matrix.path}: {axis} names {twice[0]} twice: two cells with one name")
     return values
 
 
-def _thinned(matrix: Matrix, found: list[Axes]) -> list[Axes]:
+def _thinned(matrix: NightMatrix, planned: list[CellAxes]) -> list[CellAxes]:
     for number, row in enumerate(matrix.only):
-        _matching(matrix, row, f"only.{number}", found)
+        _matching(matrix, row, f"only.{number}", planned)
     if matrix.only:
-        found = [axes for axes in found if any(_fits(row, axes) for row in matrix.only)]
+        planned = [axes for axes in planned if any(_fits(row, axes) for row in matrix.only)]
     for number, row in enumerate(matrix.exclude):
-        gone = _matching(matrix, row, f"exclude.{number}", found)
-        found = [axes for axes in found if axes not in gone]
-    return found
+        excluded = _matching(matrix, row, f"exclude.{number}", planned)
+        planned = [axes for axes in planned if axes not in excluded]
+    return planned
 
 
-def _matching(matrix: Matrix, row: Patterns, where: str, found: Iterable[Axes]) -> list[Axes]:
+def _matching(matrix: NightMatrix, row: AxisPatterns, where: str, planned: Iterable[CellAxes]) -> list[CellAxes]:
     if not row.named:
         raise UsageError(f"{matrix.path}: {where} names no axis")
-    matched = [axes for axes in found if _fits(row, axes)]
+    matched = [axes for axes in planned if _fits(row, axes)]
     if not matched:
         raise UsageError(f"{matrix.path}: {where} matches no cell")
     return matched
 
 
-def _fits(row: Patterns, axes: Axes) -> bool:
-    return all(any(_alike(getattr(axes, axis), one) for one in wanted) for axis, wanted in row.named.items())
+def _fits(row: AxisPatterns, axes: CellAxes) -> bool:
+    return all(
+        any(_matches(getattr(axes, axis), pattern) for pattern in patterns) for axis, patterns in row.named.items()
+    )
 
 
-def _alike(value: str | int, pattern: str | int) -> bool:
-    return fnmatchcase(value, pattern) if isinstance(value, str) else value == pattern
+def _matches(value: str | int, pattern: str | int) -> bool:
+    return fnmatchcase(value, str(pattern)) if isinstance(value, str) else value == pattern
 
 
-def _include(matrix: Matrix, row: Include, where: str, said: dict[Axes, dict[str, Any]]) -> None:
+def _include(matrix: NightMatrix, row: IncludeRow, where: str, settings: dict[CellAxes, dict[str, Any]]) -> None:
     """Settings for the cells it matches; where it matches none, the cells it names."""
     if not row.named:
         raise UsageError(f"{matrix.path}: {where} names no axis")
-    matched = [axes for axes in said if _fits(row, axes)]
-    for axes in matched or _named(matrix, row, where):
-        if axes in said and not row.said:
+    matched = [axes for axes in settings if _fits(row, axes)]
+    for axes in matched or _spelled_out(matrix, row, where):
+        if axes in settings and not row.said:
             raise UsageError(f"{matrix.path}: {where}: {axes.name} is there already: two cells with one name")
-        said[axes] = said.get(axes, {}) | row.said
+        settings[axes] = settings.get(axes, {}) | row.said
 
 
-def _named(matrix: Matrix, row: Include, where: str) -> Iterator[Axes]:
+def _spelled_out(matrix: NightMatrix, row: IncludeRow, where: str) -> Iterator[CellAxes]:
     """The cells an include spells out: known labels, and one value where the matrix has only one for an axis."""
     for case in _labels(matrix, row, where, "case", matrix.cases):
-        families = matrix.families_of(case)
-        known = {
-            "device": matrix.devices,
-            "family": families,
-            "k": matrix.k,
-            "tp": matrix.tp,
-            "policy": matrix.policies,
-        }
-        wanted = [_labels(matrix, row, where, axis, known[axis]) for axis in ORDER[1:]]
-        _few(matrix, math.prod(map(len, wanted)))
-        for values in product(*wanted):
-            yield Axes(**dict(zip(ORDER, (case, *values), strict=True)))
+        devices = _labels(matrix, row, where, "device", matrix.devices)
+        families = _labels(matrix, row, where, "family", matrix.families_of(case))
+        ks, tps = _counts(matrix, row, where, "k", matrix.k), _counts(matrix, row, where, "tp", matrix.tp)
+        policies = _labels(matrix, row, where, "policy", matrix.policies)
+        _few(matrix, math.prod(map(len, (devices, families, ks, tps, policies))))
+        for device, family, k, tp, policy in product(devices, families, ks, tps, policies):
+            yield CellAxes(case=case, device=device, family=family, k=k, tp=tp, policy=policy)
 
 
-def _labels(matrix: Matrix, row: Include, where: str, axis: str, known: Iterable) -> tuple:
-    known, wanted = tuple(known), row.named.get(axis)
-    if wanted is None and len(known) == 1:
-        return known
+def _labels(matrix: NightMatrix, row: IncludeRow, where: str, axis: str, known: Iterable[str]) -> tuple[str, ...]:
+    labels, wanted = tuple(known), getattr(row, axis)
     if wanted is None:
+        return _only(matrix, where, axis, labels)
+    if unknown := [label for label in wanted if label not in labels]:
+        raise UsageError(f"{matrix.path}: {where}: {axis} {unknown[0]!r} is none of {', '.join(labels)}")
+    return tuple(wanted)
+
+
+def _counts(matrix: NightMatrix, row: IncludeRow, where: str, axis: str, known: tuple[int, ...]) -> tuple[int, ...]:
+    wanted = getattr(row, axis)
+    return _only(matrix, where, axis, known) if wanted is None else tuple(wanted)
+
+
+def _only(matrix: NightMatrix, where: str, axis: str, known: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The one value of an axis that an include does not name."""
+    if len(known) != 1:
         raise UsageError(f"{matrix.path}: {where} matches no cell and adds none: it names no {axis}")
-    if unknown := [one for one in wanted if isinstance(one, str) and one not in known]:
-        raise UsageError(f"{matrix.path}: {where}: {axis} {unknown[0]!r} is none of {', '.join(map(str, known))}")
-    return wanted
+    return known
 
 
-def _cell(matrix: Matrix, axes: Axes, settings: dict[str, Any]) -> Cell:
+def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell:
     case = matrix.cases[axes.case]
     return Cell(
         axes=axes,
@@ -155,7 +159,7 @@ def _cell(matrix: Matrix, axes: Axes, settings: dict[str, Any]) -> Cell:
     )
 
 
-def _golden(matrix: Matrix, axes: Axes) -> str:
+def _golden(matrix: NightMatrix, axes: CellAxes) -> str:
     """The golden of a case, which is of one K and one family."""
     named = matrix.cases[axes.case].golden
     several = {"{k}": len(matrix.k) > 1, "{family}": len(matrix.families_of(axes.case)) > 1}
@@ -167,7 +171,7 @@ def _golden(matrix: Matrix, axes: Axes) -> str:
     return named.replace("{k}", str(axes.k)).replace("{family}", axes.family)
 
 
-def _device(matrix: Matrix, axes: Axes) -> str:
+def _device(matrix: NightMatrix, axes: CellAxes) -> str:
     spec = matrix.devices[axes.device]
     if any(option.startswith("tp=") for option in spec.split(",")[1:]):
         raise UsageError(f"{matrix.path}: devices.{axes.device}: tp is an axis of the matrix, no option of a device")

@@ -7,7 +7,7 @@ from pathlib import Path
 from parity.compare.report import RANK
 from parity.errors import UsageError
 from parity.files import put
-from parity.nightly.records import CellResult, Night, Record, read
+from parity.nightly.records import CellResult, Night, NightRecord, read_record
 from parity.partial import partial_folder
 
 NIGHT = "night.json"
@@ -19,7 +19,7 @@ class NightFolder:
 
     Args:
         path: the folder; `cells/NAME.json` is what a cell found, `cells/NAME.log` what it printed,
-            `again/NAME.1.json` what it found when it was measured again, and `goldens/NAME.log` what making a golden printed.
+            `again/NAME.1.json` what it found when measured again, `goldens/NAME.log` what making a golden printed.
     """
 
     def __init__(self, path: Path):
@@ -48,7 +48,7 @@ class NightFolder:
         Raises:
             UsageError: this is no folder of a night.
         """
-        return read(Night, self.path / NIGHT)
+        return read_record(Night, self.path / NIGHT)
 
     def result_file(self, cell: str, repeat: int = 0) -> Path:
         """Where a cell's result is."""
@@ -79,28 +79,28 @@ class NightFolder:
     def results(self) -> tuple[CellResult, ...]:
         """What is there, in the order of the plan."""
         files = (self.result_file(cell.name) for cell in self.night.cells)
-        return tuple(read(CellResult, file) for file in files if file.is_file())
+        return tuple(read_record(CellResult, file) for file in files if file.is_file())
 
-    def found(self, cell: str) -> tuple[CellResult, ...]:
+    def results_of(self, cell: str) -> tuple[CellResult, ...]:
         """What a cell found, and what when it was measured again, in order."""
-        found: list[CellResult] = []
-        while (file := self.result_file(cell, len(found))).is_file():
-            found.append(read(CellResult, file))
-        return tuple(found)
+        results: list[CellResult] = []
+        while (file := self.result_file(cell, len(results))).is_file():
+            results.append(read_record(CellResult, file))
+        return tuple(results)
 
     def worst(self) -> tuple[CellResult, ...]:
-        """What is there of each cell, in the order of the plan: the gravest of its own result and its repeats, its own where one is no worse."""
-        found = filter(None, (self.found(cell.name) for cell in self.night.cells))
-        return tuple(max(each, key=lambda one: RANK[one.verdict]) for each in found)
+        """The gravest result of each cell that has one, in the order of the plan: its own where no repeat is worse."""
+        measured = filter(None, (self.results_of(cell.name) for cell in self.night.cells))
+        return tuple(max(results, key=lambda result: RANK[result.verdict]) for results in measured)
 
     def measured(self) -> tuple[CellResult, ...]:
         """Every result that is there, repeats behind their cell."""
-        return tuple(one for cell in self.night.cells for one in self.found(cell.name))
+        return tuple(result for cell in self.night.cells for result in self.results_of(cell.name))
 
     def missing(self) -> tuple[str, ...]:
         """Planned cells without a result."""
         return tuple(cell.name for cell in self.night.cells if not self.result_file(cell.name).is_file())
 
 
-def _line(record: Record) -> bytes:
+def _line(record: NightRecord) -> bytes:
     return f"{record.model_dump_json()}\n".encode()

@@ -1,22 +1,109 @@
-"""The goldens of a night: made once, kept for the next nights, fetched from where they are; never an unfitting one."""
+"""The goldens of a night: made once, kept here or at an fsspec URL, fetched whole, and never an unfitting one."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from parity.errors import UsageError
+from parity.golden.digests import digest_files
 from parity.golden.manifest import FILE, Checkpoint, Manifest
-from parity.golden.provenance import checkpoint, digest_files
+from parity.golden.provenance import checkpoint
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, refuse_stale
 from parity.golden.verify import check_bytes
-from parity.nightly.jobs import Answer, GoldenJob
-from parity.nightly.stores import asked, cache, fetch, placed, publish
+from parity.home import home
+from parity.nightly.process import Answer, GoldenJob
 from parity.partial import partial_folder
-from parity.remote import open_store
+from parity.remote import Unreachable, ask, open_store, said
+
+
+def cache() -> Path:
+    """Where goldens are kept between nights: `$PARITY_HOME/nightly/goldens`."""
+    return home().resolve() / "nightly" / "goldens"
+
+
+def fetch(url: str) -> Path:
+    """Copy a golden to this machine: its manifest and the shards that it names; verified, then put in place whole.
+
+    One that is here already, with this manifest, is not fetched again.
+
+    Raises:
+        UsageError: there is none, or a tensor is not what the manifest says.
+        Unreachable: its store does not answer.
+    """
+    files, root = open_store(url)
+    data = asked(url, lambda: files.cat_file(f"{root}/{FILE}"))
+    place = cache() / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:8]}-{hashlib.sha256(data).hexdigest()[:24]}"
+    if _whole(place):
+        return place
+    with partial_folder(place) as folder:
+        (folder / FILE).write_bytes(data)
+        for shard in sorted({row.shard for row in Manifest.read(folder).tensors}):
+            if PurePosixPath(shard).name != shard or "\\" in shard:
+                raise UsageError(f"the golden {url} names a shard outside its folder: {shard!r}")
+            asked(url, partial(files.get_file, f"{root}/{shard}", str(folder / shard)))
+        _check(Dump(folder), url)
+        return placed(folder, place)
+
+
+def publish(folder: Path, url: str) -> str:
+    """Copy a golden to a store, its manifest last: who finds the manifest finds all. Nothing where it is there already.
+
+    Raises:
+        Unreachable: the store does not take it.
+    """
+    files, root = open_store(url)
+    try:
+        if not files.exists(f"{root}/{FILE}"):
+            files.makedirs(root, exist_ok=True)
+            for path in sorted(folder.glob("*.safetensors")):
+                files.put_file(str(path), f"{root}/{path.name}")
+            files.put_file(str(folder / FILE), f"{root}/{FILE}")
+    except Exception as error:
+        raise Unreachable(f"the golden cannot be kept at {url}: {said(error)}") from None
+    return url
+
+
+def _whole(folder: Path) -> bool:
+    try:
+        _check(Dump(folder), str(folder))
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    return True
+
+
+def _check(golden: Dump, named: str) -> None:
+    """Every tensor is what the manifest says."""
+    try:
+        for place in golden.rows:
+            golden.stored(*place)
+    except UsageError as error:
+        raise UsageError(f"the golden {named} is damaged: {error}") from None
+
+
+def placed(made: Path, place: Path) -> Path:
+    """Rename; who comes second finds the first one's."""
+    try:
+        made.rename(place)
+    except OSError:
+        if not (place / FILE).is_file():
+            raise
+    return place
+
+
+def asked(url: str, question: Callable[[], Any]) -> Any:
+    """What a golden's store answers; see `parity.remote.ask`."""
+    try:
+        return ask(url, question)
+    except FileNotFoundError:
+        raise UsageError(f"there is no golden at {url}") from None
+
 
 Make = Callable[[GoldenJob, Path], None]
 """Dumps the golden of a job into a new folder."""
@@ -77,14 +164,14 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
         **{
-            f"another {side} than {getattr(job, side)}": _digests(getattr(manifest.model, side)) != _digests(mine)
-            for side, mine in here.items()
+            f"another {side} than {getattr(job, side)}": _digests(getattr(manifest.model, side)) != _digests(local)
+            for side, local in here.items()
         },
     }
-    if said := [what for what, is_wrong in wrong.items() if is_wrong]:
-        raise UsageError(
-            f"the golden {golden.folder} is of {said[0]}" if said[0] != "no golden" else f"{golden.folder} is no golden"
-        )
+    if reasons := [reason for reason, is_wrong in wrong.items() if is_wrong]:
+        if reasons[0] == "no golden":
+            raise UsageError(f"{golden.folder} is no golden")
+        raise UsageError(f"the golden {golden.folder} is of {reasons[0]}")
 
 
 def _kept(job: GoldenJob, name: str) -> Path | None:
@@ -101,8 +188,8 @@ def _shared(job: GoldenJob, name: str) -> Path | None:
     if not job.share:
         return None
     files, root = open_store(job.share)
-    found = asked(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
-    folders = (fetch(files.unstrip_protocol(str(one)).removesuffix(f"/{FILE}")) for one in sorted(found))
+    manifests = asked(job.share, lambda: files.glob(f"{root}/{name}-*/{FILE}"))
+    folders = (fetch(files.unstrip_protocol(str(path)).removesuffix(f"/{FILE}")) for path in sorted(manifests))
     return next((folder for folder in folders if _fit(job, folder)), None)
 
 
@@ -142,5 +229,5 @@ def _settle(job: GoldenJob, folder: Path) -> None:
         golden.manifest.model_copy(update={"model": model.model_copy(update=moved)}).replace(folder)
 
 
-def _digests(one: Checkpoint) -> tuple[str, ...]:
-    return tuple(getattr(one, field) for field in DIGESTS)
+def _digests(side: Checkpoint) -> tuple[str, ...]:
+    return tuple(getattr(side, field) for field in DIGESTS)

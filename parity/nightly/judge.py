@@ -1,31 +1,47 @@
-"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; and its figures for history."""
+"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; one run alone as a night of one cell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn, cast
 
-from parity.compare.heat import heat
-from parity.compare.report import FAIL, INCONCLUSIVE, Report, conclude
+from parity.compare.basis import Rerun
+from parity.compare.breakdown import heat
+from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, conclude
 from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
 from parity.gates.acceptance.counts import Tally
 from parity.gates.acceptance.interval import wilson
-from parity.gates.bench import Bench
-from parity.gates.evidence import Gates
-from parity.golden.manifest import Generation, Mode
+from parity.gates.context import Bench
+from parity.gates.evidence import GateResult, Gates
+from parity.golden.manifest import Generation
 from parity.golden.provenance import now
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics.record import plain_numbers
 from parity.nightly import metrics
-from parity.nightly.records import Cell, CellResult, HeatMap, Named, PositionAcceptance, PromptAcceptance, Speed
+from parity.nightly.records import (
+    Cell,
+    CellAxes,
+    CellResult,
+    DiagnosisSummary,
+    HeatMap,
+    Night,
+    PositionAcceptance,
+    PromptAcceptance,
+    RunMode,
+    Speed,
+    Verdict,
+    label,
+)
 from parity.nightly.speed import Clocked, measure_speed
 
-MODES: tuple[Mode, ...] = ("local", "chained")
-Diagnose = Callable[[], Named | None]
+MODES: tuple[RunMode, ...] = ("local", "chained")
+Diagnose = Callable[[], DiagnosisSummary | None]
 
 
 def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagnose: Diagnose | None) -> CellResult:
@@ -41,43 +57,45 @@ def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagno
     reports = {mode: bench.compared(mode) for mode in MODES}
     verdict = conclude([gates.verdict, *(report.verdict for report in reports.values())])
     speed = _speed(cell, bench, baseline)
-    named = diagnose() if diagnose and verdict == FAIL else None
+    diagnosis = diagnose() if diagnose and verdict == FAIL else None
     seconds = monotonic() - began
+    first, reproduce = _first(gates, reports)
+    prompts, positions = acceptance(bench, "chained")
     return CellResult(
         night=night,
         cell=cell,
-        verdict=verdict,
+        verdict=cast(Verdict, verdict),
         started=started,
         seconds=seconds,
         golden=str(bench.golden.folder),
-        **_first(gates, reports),
-        gates=tuple(plain_numbers(_gate(one)) for one in gates.results),
-        stages={mode: tuple(plain_numbers(asdict(one)) for one in report.stages) for mode, report in reports.items()},
-        findings=tuple(f"{mode}: {one.message}" for mode, report in reports.items() for one in report.findings),
-        corroborated=tuple(one.stage for one in reports["chained"].stages if CORROBORATED in one.marks),
-        heat=tuple(one for mode in MODES for one in heat_maps(bench, mode)),
-        **acceptance(bench),
+        first=first,
+        reproduce=reproduce,
+        gates=tuple(plain_numbers(_gate(result)) for result in gates.results),
+        stages={mode: _stages(report) for mode, report in reports.items()},
+        findings=tuple(f"{mode}: {finding.message}" for mode, report in reports.items() for finding in report.findings),
+        corroborated=_corroborated(reports["chained"]),
+        heat=tuple(heat_map for mode in MODES for heat_map in heat_maps(bench, mode)),
+        prompts=prompts,
+        positions=positions,
         speed=speed,
-        diagnosis=named,
-        metrics=tuple(
-            [
-                *metrics.of_cell(verdict, seconds),
-                *(one for report in reports.values() for one in metrics.of_report(report)),
-                *metrics.of_gates(gates.results),
-                *metrics.of_acceptance(reports["chained"]),
-                *(metrics.of_speed(speed) if speed else ()),
-            ]
+        diagnosis=diagnosis,
+        metrics=(
+            *metrics.of_cell(verdict, seconds),
+            *(metric for report in reports.values() for metric in metrics.of_report(report)),
+            *metrics.of_gates(gates.results),
+            *metrics.of_acceptance(reports["chained"]),
+            *(metrics.of_speed(speed) if speed else ()),
         ),
         versions=bench.device().describe().versions,
     )
 
 
 def broken(night: str, cell: Cell, why: str, started: str, seconds: float) -> CellResult:
-    """A cell that could not be judged: no evidence, which is no pass."""
+    """A cell that could not be judged: evidence is missing, and its verdict is inconclusive."""
     return CellResult(
         night=night,
         cell=cell,
-        verdict=INCONCLUSIVE,
+        verdict=cast(Verdict, INCONCLUSIVE),
         started=started,
         seconds=seconds,
         error=why,
@@ -85,68 +103,75 @@ def broken(night: str, cell: Cell, why: str, started: str, seconds: float) -> Ce
     )
 
 
-def _gate(result) -> dict[str, Any]:
+def _gate(result: GateResult) -> dict[str, Any]:
     return asdict(result) | {"verdict": result.verdict}
 
 
-def _first(gates: Gates, reports: dict[Mode, Report]) -> dict[str, str]:
+def _stages(report: Report) -> tuple[dict[str, Any], ...]:
+    return tuple(plain_numbers(asdict(stage)) for stage in report.stages)
+
+
+def _corroborated(report: Report) -> tuple[str, ...]:
+    return tuple(stage.stage for stage in report.stages if CORROBORATED in stage.marks)
+
+
+def _first(gates: Gates, reports: dict[RunMode, Report]) -> tuple[str, str]:
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
-            return {"first": report.first_told or report.findings[0].message, "reproduce": _again(gates, report)}
+            return report.first_told or report.findings[0].message, _again(gates, report)
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first
-            return {
-                "first": f"gate {result.gate}: {check.name if check else 'no check'}",
-                "reproduce": result.reproduce,
-            }
-    return {}
+            return f"gate {result.gate}: {check.name if check else 'no check'}", result.reproduce
+    return "", ""
 
 
 def _again(gates: Gates, report: Report) -> str:
     policy = f" --policy {report.policy}" if report.policy != report.precision else ""
-    return f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision} --golden {report.golden}{policy}"
+    command = f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision}"
+    return f"{command} --golden {report.golden}{policy}"
 
 
-def heat_maps(bench: Bench, mode: Mode) -> Iterator[HeatMap]:
+def heat_maps(bench: Bench, mode: RunMode) -> Iterator[HeatMap]:
     """Every approximate stage of the run of this mode, by layer and position."""
     unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
     for family, layers, positions in heat(bench.basis(mode).golden, bench.run(mode)):
-        x = tuple(tuple(None if math.isnan(one) else float(f"{one:.3g}") for one in row) for row in layers.values())
+        x = tuple(
+            tuple(None if math.isnan(error) else float(f"{error:.3g}") for error in row) for row in layers.values()
+        )
         yield HeatMap(
             family=family, mode=mode, unit=unit, layers=tuple(layers), positions=tuple(map(int, positions)), x=x
         )
 
 
-def acceptance(bench: Bench, mode: Mode = "chained") -> dict[str, tuple]:
-    """Per prompt and per draft; empty where the run generated nothing by itself."""
+def acceptance(bench: Bench, mode: RunMode) -> tuple[tuple[PromptAcceptance, ...], tuple[PositionAcceptance, ...]]:
+    """Per prompt and per draft; empty where the run generated nothing."""
     prompts, k = bench.golden.manifest.case.prompts, bench.golden.manifest.case.k
-    device = [one.generation for one in bench.run(mode).manifest.case.prompts]
-    reference = [one.generation for one in prompts]
-    if any(one is None for one in (*device, *reference)):
-        return {}
-    return {
-        "prompts": tuple(
-            PromptAcceptance(prompt=prompt.id, lengths=mine.acceptance_length, reference=true.acceptance_length)
-            for prompt, mine, true in zip(prompts, device, reference, strict=True)
-        ),
-        "positions": tuple(_positions(device, reference, k)),
-    }
+    device = [prompt.generation for prompt in bench.run(mode).manifest.case.prompts if prompt.generation is not None]
+    reference = [prompt.generation for prompt in prompts if prompt.generation is not None]
+    if len(device) < len(bench.run(mode).manifest.case.prompts) or len(reference) < len(prompts):
+        return (), ()
+    by_prompt = tuple(
+        PromptAcceptance(prompt=prompt.id, lengths=own.acceptance_length, reference=expected.acceptance_length)
+        for prompt, own, expected in zip(prompts, device, reference, strict=True)
+    )
+    return by_prompt, tuple(_positions(device, reference, k))
 
 
-def _positions(device: list[Generation], reference: list[Generation], k: int) -> Iterator[PositionAcceptance]:
-    mine, true = Tally.of(device, k), Tally.of(reference, k)
-    for draft, (accepted, expected) in enumerate(zip(mine.reached.tolist(), true.reached.tolist(), strict=True), 1):
-        low, high = wilson(accepted, mine.rounds)
+def _positions(device: Sequence[Generation], reference: Sequence[Generation], k: int) -> Iterator[PositionAcceptance]:
+    own, expected = Tally.of(device, k), Tally.of(reference, k)
+    counts = zip(own.reached.tolist(), expected.reached.tolist(), strict=True)
+    for draft, (accepted, reference_accepted) in enumerate(counts, 1):
+        low, high = wilson(accepted, own.rounds)
         yield PositionAcceptance(
             draft=draft,
             accepted=accepted,
-            rounds=mine.rounds,
+            rounds=own.rounds,
             low=low,
             high=high,
-            reference_accepted=expected,
-            reference_rounds=true.rounds,
+            reference_accepted=reference_accepted,
+            reference_rounds=expected.rounds,
         )
 
 
@@ -158,3 +183,83 @@ def _speed(cell: Cell, bench: Bench, baseline: Clocked | None) -> Speed | None:
         return measure_speed(bench.device(), baseline, bench.golden.manifest.case.prompts[0].ids, cell.speed_tokens)
     except NotOffered:
         return None
+
+
+def night_of(
+    golden: TrustedGolden, run: DumpView, bounds: str | None, rerun: Rerun | None = None
+) -> tuple[Night, CellResult]:
+    """A run compared with its golden in its own mode: the same record as a matrix's cell, without gates.
+
+    Args:
+        bounds: policy file or name; the default policy of the run's precision where None.
+        rerun: as for `parity.compare.compare`.
+    """
+    began, case = monotonic(), run.manifest.case
+    bench = Bench(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
+    bench.give(run)
+    report = bench.compared(case.mode)
+    cell = _cell(golden, run, bounds or "")
+    red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
+    place = report.first_told or next((finding.message for finding in report.findings), report.own_experts or "")
+    mode = cast(RunMode, case.mode)
+    prompts, positions = acceptance(bench, mode)
+    result = CellResult(
+        night=str(run.folder),
+        cell=cell,
+        verdict=cast(Verdict, report.verdict),
+        started=run.manifest.created,
+        seconds=monotonic() - began,
+        golden=str(golden.folder),
+        first=str(place) if red else "",
+        reproduce=report.reproduce if red else "",
+        stages={mode: _stages(report)},
+        findings=tuple(f"{mode}: {finding.message}" for finding in report.findings),
+        corroborated=_corroborated(report),
+        heat=tuple(heat_maps(bench, mode)),
+        prompts=prompts,
+        positions=positions,
+        metrics=tuple(metrics.of_report(report)),
+        versions=run.manifest.producer.versions,
+    )
+    night = Night(
+        name=run.folder.name,
+        started=run.manifest.created,
+        commit="",
+        dirty=False,
+        matrix="one run",
+        matrix_digest="",
+        engine="none",
+        machine=run.manifest.producer.platform,
+        cells=(cell,),
+    )
+    return night, result
+
+
+def _cell(golden: TrustedGolden, run: DumpView, bounds: str) -> Cell:
+    case, model = run.manifest.case, golden.manifest.model
+    device = run.manifest.producer.name
+    axes = CellAxes(
+        case=case.mode,
+        device=label(device),
+        family=label(Path(model.drafter.path).name),
+        k=case.k,
+        tp=1 + max((row.rank for row in run.manifest.tensors), default=0),
+        policy=label(bounds or case.precision),
+    )
+    return Cell(
+        axes=axes,
+        target=model.target.path,
+        drafter=model.drafter.path,
+        prompts="",
+        max_new_tokens=case.max_new_tokens,
+        golden=str(golden.folder),
+        device=device,
+        precision=case.precision,
+        bounds=bounds,
+        gates=(),
+        diagnose=False,
+    )
+
+
+def _no_device(**_: Any) -> NoReturn:
+    raise NotImplementedError("a run has no device")

@@ -1,4 +1,4 @@
-"""The matrix of a night, as a person writes it: a TOML file, read and checked. `parity.nightly.expand` makes its cells."""
+"""The matrix of a night as a person writes it: a TOML file, read and checked; `expand` makes its cells."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def _listed(value: Any) -> Any:
 Name = Annotated[str, StringConstraints(pattern=r"\S")]
 """A path, a device or a policy: never empty where it is written down, as an unset variable would leave it."""
 Count = Annotated[int, Field(ge=1, strict=True)]
-Gates = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
-Patterns = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
+GateNames = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
+PatternList = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+CountList = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
-class Part(BaseModel):
+class MatrixPart(BaseModel):
     """Base of every table: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Settings(Part):
+class CellSettings(MatrixPart):
     """What a cell is asked for; [run] says it for all, a case or an include for its own."""
 
-    gates: Gates | None = None
+    gates: GateNames | None = None
     histories: Count | None = None
     diagnose: bool | None = None
     speed_tokens: Annotated[int, Field(ge=0, strict=True)] | None = None
@@ -65,10 +65,10 @@ class Settings(Part):
     @property
     def said(self) -> dict[str, Any]:
         """What is said here and nowhere else."""
-        return {name: value for name in Settings.model_fields if (value := getattr(self, name)) is not None}
+        return {name: value for name in CellSettings.model_fields if (value := getattr(self, name)) is not None}
 
 
-class Case(Settings):
+class MatrixCase(CellSettings):
     """Checkpoints, prompts and budget; `golden` where one exists already: `{k}` and `{family}` in it are filled in.
 
     Where a golden is named, `prompts` may be left out.
@@ -82,46 +82,46 @@ class Case(Settings):
     golden: Name = ""
 
     @model_validator(mode="after")
-    def _whole(self) -> Case:
+    def _whole(self) -> MatrixCase:
         if not self.prompts and not self.golden:
             raise ValueError("names neither prompts nor a golden")
         return self
 
 
-class Family(Part):
+class MatrixFamily(MatrixPart):
     """A kind of drafter, by its checkpoint."""
 
     drafter: Name
 
 
-class Bounds(Part):
+class MatrixPolicy(MatrixPart):
     """Precision and bounds; the precision's own policy where `bounds` is empty."""
 
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     bounds: Name = ""
 
 
-class Axes(Part):
+class AxisPatterns(MatrixPart):
     """Patterns over the axes; an axis that is not named matches anything."""
 
-    case: Patterns | None = None
-    device: Patterns | None = None
-    family: Patterns | None = None
-    k: Counts | None = None
-    tp: Counts | None = None
-    policy: Patterns | None = None
+    case: PatternList | None = None
+    device: PatternList | None = None
+    family: PatternList | None = None
+    k: CountList | None = None
+    tp: CountList | None = None
+    policy: PatternList | None = None
 
     @property
-    def named(self) -> dict[str, tuple]:
+    def named(self) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
         """The axes that are named, with their patterns."""
-        return {name: value for name in Axes.model_fields if (value := getattr(self, name)) is not None}
+        return {name: value for name in AxisPatterns.model_fields if (value := getattr(self, name)) is not None}
 
 
-class Include(Axes, Settings):
+class IncludeRow(AxisPatterns, CellSettings):
     """Cells to add; or, where it names cells that are there, settings for these."""
 
 
-class Run(Settings):
+class RunSettings(CellSettings):
     """How the cells are run.
 
     Args:
@@ -131,7 +131,7 @@ class Run(Settings):
         again: how often a cell whose figures look changed is measured again within the night, at the most.
     """
 
-    gates: Gates = tuple(GATES)
+    gates: GateNames = tuple(GATES)
     histories: Count = 60
     diagnose: bool = True
     speed_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
@@ -141,19 +141,19 @@ class Run(Settings):
     again: Annotated[int, Field(ge=0, le=16, strict=True)] = 16
 
 
-class Matrix(Part):
+class NightMatrix(MatrixPart):
     """A whole matrix file; `path` and `digest` say which."""
 
-    cases: Annotated[dict[Label, Case], Field(min_length=1)]
+    cases: Annotated[dict[Label, MatrixCase], Field(min_length=1)]
     devices: Annotated[dict[Label, Name], Field(min_length=1)]
-    families: dict[Label, Family] = {}
-    policies: Annotated[dict[Label, Bounds], Field(min_length=1)] = {"bfloat16": Bounds()}
+    families: dict[Label, MatrixFamily] = {}
+    policies: Annotated[dict[Label, MatrixPolicy], Field(min_length=1)] = {"bfloat16": MatrixPolicy()}
     k: Annotated[tuple[Count, ...], Field(min_length=1)]
     tp: Annotated[tuple[Count, ...], Field(min_length=1)] = (1,)
-    exclude: Annotated[tuple[Axes, ...], Field(max_length=limits.ROWS)] = ()
-    include: Annotated[tuple[Include, ...], Field(max_length=limits.ROWS)] = ()
-    only: Annotated[tuple[Axes, ...], Field(max_length=limits.ROWS)] = ()
-    run: Run = Run()
+    exclude: Annotated[tuple[AxisPatterns, ...], Field(max_length=limits.ROWS)] = ()
+    include: Annotated[tuple[IncludeRow, ...], Field(max_length=limits.ROWS)] = ()
+    only: Annotated[tuple[AxisPatterns, ...], Field(max_length=limits.ROWS)] = ()
+    run: RunSettings = RunSettings()
     path: Path = Path()
     digest: str = ""
 
@@ -189,17 +189,17 @@ class Matrix(Part):
         return str(file) if named and file.is_file() else named and source_of(named, "bfloat16").stem
 
 
-def read_matrix(path: Path) -> Matrix:
+def read_matrix(path: Path) -> NightMatrix:
     """Read a matrix.
 
     Raises:
         UsageError: it cannot be read, is not TOML, or a key is wrong.
     """
-    found, data = toml(path, "matrix")
-    if mine := found.keys() & {"path", "digest"}:
-        raise UsageError(f"{path}: {min(mine)}: unknown key")
+    tables, data = toml(path, "matrix")
+    if reserved := tables.keys() & {"path", "digest"}:
+        raise UsageError(f"{path}: {min(reserved)}: unknown key")
     try:
-        return Matrix(**found, path=path, digest=hashlib.sha256(data).hexdigest())
+        return NightMatrix(**tables, path=path, digest=hashlib.sha256(data).hexdigest())
     except ValidationError as error:
         raise UsageError(f"{path}: {_sentence(error)}") from None
 
@@ -214,6 +214,7 @@ def _sentence(error: ValidationError) -> str:
         "extra_forbidden": "unknown key",
         "missing": "is missing",
         "too_short": "is empty",
-        "string_pattern_mismatch": f"{first['input']!r} does not fit a file name: letters, digits, - and _, 40 at the most",
+        "string_pattern_mismatch": f"{first['input']!r} does not fit a file name: letters, digits, - and _, "
+        "40 at the most",
     }
     return f"{where}: {said.get(first['type'], first['msg'].removeprefix('Value error, '))}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from parity.compare.report import NOT_JUDGED, PASS, Report, StageResult
 from parity.gates.acceptance import FORCED, FREE
 from parity.gates.evidence import Check, GateResult
-from parity.nightly.records import Metric, Speed
+from parity.nightly.records import Metric, RunMode, Speed
 from parity.policy import STATISTICS
 
 CHOICES = ("tie", "noise", "bug")
@@ -24,7 +25,7 @@ def of_report(report: Report) -> Iterator[Metric]:
                 value = stage.choices[name] / max(stage.rows, 1)
                 yield Metric(
                     stage=stage.stage,
-                    mode=report.mode,
+                    mode=cast(RunMode, report.mode),
                     name=name,
                     value=value,
                     unit="share",
@@ -39,7 +40,7 @@ def _numbers(stage: StageResult, report: Report) -> Iterator[Metric]:
         bound = stage.bounds.get(name)
         yield Metric(
             stage=stage.stage,
-            mode=report.mode,
+            mode=cast(RunMode, report.mode),
             name=name,
             value=value,
             unit=STATISTICS.get(name)
@@ -109,7 +110,7 @@ def of_acceptance(report: Report) -> Iterator[Metric]:
 
 
 def of_speed(speed: Speed) -> Iterator[Metric]:
-    """The ratios; rates by themselves are the machine's."""
+    """The ratios; rates alone are the machine's."""
     for name in SPEEDS:
         yield Metric(
             stage="speed",

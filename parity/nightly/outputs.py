@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 from xml.dom.minidom import parseString
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
@@ -15,7 +16,7 @@ from parity.nightly.records import CellResult
 
 RESULTS, JUNIT = "results.jsonl", "junit.xml"
 COMPARED = "stages"
-"""The test case of both comparisons: the gate of that name, or where it was not asked for, the comparisons themselves."""
+"""The test case of both comparisons: the gate of that name; where it was not asked for, the comparisons themselves."""
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML cannot hold, as the escapes that a device prints."""
 
@@ -24,7 +25,8 @@ def write_outputs(folder: NightFolder) -> None:
     """results.jsonl, with the worst that each cell found, and junit.xml, over what is there of the night."""
     lines = "".join(result.model_dump_json() + "\n" for result in folder.worst())
     put(folder.path / RESULTS, lines.encode())
-    put(folder.path / JUNIT, parseString(junit(folder, folder.results()).tostring()).toprettyxml(encoding="utf-8"))
+    suites: Any = junit(folder, folder.results())
+    put(folder.path / JUNIT, parseString(suites.tostring()).toprettyxml(encoding="utf-8"))
 
 
 def verdict_of(folder: NightFolder) -> str:
@@ -34,14 +36,13 @@ def verdict_of(folder: NightFolder) -> str:
 
 def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
     """A suite a cell, a test case a gate."""
-    night, found = folder.night, {result.cell.name: result for result in results}
+    night, by_name = folder.night, {result.cell.name: result for result in results}
     whole = JUnitXml(f"parity nightly {night.name}")
     for cell in night.cells:
         suite = TestSuite(cell.name)
-        suite.timestamp = found[cell.name].started if cell.name in found else night.started
-        for case in (
-            _all_cases(folder, found[cell.name]) if cell.name in found else _broken(cell.name, cell.gates, "not run")
-        ):
+        result = by_name.get(cell.name)
+        suite.timestamp = result.started if result else night.started
+        for case in _all_cases(folder, result) if result else _broken(cell.name, cell.gates, "not run"):
             suite.add_testcase(case)
         whole.add_testsuite(suite)
     return whole
@@ -50,11 +51,11 @@ def junit(folder: NightFolder, results: Sequence[CellResult]) -> JUnitXml:
 def _all_cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
     """The cell's own, and those of a repeat that ended worse than well."""
     yield from _cases(folder, result)
-    for one in folder.found(result.cell.name)[1:]:
-        if one.verdict not in (PASS, WARN):
-            yield _case(
-                one.cell.name, f"again {one.repeat}", one.verdict, one.error or one.first, one.reproduce, one.seconds
-            )
+    for repeat in folder.results_of(result.cell.name)[1:]:
+        if repeat.verdict not in (PASS, WARN):
+            lines = repeat.error or repeat.first
+            name = f"again {repeat.repeat}"
+            yield _case(repeat.cell.name, name, repeat.verdict, lines, repeat.reproduce, repeat.seconds)
 
 
 def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
@@ -64,7 +65,7 @@ def _cases(folder: NightFolder, result: CellResult) -> Iterator[TestCase]:
         return
     seconds = result.seconds  # of the whole cell; its first case carries it
     for gate in result.gates:
-        lines = "\n".join(f"{one['verdict']} {one['name']}: {one['evidence']}" for one in gate["checks"])
+        lines = "\n".join(f"{check['verdict']} {check['name']}: {check['evidence']}" for check in gate["checks"])
         yield _case(name, gate["gate"], gate["verdict"], lines, gate["reproduce"], seconds)
         seconds = 0.0
     if COMPARED not in {gate["gate"] for gate in result.gates}:
@@ -84,7 +85,8 @@ def _broken(cell: str, gates: Sequence[str], why: str, log: str = "") -> Iterato
     for gate in gates:
         case = TestCase(gate, cell)
         case.result = [Error(_fit(why), "broken")]
-        case.system_err = _fit(log) or None
+        if log:
+            case.system_err = _fit(log)
         yield case
 
 
@@ -107,7 +109,7 @@ def _fit(text: str) -> str:
     return _UNFIT.sub("\ufffd", text)
 
 
-def annotations(folder: NightFolder, results: Sequence[CellResult]) -> Iterator[str]:
+def github_annotations(folder: NightFolder, results: Sequence[CellResult]) -> Iterator[str]:
     """Workflow commands of GitHub: an error for every cell that failed, then a warning for evidence that is missing."""
     red = [result for result in results if result.verdict == FAIL]
     rest = [result for result in results if result.verdict not in (PASS, WARN, FAIL)]

@@ -1,4 +1,4 @@
-"""One job in a process of its own: whatever happens in it, the night goes on and has a sentence for it."""
+"""One job in a process of its own: what is handed to it, what comes back, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,90 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from parity.endings import OUTSIDE, by_signal
 from parity.home import VARIABLE, home
-from parity.nightly.jobs import Answer
+from parity.nightly import worker
+from parity.nightly.records import Cell, CellResult, NightRecord
 
-COMMAND = (sys.executable, "-m", "parity.cli.job")
-Started = Callable[[subprocess.Popen], None]
+
+class GoldenJob(NightRecord):
+    """A golden to make or to fetch.
+
+    Attributes:
+        name: of the case, family and K it is for.
+        given: an existing golden, folder or fsspec URL; '' makes one, or takes the one made before.
+        share: fsspec URL below which goldens are kept for other machines; '' keeps it here alone.
+    """
+
+    name: str
+    target: str
+    drafter: str
+    prompts: str
+    max_new_tokens: int
+    k: int
+    given: str = ""
+    share: str = ""
+
+    @classmethod
+    def of(cls, cell: Cell, share: str = "") -> GoldenJob:
+        """The golden that a cell needs: the same job for every cell that it serves."""
+        axes = cell.axes
+        return cls(
+            name=f"{axes.case}.{axes.family}.k{axes.k}",
+            target=cell.target,
+            drafter=cell.drafter,
+            prompts=cell.prompts,
+            max_new_tokens=cell.max_new_tokens,
+            k=axes.k,
+            given=cell.golden,
+            share=share,
+        )
+
+
+class CellJob(NightRecord):
+    """A cell to judge on a golden, a folder or an fsspec URL; `repeat` counts how often it was judged that night."""
+
+    night: str
+    cell: Cell
+    golden: str
+    repeat: int = 0
+
+
+class Job(NightRecord):
+    """One of the two."""
+
+    golden: GoldenJob | None = None
+    cell: CellJob | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Job:
+        if (self.golden is None) == (self.cell is None):
+            raise ValueError("a job is a golden or a cell")
+        return self
+
+
+class Answer(NightRecord):
+    """What a job found, or in one sentence why it found nothing.
+
+    Attributes:
+        golden: folder of the golden on this machine; `url` where other machines find it, '' nowhere.
+        result: of a cell.
+        lost: it was the machine or the network that failed: worth another try.
+        seconds: from the start of its process to its end.
+    """
+
+    golden: str = ""
+    url: str = ""
+    result: CellResult | None = None
+    error: str = ""
+    lost: bool = False
+    seconds: float = 0.0
+
+
+COMMAND = (sys.executable, "-m", worker.__name__)
+Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 def environment() -> dict[str, str]:
@@ -38,7 +114,7 @@ def run_job(
     """Run a job to its end, its crash or its time limit.
 
     Args:
-        job: a `parity.nightly.jobs.Job` as JSON.
+        job: a `parity.nightly.process.Job` as JSON.
         log: takes what the process prints.
         limit: seconds.
         extra: see `environment`.
@@ -62,13 +138,13 @@ def run_job(
         return _ended(process, Path(scratch), limit).model_copy(update={"seconds": monotonic() - began})
 
 
-def end(process: subprocess.Popen) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a job with all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _ended(process: subprocess.Popen, scratch: Path, limit: float) -> Answer:
+def _ended(process: subprocess.Popen[bytes], scratch: Path, limit: float) -> Answer:
     late = False
     try:
         process.wait(limit)
@@ -77,7 +153,8 @@ def _ended(process: subprocess.Popen, scratch: Path, limit: float) -> Answer:
     finally:
         end(process)  # what it left behind
         process.wait()
-        process.stdin.close()
+        if process.stdin:
+            process.stdin.close()
     if (scratch / "answer.json").is_file():
         return _answer((scratch / "answer.json").read_bytes())
     if late:

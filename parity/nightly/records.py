@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from parity import files, limits
 from parity.errors import UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
+RunMode = Literal["local", "chained"]
 Better = Literal["lower", "higher", "none"]
 Verdict = Literal["pass", "warn", "fail", "disputed", "inconclusive"]
 """A whole cell's."""
@@ -25,13 +26,13 @@ def label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", name).lstrip("_-")[:40] or "unnamed"
 
 
-class Record(BaseModel):
+class NightRecord(BaseModel):
     """Base of every part: unknown fields are errors; infinities are strings, so that the file is strict JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
-class Axes(Record):
+class CellAxes(NightRecord):
     """Where a cell sits in the matrix: labels, the same every night, whatever they stand for."""
 
     case: Label
@@ -47,7 +48,7 @@ class Axes(Record):
         return f"{self.case}.{self.device}.{self.family}.k{self.k}.tp{self.tp}.{self.policy}"
 
 
-class Cell(Record):
+class Cell(NightRecord):
     """One cell of the matrix: its axes, and what they stand for.
 
     Attributes:
@@ -58,7 +59,7 @@ class Cell(Record):
         gates: names of the gates to run.
     """
 
-    axes: Axes
+    axes: CellAxes
     target: str
     drafter: str
     prompts: str
@@ -78,7 +79,7 @@ class Cell(Record):
         return self.axes.name
 
 
-class Metric(Record):
+class Metric(NightRecord):
     """One figure of a cell, as history keeps it.
 
     Attributes:
@@ -92,7 +93,7 @@ class Metric(Record):
     """
 
     stage: str
-    mode: Literal["local", "chained", ""]
+    mode: RunMode | Literal[""]
     name: str
     value: float
     unit: str
@@ -103,21 +104,21 @@ class Metric(Record):
     high: float | None = None
 
 
-class HeatMap(Record):
+class HeatMap(NightRecord):
     """One stage family's error by layer and position: `x[i][j]` is layer `layers[i]` from `positions[j]` to the next.
 
     The unit is x noise, or relative L2 where the policy has no noise. None: no row there.
     """
 
     family: str
-    mode: Literal["local", "chained"]
+    mode: RunMode
     unit: str
     layers: tuple[int | None, ...]
     positions: tuple[int, ...]
     x: tuple[tuple[float | None, ...], ...]
 
 
-class PromptAcceptance(Record):
+class PromptAcceptance(NightRecord):
     """One prompt's free run: tokens emitted by each verify round, of device and reference."""
 
     prompt: str
@@ -125,8 +126,8 @@ class PromptAcceptance(Record):
     reference: tuple[int, ...]
 
 
-class PositionAcceptance(Record):
-    """Draft i of K over all prompts: rounds that accepted it, of rounds in all, and 95 % limits (Wilson) of the rate."""
+class PositionAcceptance(NightRecord):
+    """Draft i of K over all prompts: rounds that accepted it, rounds in all, and 95 % limits (Wilson) of the rate."""
 
     draft: int
     accepted: int
@@ -137,7 +138,7 @@ class PositionAcceptance(Record):
     reference_rounds: int
 
 
-class Speed(Record):
+class Speed(NightRecord):
     """Decoding behind the prefill, in tokens per second, measured alternating in one process; medians of repeats.
 
     Attributes:
@@ -162,15 +163,15 @@ class Speed(Record):
     plain_pass: float
 
 
-class Named(Record):
-    """What a diagnosis says: causes in the order in which they show, each a sentence; `usual` the usual fix."""
+class DiagnosisSummary(NightRecord):
+    """What a diagnosis says: causes in the order in which they show, the stage that stays unexplained, all in words."""
 
     causes: tuple[tuple[str, str, str], ...] = Field(default=(), description="(hypothesis, what it says, usual fix)")
     unexplained: str = ""
     words: str
 
 
-class CellResult(Record):
+class CellResult(NightRecord):
     """What one cell found. A cell that broke has verdict `inconclusive` and says why in `error`.
 
     Attributes:
@@ -196,7 +197,7 @@ class CellResult(Record):
     prompts: tuple[PromptAcceptance, ...] = ()
     positions: tuple[PositionAcceptance, ...] = ()
     speed: Speed | None = None
-    diagnosis: Named | None = None
+    diagnosis: DiagnosisSummary | None = None
     metrics: tuple[Metric, ...] = ()
     versions: dict[str, str] = {}
 
@@ -206,7 +207,7 @@ class CellResult(Record):
         return f"{self.cell.name}, measured again ({self.repeat})" if self.repeat else self.cell.name
 
 
-class Night(Record):
+class Night(NightRecord):
     """One night: what was planned, and on what.
 
     Attributes:
@@ -227,10 +228,10 @@ class Night(Record):
     cells: tuple[Cell, ...]
 
 
-Kind = TypeVar("Kind", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=NightRecord)
 
 
-def read(kind: type[Kind], path: Path) -> Kind:
+def read_record(kind: type[AnyRecord], path: Path) -> AnyRecord:
     """Read a record.
 
     Raises:

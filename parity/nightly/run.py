@@ -1,25 +1,97 @@
-"""A night run to its end: cells in the order of the plan, a golden before its first cell, every result kept as it comes."""
+"""A night from its plan, or from where it was interrupted, to its end."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from parity.errors import UsageError
 from parity.golden.provenance import now
-from parity.nightly.folder import NightFolder
-from parity.nightly.jobs import Answer, CellJob, GoldenJob, Job
+from parity.nightly.engines import LocalEngine
+from parity.nightly.folder import PARTS, NightFolder
 from parity.nightly.judge import broken
-from parity.nightly.local import Local
-from parity.nightly.records import Cell, CellResult
+from parity.nightly.matrix import NightMatrix
+from parity.nightly.process import Answer, CellJob, GoldenJob, Job
+from parity.nightly.records import Cell, CellResult, Night
 
-Told = Callable[[CellResult], None]
-Again = Callable[[tuple[CellResult, ...]], bool]
+
+def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell, ...], engine: str) -> NightFolder:
+    """The folder of a night.
+
+    Args:
+        path: a new folder, or that of an interrupted night; below `home` where None.
+
+    Raises:
+        UsageError: the folder is another matrix's or another commit's, or none of a night.
+    """
+    if path is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
+        raise UsageError(
+            f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs"
+        )
+    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    commit, dirty = _commit()
+    if path is not None and path.exists():
+        return _resumed(NightFolder(path), matrix, commit, dirty)
+    night = Night(
+        name=name,
+        started=now(),
+        commit=commit,
+        dirty=dirty,
+        matrix=str(matrix.path),
+        matrix_digest=matrix.digest,
+        engine=engine,
+        machine=f"{platform.machine()}, {os.cpu_count()} cores",
+        cells=cells,
+    )
+    return NightFolder.start(path or home / "nights" / name, night)
+
+
+def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool) -> NightFolder:
+    night = folder.night
+    if night.matrix_digest != matrix.digest:
+        raise UsageError(
+            f"{folder.path} is a night of another matrix ({night.matrix}, or what it was then); choose another --out"
+        )
+    if (night.commit, night.dirty) != (commit, dirty):
+        states = [
+            f"{name[:12] or 'no commit'}{' with changes' if changed else ''}"
+            for name, changed in ((night.commit, night.dirty), (commit, dirty))
+        ]
+        raise UsageError(
+            f"{folder.path} was begun at {states[0]}, this is {states[1]}: cells of two commits are no night; "
+            "choose another --out"
+        )
+    for part in PARTS:
+        (folder.path / part).mkdir(exist_ok=True)
+    return folder
+
+
+def _commit() -> tuple[str, bool]:
+    """Commit of the working directory, and whether tracked files differ from it; ('', False) outside a repository."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return "", False
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+OnResult = Callable[[CellResult], None]
+Remeasure = Callable[[tuple[CellResult, ...]], bool]
 """A cell's result and those of its repeats so far, to whether it is measured once more."""
 
 
-class Engine(Protocol):
+class JobEngine(Protocol):
     """Where cells run."""
 
     name: str
@@ -49,23 +121,18 @@ class NightRun:
     def __init__(
         self,
         folder: NightFolder,
-        makers: Local,
-        engine: Engine,
+        makers: LocalEngine,
+        engine: JobEngine,
         share: str,
-        told: Told,
-        again: Again = lambda found: False,
+        told: OnResult,
+        again: Remeasure = lambda results: False,
     ):
-        self.folder, self.makers, self.engine, self.share, self.told, self.again = (
-            folder,
-            makers,
-            engine,
-            share,
-            told,
-            again,
-        )
+        self.folder, self.makers, self.engine, self.share = folder, makers, engine, share
+        self.told, self.again = told, again
         self.night = folder.night.name
-        self._cells: dict[Future, tuple[CellJob, str]] = {}
-        self._goldens: dict[Future, list[Cell]] = {}
+        self._cells: dict[Future[Answer], tuple[CellJob, str]] = {}
+        self._goldens: dict[Future[Answer], list[Cell]] = {}
+        self._ranks: dict[str, int] = {}
 
     def run(self, cells: Sequence[Cell]) -> None:
         """Judge these cells. What an interruption finds done is kept; who interrupts it stops the engines."""
@@ -80,13 +147,12 @@ class NightRun:
         for cell in cells:
             served.setdefault(GoldenJob.of(cell, self.share), []).append(cell)
         self._ranks = {cell.name: rank for rank, cell in enumerate(cells)}
-        for job, mine in served.items():
-            future = self.makers.submit(
-                Job(golden=job), self.folder.golden_log(job.name), self._ranks[mine[0].name] - 0.5
-            )
-            self._goldens[future] = mine
+        for job, waiting in served.items():
+            rank = self._ranks[waiting[0].name] - 0.5
+            future = self.makers.submit(Job(golden=job), self.folder.golden_log(job.name), rank)
+            self._goldens[future] = waiting
 
-    def _take(self, future: Future) -> None:
+    def _take(self, future: Future[Answer]) -> None:
         answer = _answer(future)
         if future in self._goldens:
             for cell in self._goldens.pop(future):
@@ -97,11 +163,10 @@ class NightRun:
             self.night, job.cell, answer.error or "it has no result", started, answer.seconds
         )
         self._keep(result.model_copy(update={"repeat": job.repeat}))
-        found = self.folder.found(job.cell.name)
-        if self.again(found):
-            self._submit(
-                job.model_copy(update={"repeat": len(found), "cell": job.cell.model_copy(update={"diagnose": False})})
-            )
+        results = self.folder.results_of(job.cell.name)
+        if self.again(results):
+            undiagnosed = job.cell.model_copy(update={"diagnose": False})
+            self._submit(job.model_copy(update={"repeat": len(results), "cell": undiagnosed}))
 
     def _begin(self, cell: Cell, golden: Answer) -> None:
         """Its cell job; without a golden it is broken already."""
@@ -112,17 +177,15 @@ class NightRun:
 
     def _submit(self, job: CellJob) -> None:
         name = job.cell.name
-        self._cells[self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])] = (
-            job,
-            now(),
-        )
+        future = self.engine.submit(Job(cell=job), self.folder.log_file(name, job.repeat), self._ranks[name])
+        self._cells[future] = job, now()
 
     def _keep(self, result: CellResult) -> None:
         self.folder.add(result)
         self.told(result)
 
 
-def _answer(future: Future) -> Answer:
+def _answer(future: Future[Answer]) -> Answer:
     """What a job said; an engine that fails itself leaves a sentence too."""
     try:
         return future.result()

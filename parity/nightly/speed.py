@@ -23,21 +23,22 @@ def measure_speed(device: Device, baseline: Clocked, ids: Sequence[int], budget:
     Raises:
         Inconclusive: nothing is decoded behind the prefill.
     """
-    speculative, plain = Speculative(device), Plain(device)
-    runs = {"baseline": baseline, "plain": plain, "speculative": speculative}
+    speculative, plain = SpeculativeDecoding(device), PlainDecoding(device)
+    runs: dict[str, Clocked] = {"baseline": baseline, "plain": plain, "speculative": speculative}
     for run in runs.values():
         run(ids, budget)
-    speculative.passes.clear(), plain.passes.clear()
-    found = [{name: run(ids, budget) for name, run in runs.items()} for _ in range(repeats)]
-    draft, verify, commit = (median(one[part] for one in speculative.passes) for part in range(3))
+    speculative.passes.clear()
+    plain.passes.clear()
+    turns = [{name: run(ids, budget) for name, run in runs.items()} for _ in range(repeats)]
+    draft, verify, commit = (median(times) for times in zip(*speculative.passes, strict=True))
     step = median(plain.passes)
-    rates = {name: median(one[name] for one in found) for name in runs}
+    rates = {name: median(turn[name] for turn in turns) for name in runs}
     return Speed(
         tokens=budget,
         repeats=repeats,
         **rates,
-        over_baseline=median(one["speculative"] / one["baseline"] for one in found),
-        over_plain=median(one["speculative"] / one["plain"] for one in found),
+        over_baseline=median(turn["speculative"] / turn["baseline"] for turn in turns),
+        over_plain=median(turn["speculative"] / turn["plain"] for turn in turns),
         model_over_plain=speculative.length * step / (draft + verify + commit),
         draft=draft,
         verify=verify,
@@ -46,11 +47,12 @@ def measure_speed(device: Device, baseline: Clocked, ids: Sequence[int], budget:
     )
 
 
-class Plain:
+class PlainDecoding:
     """Greedy decoding without drafts; `passes` are the seconds of every step."""
 
     def __init__(self, device: Device):
-        self.device, self.passes = device, []
+        self.device = device
+        self.passes: list[float] = []
 
     def __call__(self, ids: Sequence[int], budget: int) -> float:
         """Tokens per second behind the prefill."""
@@ -65,11 +67,12 @@ class Plain:
         return _rate(len(tokens) - 1, perf_counter() - start)
 
 
-class Speculative:
+class SpeculativeDecoding:
     """Decoding with drafts; `passes` are the seconds of every round's draft, verify and commit."""
 
     def __init__(self, device: Device):
-        self.device, self.passes, self.length = device, [], 0.0
+        self.device, self.length = device, 0.0
+        self.passes: list[tuple[float, float, float]] = []
 
     def __call__(self, ids: Sequence[int], budget: int) -> float:
         """Tokens per second behind the prefill; leaves the acceptance length in `length`."""
@@ -77,14 +80,13 @@ class Speculative:
         tokens = [int(self.device.prefill(ids, budget, untapped))]
         start = perf_counter()
         while not ended(tokens, eos, budget):
-            times = [perf_counter()]
+            began = perf_counter()
             drafts = self.device.draft(untapped)
-            times.append(perf_counter())
+            drafted = perf_counter()
             chosen = self.device.verify(drafts, untapped)
-            times.append(perf_counter())
+            verified = perf_counter()
             tokens += [int(token) for token in self.device.commit(drafts, chosen, untapped)]
-            times.append(perf_counter())
-            self.passes.append(tuple(b - a for a, b in zip(times, times[1:], strict=False)))
+            self.passes.append((drafted - began, verified - drafted, perf_counter() - verified))
             rounds += 1
         self.length = (len(tokens) - 1) / max(rounds, 1)
         return _rate(len(tokens) - 1, perf_counter() - start)

@@ -1,23 +1,58 @@
 """Hypotheses: every way in which a port of speculative decoding is known to be wrong, as a mutation of the references.
 
-Written from the references and from what was met in public, never from a device. Reading them imports no torch.
+Written from the references and from what was met in public, never from a device. Each is declared on the function that
+carries it out. Reading them imports no torch.
 """
 
 from __future__ import annotations
 
-from parity.references.hypotheses import attention, decisions, edges, layers, loading, ranks, storage, streams, taps
+from parity.references.hypotheses import (
+    accepting,
+    caches,
+    choosing,
+    context,
+    experts,
+    fusing,
+    heads,
+    inputs,
+    loading,
+    masks,
+    norms,
+    projections,
+    ranks,
+    reductions,
+    residuals,
+    rope,
+    routing,
+    scores,
+    taps,
+)
 from parity.references.hypotheses.catalogue import Fit, Hypothesis
+from parity.references.hypotheses.mutating import NotApplicable
 
-HYPOTHESES: tuple[Hypothesis, ...] = (
-    *taps.HYPOTHESES,
-    *attention.HYPOTHESES,
-    *edges.HYPOTHESES,
-    *storage.HYPOTHESES,
-    *layers.HYPOTHESES,
-    *streams.HYPOTHESES,
-    *loading.HYPOTHESES,
-    *decisions.HYPOTHESES,
-    *ranks.HYPOTHESES,
+DECISIONS = (
+    *(choosing.vocabulary, choosing.choice, choosing.reading),
+    *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
+    *(caches.rollback, caches.sided, caches.rings),
+    *(context.committed, context.prefilling, context.seeing, context.window),
+)
+"""Of what is chosen, accepted and kept."""
+
+FAMILIES = (
+    *(taps.tap, fusing.fuse, inputs.ids, inputs.positions, inputs.slots, inputs.prompt),
+    *(rope.schedules, rope.tables, rope.parts, rope.late, rope.forms),
+    *(masks.masks, masks.windows, scores.scores, scores.sinks, scores.moved, scores.softmax),
+    *(projections.orders, projections.groups, projections.layouts, projections.biases),
+    *(masks.edges, masks.normed_heads, caches.storage),
+    *(norms.norms, residuals.residuals, residuals.fusion),
+    *(routing.routing, routing.router, routing.choices, routing.numbered, routing.shards),
+    *(experts.gates, experts.constants, experts.parameters, experts.drafter, heads.weights),
+    *(norms.weights, norms.everywhere, residuals.fed, heads.logits, routing.routed),
+    *(loading.mxfp4, loading.exchanged),
+    *DECISIONS,
+    *(reductions.sums, ranks.shards, ranks.gate_up, ranks.choice, ranks.rollback),
 )
 
-__all__ = ["HYPOTHESES", "Fit", "Hypothesis"]
+HYPOTHESES: tuple[Hypothesis, ...] = tuple(hypothesis for family in FAMILIES for hypothesis in family.hypotheses)
+
+__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable"]

@@ -12,8 +12,8 @@ Every way in which a port of speculative decoding is known to be wrong, as a mut
 They are written from the references and from public reports, never from a device. An id that ends in `-drafter` is
 the same defect in the drafter.
 
-Add one: a mutation in `references/mutations/` (a function of the loop and a value that returns a context manager), a row
-in `references/hypotheses/`, then `python -m parity.references.hypotheses > docs/hypotheses.md`. The test holds it to the
+Add one: a function of the loop and a value in `references/hypotheses/` that returns a context manager, with its row as
+the decorator above it, then `python -m parity.references.hypotheses > docs/hypotheses.md`. The test holds it to the
 stages that it claims to change first.
 
 | id | what is wrong | shows first in | values | usual place of the fix | seen in |

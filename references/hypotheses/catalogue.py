@@ -1,21 +1,22 @@
-"""What a hypothesis is: one way in which a port of speculative decoding is known to be wrong."""
+"""What a hypothesis is, one way in which a port of speculative decoding is known to be wrong; how it is declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
-import numpy as np
+from numpy.typing import NDArray
 
-Tensors = Mapping[tuple[int, str], np.ndarray]
+Tensors = Mapping[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to a stage's tensor."""
 
-Apply = Callable[[Any, Any], AbstractContextManager]
-"""(loop, value) to the context in which the loop computes under the hypothesis."""
+Mutation = AbstractContextManager[None]
+"""The context in which the loop computes under a hypothesis."""
+
+SIDES = ("target", "drafter")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Fit:
     whole: bool = False
 
 
+FACTOR = Fit(0.1, 10.0, clean=1.0, log=True)
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One assumption about what is wrong, as a mutation of the references.
@@ -40,8 +44,8 @@ class Hypothesis:
         id: the catalogue's id of the defect.
         says: what is wrong, with `{value}` for the parameter.
         stages: stage globs where it can show first in a local comparison.
-        apply: the mutation of a `parity.references.loop.SpeculativeLoop`, undone on exit; it raises
-            `parity.references.mutations.NotApplicable` where this pair of checkpoints gives it nothing to change.
+        apply: `apply(loop, value)` is the context in which a `parity.references.parallel.ParallelLoop` computes under
+            it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.
@@ -54,7 +58,7 @@ class Hypothesis:
     id: str
     says: str
     stages: tuple[str, ...]
-    apply: Apply
+    apply: Callable[[Any, Any], Mutation]
     values: tuple[Any, ...] = (None,)
     fit: Fit | None = None
     infer: Callable[[Tensors, Tensors], Any] | None = None
@@ -76,17 +80,92 @@ class Hypothesis:
         return self.says.format(value=value)
 
 
-class Mutations:
-    """A module of `parity.references.mutations`, imported when one of its mutations is applied: metadata needs no torch."""
+class Details(TypedDict, total=False):
+    """The fields of a hypothesis by name; a mapping from `SIDES` gives each side its own."""
 
-    def __init__(self, module: str):
-        self.module = f"parity.references.mutations.{module}"
+    stages: tuple[str, ...] | Mapping[str, tuple[str, ...]]
+    values: Iterable[Any]
+    fit: Fit
+    infer: Callable[[Tensors, Tensors], Any] | Mapping[str, Callable[[Tensors, Tensors], Any] | None]
+    layered: bool
+    fix: str | Mapping[str, str]
+    seen: tuple[str, ...] | Mapping[str, tuple[str, ...]]
+    cost: int | Mapping[str, int]
 
-    def __getattr__(self, name: str) -> Apply:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return partial(_apply, self.module, name)
+
+Changes = TypeVar("Changes", bound=Callable[..., Any])
 
 
-def _apply(module: str, name: str, /, *arguments: Any, **options: Any) -> AbstractContextManager:
-    return getattr(import_module(module), name)(*arguments, **options)
+class Family:
+    """Hypotheses of one kind, in the order of the catalogue; each is declared on the function that carries it out.
+
+    Args:
+        through: the mutation that the functions are parts of: `through(loop, value, change=function)`. Where there is
+            none a function is a mutation itself, `function(loop, value)`.
+        by_side: all of the target's stand before all of the drafter's.
+        common: what they have in common, unless one says otherwise. `layered` alone stands for values=("all",) too.
+    """
+
+    def __init__(
+        self, through: Callable[..., Mutation] | None = None, by_side: bool = False, **common: Unpack[Details]
+    ):
+        self.through, self.by_side, self.common = through, by_side, common
+        self._declared: list[tuple[str, Hypothesis]] = []
+
+    def part(self, through: Callable[..., Mutation], **common: Unpack[Details]) -> Family:
+        """Hypotheses among this family's with something else in common."""
+        together: Details = {**self.common, **common}
+        family = Family(through, self.by_side, **together)
+        family._declared = self._declared
+        return family
+
+    @property
+    def hypotheses(self) -> list[Hypothesis]:
+        """All that were declared."""
+        sides = SIDES if self.by_side else ("",)
+        return [hypothesis for side in sides for own, hypothesis in self._declared if own.startswith(side)]
+
+    def __call__(self, id: str, says: str, **details: Unpack[Details]) -> Callable[[Changes], Changes]:
+        """Declare the decorated function as a hypothesis."""
+
+        def enter(function: Changes) -> Changes:
+            self._enter(id, says, "target", self._applied(function), details)
+            return function
+
+        return enter
+
+    def both(
+        self, id: str | Mapping[str, str], says: str, sides: Iterable[str] = SIDES, **details: Unpack[Details]
+    ) -> Callable[[Changes], Changes]:
+        """Declare the decorated function, which takes a `side` as well, as the same hypothesis about each side.
+
+        `{side}` in `id` and in stages stands for the side; without it the drafter's id ends in "-drafter".
+        """
+
+        def enter(function: Changes) -> Changes:
+            for side in sides:
+                self._enter(_id_of(id, side), f"{side}: {says}", side, self._applied(function, side=side), details)
+            return function
+
+        return enter
+
+    def _applied(self, function: Callable[..., Any], **options: str) -> Callable[..., Mutation]:
+        if self.through is None:
+            return partial(function, **options)
+        return partial(self.through, change=function, **options)
+
+    def _enter(self, id: str, says: str, side: str, apply: Callable[..., Mutation], details: Details) -> None:
+        fields = {name: _of_side(value, side) for name, value in {**self.common, **details}.items()}
+        values = tuple(fields.pop("values", ("all",) if fields.get("layered") else (None,)))
+        stages = tuple(stage.replace("{side}", side) for stage in fields.pop("stages"))
+        self._declared.append((side, Hypothesis(id, says, stages, apply, values, **fields)))
+
+
+def _id_of(id: str | Mapping[str, str], side: str) -> str:
+    if isinstance(id, Mapping):
+        return id[side]
+    return id.replace("{side}", side) + ("-drafter" if side == "drafter" and "{side}" not in id else "")
+
+
+def _of_side(value: Any, side: str) -> Any:
+    return value[side] if isinstance(value, Mapping) and set(value) == set(SIDES) else value

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.references.hypotheses.catalogue import Tensors
 
 
-def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _pairs(device: Tensors, golden: Tensors, stage: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """(device, golden) of a stage in every round that has both in one shape."""
     for place, true in golden.items():
         if place[1] == stage and place in device and device[place].shape == true.shape and true.size:
@@ -54,10 +56,11 @@ class Ratio:
         return along / squares if squares and np.isfinite(along) and along != squares else None
 
 
-def _error(mine: np.ndarray, true: np.ndarray) -> np.ndarray:
+def _error(mine: NDArray[Any], true: NDArray[Any]) -> NDArray[Any]:
     """Relative L2 of each row."""
     mine, true = (x.reshape(len(x), -1).astype(np.float64) for x in (mine, true))
-    return np.linalg.norm(mine - true, axis=1) / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+    error: NDArray[Any] = np.linalg.norm(mine - true, axis=1) / np.maximum(np.linalg.norm(true, axis=1), 1e-30)
+    return error
 
 
 APART = 5.0
@@ -87,7 +90,7 @@ def exchanged_experts(device: Tensors, golden: Tensors) -> tuple[int, int, int] 
     return None
 
 
-def _two_experts(errors: np.ndarray, chosen: np.ndarray) -> tuple[int, int] | None:
+def _two_experts(errors: NDArray[Any], chosen: NDArray[Any]) -> tuple[int, int] | None:
     has = np.stack([(chosen == expert).any(1) for expert in range(int(chosen.max()) + 1)])
     log = np.log(np.maximum(errors, 1e-9))
     least = np.log(APART)
@@ -119,7 +122,7 @@ class LayerPair:
                 errors[int(stage[len(self.head) : len(stage) - len(self.tail)])] = float(
                     np.median(np.concatenate(each))
                 )
-        ranked = sorted(errors, key=errors.get, reverse=True)
+        ranked = sorted(errors, key=lambda layer: errors[layer], reverse=True)
         if len(ranked) < 3 or errors[ranked[1]] <= APART * errors[ranked[2]]:
             return None
         return min(ranked[:2]), max(ranked[:2])
@@ -139,7 +142,8 @@ MOST_IDS = 32
 
 def isolated_ids(device: Tensors, golden: Tensors) -> tuple[tuple[int, int], ...] | None:
     """((position, id), …) of committed rows whose id is another, where these are few."""
-    found, rows = {}, 0
+    found: dict[int, int] = {}
+    rows = 0
     for (round_, stage), true in golden.items():
         mine, positions = device.get((round_, stage)), golden.get((round_, "drafter.positions"))
         if stage != "drafter.input_ids" or mine is None or mine.shape != true.shape or positions is None:

@@ -2,87 +2,140 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
 
-from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
+from parity.references.hypotheses.catalogue import Family, Fit, Mutation
+from parity.references.hypotheses.experts import weighing
 from parity.references.hypotheses.inference import LayerPair, exchanged_experts
+from parity.references.hypotheses.lazily import Loop, torch
+from parity.references.hypotheses.mutating import (
+    Layer,
+    Layers,
+    NotApplicable,
+    changed,
+    layers_of,
+    reweighted,
+    target_layers,
+    together,
+)
+from parity.references.hypotheses.routing import FFN
 
-experts, exchanged = Mutations("experts"), Mutations("exchanged")
-
-ALL = dict(values=("all",), layered=True)
-FFN, ATTN = ("target.layers.*.ffn_out",), ("drafter.layers.*.attn_out",)
-PARTS = {"": ("gate_up_proj", "down_proj"), "-gate-up": ("gate_up_proj",), "-down": ("down_proj",)}
-MOST_LAYERS = 8
+MOST_LAYERS = {"target": 8, "drafter": 5}
 """Pairs are tried one by one among so many layers; of deeper models the device's own errors tell them."""
 
-
-def _mxfp4():
-    for suffix, parts in PARTS.items():
-        names = " and ".join(parts)
-        yield Hypothesis(
-            f"load-mxfp4-nibbles{suffix}",
-            f"MXFP4: the high nibble is taken first, neighbouring inputs of {names} swap",
-            FFN,
-            partial(experts.nibbles, parts=parts),
-            fix="low nibble first",
-            seen=("code paths of gpt-oss loaders",),
-            **ALL,
-        )
-        yield Hypothesis(
-            f"load-mxfp4-scale{suffix}",
-            f"MXFP4: block scales of {names} are {{value:g}} times what they should be",
-            FFN,
-            partial(experts.block_scale, parts=parts),
-            values=(2.0, 0.5, 4.0, 0.25),
-            fit=Fit(1 / 64, 64.0, clean=1.0, log=True),
-            fix="value * 2 ** (scale - 127)",
-        )
-        yield Hypothesis(
-            f"load-nibbles-outputs{suffix}",
-            f"neighbouring outputs of {names} swap, as if two shared a byte",
-            FFN,
-            partial(experts.nibbles, parts=parts, axis=2),
-            fix="MXFP4 packs neighbours of the input axis",
-            **ALL,
-        )
+mxfp4 = Family(stages=FFN)
 
 
-def _exchanged():
-    for suffix, part in (
-        ("", "all"),
-        ("-gate-up", "gate_up"),
-        ("-gate-up-and-bias", "gate_up and its bias"),
-        ("-down", "down"),
-        ("-down-and-bias", "down and its bias"),
-    ):
-        yield Hypothesis(
-            f"load-experts-exchanged{suffix}",
-            f"(layer, expert, other): {{value}} hold each other's weights: {part}",
-            FFN,
-            partial(exchanged.experts, part=part),
-            values=(),
-            infer=exchanged_experts,
-            fix="the order in which experts' tensors are stacked at load",
-        )
-    for side, count in (("target", MOST_LAYERS), ("drafter", 5)):
-        end = "" if side == "target" else "-drafter"
-        first = 0 if side == "target" else 1  # the fusion layer has another shape
-        in_attention = ("target.layers.*.attn_in", "target.layers.*.q", "target.layers.*.k", "target.layers.*.v")
-        for suffix, part, stages in (
-            ("", None, in_attention if side == "target" else ATTN),
-            ("-attention", "self_attn", in_attention[1:] if side == "target" else ATTN),
-            ("-mlp", "mlp", ("target.layers.*.router_logits",) if side == "target" else ("drafter.layers.*.ffn_out",)),
-        ):
-            yield Hypothesis(
-                f"load-layers-exchanged{suffix}{end}",
-                f"{side}: layers {{value}} hold each other's weights: {part or 'all'} (words: each holds those of another)",
-                stages,
-                partial(exchanged.layers, side=side, part=part),
-                values=("the next one's", "the previous one's", *combinations(range(first, count), 2)),
-                infer=LayerPair(stages[-1].replace("*", "{l}")),
-                fix="the layer number in the names of the checkpoint's tensors",
-            )
+def neighbours(loop: Loop, value: Layers, parts: tuple[str, ...], axis: int = 1) -> Mutation:
+    """Each pair of neighbours swapped, inputs (`axis` 1) or outputs (2).
+
+    Bytes hold two inputs in MXFP4; the same swap comes about where a loader packs an unquantised checkpoint itself.
+    """
+    change = lambda w: w.unflatten(axis, (-1, 2)).flip(axis + 1).flatten(axis, axis + 1)  # noqa: E731
+    return weighing(loop, value, parts, change)
 
 
-HYPOTHESES = (*_mxfp4(), *_exchanged())
+def block_scale(loop: Loop, factor: float, parts: tuple[str, ...]) -> Mutation:
+    """Block scales off by a power of two, or weights packed with them."""
+    return weighing(loop, "all", parts, lambda w: w * factor)
+
+
+for end, parts in (("", ("gate_up_proj", "down_proj")), ("-gate-up", ("gate_up_proj",)), ("-down", ("down_proj",))):
+    names = " and ".join(parts)
+    mxfp4(
+        f"load-mxfp4-nibbles{end}",
+        f"MXFP4: the high nibble is taken first, neighbouring inputs of {names} swap",
+        layered=True,
+        fix="low nibble first",
+        seen=("code paths of gpt-oss loaders",),
+    )(partial(neighbours, parts=parts))
+    mxfp4(
+        f"load-mxfp4-scale{end}",
+        f"MXFP4: block scales of {names} are {{value:g}} times what they should be",
+        values=(2.0, 0.5, 4.0, 0.25),
+        fit=Fit(1 / 64, 64.0, clean=1.0, log=True),
+        fix="value * 2 ** (scale - 127)",
+    )(partial(block_scale, parts=parts))
+    mxfp4(
+        f"load-nibbles-outputs{end}",
+        f"neighbouring outputs of {names} swap, as if two shared a byte",
+        layered=True,
+        fix="MXFP4 packs neighbours of the input axis",
+    )(partial(neighbours, parts=parts, axis=2))
+
+exchanged = Family(stages=FFN)
+
+
+def experts(loop: Loop, value: tuple[int, int, int], parts: tuple[str, ...]) -> Mutation:
+    """Two experts of one layer, `value` = (layer, expert, other expert), hold each other's `parts`."""
+    number, one, other = value
+    ((_, layer),) = target_layers(loop, number)
+    order = torch.arange(loop.target.config.num_local_experts)
+    if one == other or not all(0 <= place < len(order) for place in (one, other)):
+        raise NotApplicable(f"experts {one} and {other} of {len(order)}")
+    order[[one, other]] = order[[other, one]]
+    return together(changed(getattr(layer.mlp.experts, part), lambda w: w[order]) for part in parts)
+
+
+GATE_UP, DOWN = ("gate_up_proj", "gate_up_proj_bias"), ("down_proj", "down_proj_bias")
+for end, says, held in (
+    ("", "all", GATE_UP + DOWN),
+    ("-gate-up", "gate_up", GATE_UP[:1]),
+    ("-gate-up-and-bias", "gate_up and its bias", GATE_UP),
+    ("-down", "down", DOWN[:1]),
+    ("-down-and-bias", "down and its bias", DOWN),
+):
+    exchanged(
+        f"load-experts-exchanged{end}",
+        f"(layer, expert, other): {{value}} hold each other's weights: {says}",
+        values=(),
+        infer=exchanged_experts,
+        fix="the order in which experts' tensors are stacked at load",
+    )(partial(experts, parts=held))
+
+STEPS = {"the next one's": 1, "the previous one's": -1}
+
+
+def layers(loop: Loop, value: tuple[int, int] | str, side: str, part: str | None) -> Mutation:
+    """Layers hold others' weights: two each other's, or each the next (previous) one's; all of it or one module."""
+    held = {number: layer for number, layer in layers_of(loop, side) if side == "target" or number}
+    numbers = list(held)
+    if isinstance(value, str):
+        others = {number: numbers[(place + STEPS[value]) % len(held)] for place, number in enumerate(numbers)}
+    else:
+        if value[0] == value[1] or not set(value) <= held.keys():
+            raise NotApplicable(f"layers {value} of {numbers}")
+        others = {value[0]: value[1], value[1]: value[0]}
+    modules = {number: getattr(layer, part) if part else layer for number, layer in held.items()}
+    return together(taken for one, other in others.items() for taken in _taking(modules[one], modules[other]))
+
+
+def _taking(one: Layer, other: Layer) -> Iterator[Mutation]:
+    theirs = {name: tensor.data for name, tensor in other.named_parameters()}
+    for name, tensor in one.named_parameters():
+        if not torch.equal(tensor.data, theirs[name]):
+            yield reweighted(tensor, theirs[name])
+
+
+IN_ATTENTION = ("target.layers.*.q", "target.layers.*.k", "target.layers.*.v")
+DRAFTER_ATTENTION = ("drafter.layers.*.attn_out",)
+for side, end, part, stages in (
+    ("target", "", None, ("target.layers.*.attn_in", *IN_ATTENTION)),
+    ("target", "-attention", "self_attn", IN_ATTENTION),
+    ("target", "-mlp", "mlp", ("target.layers.*.router_logits",)),
+    ("drafter", "", None, DRAFTER_ATTENTION),
+    ("drafter", "-attention", "self_attn", DRAFTER_ATTENTION),
+    ("drafter", "-mlp", "mlp", ("drafter.layers.*.ffn_out",)),
+):
+    first = int(side == "drafter")  # the fusion layer has another shape
+    exchanged.both(
+        f"load-layers-exchanged{end}",
+        f"layers {{value}} hold each other's weights: {part or 'all'} (words: each holds those of another)",
+        sides=(side,),
+        stages=stages,
+        values=(*STEPS, *combinations(range(first, MOST_LAYERS[side]), 2)),
+        infer=LayerPair(stages[-1].replace("*", "{l}")),
+        fix="the layer number in the names of the checkpoint's tensors",
+    )(partial(layers, part=part))

@@ -1,4 +1,4 @@
-"""Tensor-parallel ranks: partial sums, shards of weights, vocabulary shards, one rank's part of a cache.
+"""What tensor-parallel ranks hold gone wrong: shards of weights in other places, parts of caches, choices of one shard.
 
 Everything is shared out as Megatron does it: q, k, v, gate and up by output columns, heads whole; o and down by input
 rows, their partial sums added up over the ranks and the bias added once; head and embedding by ids.
@@ -6,192 +6,244 @@ rows, their partial sums added up over the ranks and the bias added once; head a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from parity.references.hypotheses.catalogue import Hypothesis, Mutations
-
-ranks, reductions = Mutations("ranks"), Mutations("reductions")
+from parity.references.hypotheses.caches import KV, holding_behind_rounds
+from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.mutating import (
+    Layer,
+    NotApplicable,
+    changed,
+    head_counts,
+    head_of,
+    layers_of,
+    reweighted,
+    together,
+)
+from parity.references.hypotheses.residuals import LATER, LOGITS
 
 SPLITS = (2, 4, 8)
 ONE_OF = ((0, 2), (1, 2), (0, 4), (1, 4), (2, 4), (3, 4), (0, 8), (7, 8))
 """(rank, ranks)."""
 
-FORMS = tuple((form, many) for many in (2, 4) for form in ("float8 e4m3", "float8 e5m2", "int8 per row", "bfloat16"))
-SUM_FIX = "the all-reduce behind row-parallel projections: once each, over all ranks, waited for, the bias outside it"
 SHARD_FIX = "which rows and columns of the checkpoint's weight a rank loads"
-CHOICE_FIX = "the all-gather of the shards' best values, with the offsets of their ids"
 SHARDS = ("class of TTrace's shard faults",)
 
-PARTS = {"attn": "o_proj", "ffn": "down_proj", "all": "o_proj and down_proj"}
-ENDS = {"target": "", "drafter": "-drafter"}
+
+def share_of(size: int, ranks: int, what: str) -> int:
+    """How many of `size` units each rank gets.
+
+    Raises:
+        NotApplicable: they cannot be shared out evenly.
+    """
+    if ranks < 2 or size % ranks:
+        raise NotApplicable(f"{ranks} ranks cannot share out {size} {what}")
+    return size // ranks
 
 
-def _sums():
-    for side, part in ((side, part) for side in ENDS for part in PARTS):
-        name = f"tp-{side}-{{}}" if part == "all" else f"tp-{part}-{{}}{ENDS[side]}"
-        stages = (f"{side}.layers.*.{'attn_out' if part == 'all' else part + '_out'}",)
-        sums = f"{side}: the ranks' partial sums of {PARTS[part]}"
-        on = dict(side=side, part=part)
-        for defect, says, apply, values, seen in (
-            (
-                "not-reduced",
-                "are not added up, one rank's goes on: (rank, ranks) {value}",
-                reductions.alone,
-                ONE_OF,
-                SHARDS,
-            ),
-            (
-                "averaged",
-                "are averaged over {value} ranks, not added",
-                partial(reductions.scaled, how="averaged"),
-                SPLITS,
-                (),
-            ),
-            ("repeated", "are added up {value} times over", partial(reductions.scaled, how="repeated"), SPLITS, ()),
-        ):
-            yield Hypothesis(
-                name.format(defect), f"{sums} {says}", stages, partial(apply, **on), values, fix=SUM_FIX, seen=seen
-            )
-        if part != "all":
-            yield from _late_or_narrow(name, sums, stages, on)
-    for how, says in (("averaged", "averaged over"), ("repeated", "added up once for each of")):
-        yield Hypothesis(
-            f"tp-attn-{how}-biased",
-            f"target: the partial sums of o_proj, the bias among them, are {says} {{value}} ranks",
-            ("target.layers.*.attn_out",),
-            partial(reductions.scaled, side="target", part="attn", how=how, biased=True),
-            values=SPLITS,
-            fix=SUM_FIX,
-        )
-
-
-def _late_or_narrow(name, sums, stages, on):
-    yield Hypothesis(
-        name.format("narrowed"),
-        f"{sums} travel in another form: (form, ranks) {{value}}",
-        stages,
-        partial(reductions.narrowed, **on),
-        values=FORMS,
-        fix="the dtype of the all-reduce",
-    )
-    for end, first, says in (
-        ("", "zero", "nothing in the first layer"),
-        ("-own", "own", "its own in the first layer"),
-        ("-around", "last", "in the first layer that of the last one of the pass before"),
-    ):
-        yield Hypothesis(
-            name.format(f"stale{end}"),
-            f"{sums}: one rank's is that of the layer before, {says}: (rank, ranks) {{value}}",
-            stages,
-            partial(reductions.stale, first=first, **on),
-            values=((1, 2), (0, 2), (1, 4), (3, 4)),
-            fix="the barrier between a rank's projection and the all-reduce of it",
-            seen=("class of missing barriers",),
-        )
-
-
-HOW = {
-    "exchanged": ("the next rank's", "each of {value} ranks holds the next one's"),
-    "exchanged-back": ("the previous rank's", "each of {value} ranks holds the previous one's"),
-    "first": ("the first rank's", "each of {value} ranks holds the first one's"),
-    "strided": ("in turn", "{value} ranks take them in turn, not in runs"),
+DEALS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
+    "the next rank's": lambda places, share, ranks: places.roll(-share),
+    "the previous rank's": lambda places, share, ranks: places.roll(share),
+    "the first rank's": lambda places, share, ranks: places % share,
+    "in turn": lambda places, share, ranks: places.view(share, ranks).T.flatten(),
 }
 
 
-def _shards():
-    for side, part, id_, what, stage in (
-        ("target", "q", "q-heads", "query heads", "q"),
-        ("target", "kv", "kv-heads", "kv heads", "k"),
-        ("target", "o", "o-rows", "rows of o_proj", "attn_out"),
-        ("target", "sinks", "sinks", "sinks", "attn_out"),
-        ("target", "down", "down-rows", "rows of down_proj", "ffn_out"),
-        ("target", "head", "head", "columns of the head", None),
-        ("drafter", "q", "q-heads", "query heads", "attn_out"),
-        ("drafter", "kv", "kv-heads", "kv heads", "attn_out"),
-        ("drafter", "o", "o-rows", "rows of o_proj", "attn_out"),
-        ("drafter", "down", "down-rows", "rows of down_proj", "ffn_out"),
-        ("drafter", "head", "head", "columns of the head", None),
+def dealt(size: int, ranks: int, how: str, what: str) -> Tensor:
+    """Which of `size` units lies in each place where every rank should have its own run of neighbours."""
+    return DEALS[how](torch.arange(size), share_of(size, ranks, what), ranks)
+
+
+def reshard(loop: Loop, ranks: int, side: str, part: str, how: str) -> Mutation:
+    """The weights of `part` shared out another way: q, kv, o, sinks, down (its rows), head (its columns)."""
+
+    def contexts() -> Iterator[Mutation]:
+        for tensor, axis, units, what in _shared_out(loop, side, part):
+            yield changed(tensor, partial(_taken, axis=axis, units=units, order=dealt(units, ranks, how, what)))
+
+    return together(contexts())
+
+
+def _taken(w: Tensor, axis: int, units: int, order: Tensor) -> Tensor:
+    parts: Tensor = w.unflatten(axis, (units, -1))
+    return parts.index_select(axis, order).flatten(axis, axis + 1)
+
+
+def _shared_out(loop: Loop, side: str, part: str) -> Iterator[tuple[Tensor, int, int, str]]:
+    """(tensor, axis, units of this axis, what a unit is) of everything that `part` shares out."""
+    if part == "head":
+        weight = head_of(loop, side).weight
+        yield weight, 0, len(weight), "ids"
+        return
+    heads, kv_heads = head_counts(loop, side)
+    for _, layer in layers_of(loop, side):
+        attention = layer.self_attn
+        if part == "down":
+            weight = layer.mlp.experts.down_proj if side == "target" else layer.mlp.down_proj.weight
+            yield weight, 1, weight.shape[1], "intermediate columns"
+        elif part == "o":
+            yield attention.o_proj.weight, 1, heads, "heads"
+        elif part == "sinks":
+            yield attention.sinks, 0, heads, "heads"
+        else:
+            for letter in part:
+                projection = getattr(attention, f"{letter}_proj")
+                held = [tensor for tensor in (projection.weight, projection.bias) if tensor is not None]
+                yield from ((tensor, 0, heads if letter == "q" else kv_heads, "heads") for tensor in held)
+
+
+shards = Family(fix=SHARD_FIX, values=SPLITS)
+for side, part, id, what, stage in (
+    ("target", "q", "q-heads", "query heads", "q"),
+    ("target", "kv", "kv-heads", "kv heads", "k"),
+    ("target", "o", "o-rows", "rows of o_proj", "attn_out"),
+    ("target", "sinks", "sinks", "sinks", "attn_out"),
+    ("target", "down", "down-rows", "rows of down_proj", "ffn_out"),
+    ("target", "head", "head", "columns of the head", "logits"),
+    ("drafter", "q", "q-heads", "query heads", "attn_out"),
+    ("drafter", "kv", "kv-heads", "kv heads", "attn_out"),
+    ("drafter", "o", "o-rows", "rows of o_proj", "attn_out"),
+    ("drafter", "down", "down-rows", "rows of down_proj", "ffn_out"),
+    ("drafter", "head", "head", "columns of the head", "logits"),
+):
+    for end, how, says in (
+        ("exchanged", "the next rank's", "each of {value} ranks holds the next one's"),
+        ("exchanged-back", "the previous rank's", "each of {value} ranks holds the previous one's"),
+        ("first", "the first rank's", "each of {value} ranks holds the first one's"),
+        ("strided", "in turn", "{value} ranks take them in turn, not in runs"),
     ):
-        stages = (
-            (f"{side}.layers.*.{stage}",) if stage else (f"{side}.logits",) + ("verify.logits",) * (side == "target")
-        )
-        for defect, (how, says) in HOW.items():
-            if (part, defect) == ("sinks", "strided"):
-                continue  # attn-sinks-interleaved and attn-sinks-grouped
-            yield Hypothesis(
-                f"tp-{id_}-{defect}{ENDS[side]}",
-                f"{side}: {what}: {says}",
-                stages,
-                partial(ranks.reshard, side=side, part=part, how=how),
-                values=SPLITS
-                if defect != "exchanged-back"
-                else (4, 8),  # of two ranks the next one is the previous one
-                fix=SHARD_FIX,
-                seen=SHARDS if defect == "exchanged" and part != "sinks" else (),  # attn-sinks-rolled says it plainer
-                cost=2 if stage is None and side == "drafter" else 1,
-            )
+        if (part, end) == ("sinks", "strided"):
+            continue  # attn-sinks-interleaved and attn-sinks-grouped
+        shards.both(
+            f"tp-{id}-{end}",
+            f"{what}: {says}",
+            sides=(side,),
+            stages=LOGITS if stage == "logits" else (f"{{side}}.layers.*.{stage}",),
+            values=SPLITS if end != "exchanged-back" else SPLITS[1:],  # of two ranks the next one is the previous one
+            seen=SHARDS if end == "exchanged" and part != "sinks" else (),  # attn-sinks-rolled says it plainer
+            cost=LATER if stage == "logits" else 1,
+        )(partial(reshard, part=part, how=how))
 
 
-def _gate_up():
-    values = tuple((many, how) for how in ("run", "in turn") for many in SPLITS)
-    for side, end, biases, rest in (
-        ("target", "", True, "the biases with it"),
-        ("target", "-weights", False, "the biases right"),
-        ("drafter", "-drafter", True, "gate and up fused"),
+def gate_up_split(loop: Loop, value: tuple[int, str], side: str, biases: bool = True) -> Mutation:
+    """gate_up [.., 2I] shared out whole, a rank taking the first half of what it gets for gate and the other for up.
+
+    `value` is (ranks, how): a "run" of [gate, up], or columns "in turn" of the interleaved ones.
+    """
+    ranks, how = value
+
+    def mixed(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        share = share_of(gate.shape[-1], ranks, "intermediate columns")
+        if how == "run":
+            runs = torch.cat((gate, up), -1).unflatten(-1, (ranks, 2, share))
+            return runs[..., 0, :].flatten(-2), runs[..., 1, :].flatten(-2)
+        turns = torch.stack((gate, up), -1).flatten(-2).unflatten(-1, (2 * share, ranks)).transpose(-1, -2)
+        return turns[..., ::2].flatten(-2), turns[..., 1::2].flatten(-2)
+
+    def fused(w: Tensor) -> Tensor:
+        return torch.stack(mixed(w[..., ::2], w[..., 1::2]), -1).flatten(-2)
+
+    mlps = [layer.mlp for _, layer in layers_of(loop, side)]
+    if side == "target":
+        parts = ("gate_up_proj", "gate_up_proj_bias") if biases else ("gate_up_proj",)
+        return together(changed(getattr(mlp.experts, part), fused) for mlp in mlps for part in parts)
+    return together(context for mlp in mlps for context in _apart(mlp, mixed))
+
+
+def _apart(mlp: Layer, mixed: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> list[Mutation]:
+    gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
+    other_gate, other_up = mixed(gate.data.T, up.data.T)
+    return [reweighted(gate, other_gate.T), reweighted(up, other_up.T)]
+
+
+gate_up = Family(
+    stages=("{side}.layers.*.ffn_out",),
+    values=[(many, how) for how in ("run", "in turn") for many in SPLITS],
+    fix="gate and up are shared out each by itself",
+    seen=("loaders of fused gate_up projections",),
+)
+RUN = "gate_up is shared out whole, each rank halves what it gets, {}: (ranks, columns in a run or in turn) {{value}}"
+gate_up.both("tp-gate-up-run", RUN.format("the biases with it"), sides=("target",))(gate_up_split)
+gate_up.both("tp-gate-up-run-weights", RUN.format("the biases right"), sides=("target",))(
+    partial(gate_up_split, biases=False)
+)
+gate_up.both("tp-gate-up-run", RUN.format("gate and up fused"), sides=("drafter",))(gate_up_split)
+
+choice = Family(values=SPLITS, fix="the all-gather of the shards' best values, with the offsets of their ids")
+
+
+@choice(
+    "tp-embed-not-reduced",
+    "target: an embedding is looked up in one rank's ids alone: (rank, ranks) {value}",
+    stages=("target.embed",),
+    values=ONE_OF,
+    fix="the all-reduce behind a vocabulary-parallel embedding",
+)
+def _(loop: Loop, value: tuple[int, int]) -> Mutation:
+    rank, ranks = value
+    weight = loop.target.model.model.embed_tokens.weight
+    share = share_of(len(weight), ranks, "ids")
+    return changed(weight, lambda w: w * (torch.arange(len(w)) // share == rank)[:, None])
+
+
+def chosen_by(loop: Loop, ranks: int, of: tuple[str, ...], how: str) -> Mutation:
+    """An argmax over vocabulary shards, `of` these sides: the first one alone, or an id without its offset."""
+    sizes = {"target": loop.target.config.vocab_size, "drafter": loop.drafter.config.draft_vocab_size}
+    shares = {side: share_of(sizes[side], ranks, "ids") for side in of}
+    drafting = [False]
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        drafting[:] = [True]
+        try:
+            return inner()
+        finally:
+            drafting[:] = [False]
+
+    def around(inner: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+        share = shares.get("drafter" if drafting[0] else "target")
+        if share is None:
+            return inner(logits)
+        return inner(logits[..., :share]) if how == "first" else inner(logits) % share
+
+    return together((loop.draft.around(draft), loop.greedy.around(around)))
+
+
+TOKENS, DRAFTS, MEGATRON = ("target.tokens", "verify.tokens"), ("drafter.draft_tokens",), ("vocabulary-parallel heads",)
+for name, who, of, stages, seen in (
+    ("tp", "target", ("target",), TOKENS, MEGATRON),
+    ("tp-draft", "drafter", ("drafter",), DRAFTS, MEGATRON),
+    ("tp-both", "target and drafter", ("target", "drafter"), TOKENS + DRAFTS, ()),
+):
+    for end, how, says in (
+        ("argmax-first-shard", "first", "sees the first of {value} vocabulary shards alone"),
+        ("argmax-no-offset", "offset", "over {value} vocabulary shards lacks the shard's offset"),
     ):
-        yield Hypothesis(
-            f"tp-gate-up-run{end}",
-            f"{side}: gate_up is shared out whole, each rank halves what it gets, {rest}: (ranks, columns in a run or in turn) {{value}}",
-            (f"{side}.layers.*.ffn_out",),
-            partial(ranks.gate_up_split, side=side, **({} if biases else {"biases": False})),
-            values=values,
-            fix="gate and up are shared out each by itself",
-            seen=("loaders of fused gate_up projections",),
+        choice(f"{name}-{end}", f"{who}: the argmax {says}", stages=stages, seen=seen)(
+            partial(chosen_by, of=of, how=how)
         )
 
 
-def _vocabulary():
-    yield Hypothesis(
-        "tp-embed-not-reduced",
-        "target: an embedding is looked up in one rank's ids alone: (rank, ranks) {value}",
-        ("target.embed",),
-        ranks.embedded,
-        values=ONE_OF,
-        fix="the all-reduce behind a vocabulary-parallel embedding",
-    )
-    tokens = {"target": ("target.tokens", "verify.tokens"), "drafter": ("drafter.draft_tokens",)}
-    for of, name in (("target", "tp"), ("drafter", "tp-draft"), ("both", "tp-both")):
-        for id_, how, says in (
-            ("argmax-first-shard", "first", "sees the first of {value} vocabulary shards alone"),
-            ("argmax-no-offset", "offset", "over {value} vocabulary shards lacks the shard's offset"),
-        ):
-            yield Hypothesis(
-                f"{name}-{id_}",
-                f"{'target and drafter' if of == 'both' else of}: the argmax {says}",
-                tokens.get(of, (*tokens["target"], *tokens["drafter"])),
-                partial(ranks.chosen_by, of=of, how=how),
-                values=SPLITS,
-                fix=CHOICE_FIX,
-                seen=() if of == "both" else ("vocabulary-parallel heads",),
-            )
+def rolled_back(loop: Loop, value: tuple[int, int], side: str, how: str) -> Mutation:
+    """One rank's kv heads, `value` = (rank, ranks), lose their last committed row (`how`: far), or all rows (reset)."""
+    rank, ranks = value
+    kv_heads = head_counts(loop, side)[1]
+    share = share_of(kv_heads, ranks, "kv heads")
+    theirs = (torch.arange(kv_heads) // share == rank)[:, None]
+
+    def lose(x: Tensor) -> Tensor:
+        gone = torch.arange(len(x))[:, None, None] >= (len(x) - 1 if how == "far" else 0)
+        return x * ~(gone & theirs)
+
+    return holding_behind_rounds(loop, side, lambda k, v, rejected: (lose(k), lose(v)))
 
 
-def _caches():
-    for side in ENDS:
-        for id_, how, says in (
-            ("rollback-one-rank", "far", "loses its last committed row"),
-            ("rollback-one-rank-reset", "reset", "is cleared"),
-        ):
-            yield Hypothesis(
-                f"tp-{id_}{ENDS[side]}",
-                f"{side}: one rank's part of the cache {says} in a rollback: (rank, ranks) {{value}}",
-                (f"kv.{side}.*",),
-                partial(ranks.rolled_back, side=side, how=how),
-                values=ONE_OF,
-                fix="every rank rolls its caches back to the same length",
-                seen=("class of mlxcel #994",) if how == "far" else (),
-                cost=2,
-            )
-
-
-HYPOTHESES = (*_sums(), *_shards(), *_gate_up(), *_vocabulary(), *_caches())
+rollback = Family(
+    by_side=True, stages=KV, values=ONE_OF, fix="every rank rolls its caches back to the same length", cost=2
+)
+ONE_RANK = "one rank's part of the cache {} in a rollback: (rank, ranks) {{value}}"
+rollback.both("tp-rollback-one-rank", ONE_RANK.format("loses its last committed row"), seen=("class of mlxcel #994",))(
+    partial(rolled_back, how="far")
+)
+rollback.both("tp-rollback-one-rank-reset", ONE_RANK.format("is cleared"))(partial(rolled_back, how="reset"))

@@ -1,397 +1,278 @@
-"""What the drafter is fed: taps, fusion, ids, positions, slots, prompt."""
+"""Other residual streams, or other rows of them, where the drafter's taps should be."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
-from parity.references.hypotheses.catalogue import Fit, Hypothesis, Mutations
-from parity.references.hypotheses.inference import Offset, Ratio, chunk_size, isolated_ids, placeholder
+from parity.references.hypotheses.catalogue import FACTOR, Family, Mutation
+from parity.references.hypotheses.inference import Ratio
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.mutating import (
+    Layer,
+    NotApplicable,
+    entering,
+    leaving,
+    rows_from,
+    target_layers,
+    together,
+)
+from parity.references.points import replaced
 
-taps, inputs, fusing = Mutations("taps"), Mutations("inputs"), Mutations("fusing")
-
-ORDERS = ((2, 1, 0), (1, 0, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1))
-FACTOR = Fit(0.1, 10.0, clean=1.0, log=True)
-PLACES = Fit(-64, 64, clean=0, whole=True)
-TAPS, FUSED = ("drafter.taps",), ("drafter.fc_out",)
-IDS, POSITIONS, SLOTS = ("drafter.input_ids",), ("drafter.positions",), ("drafter.slots",)
 TAP_FIX = "the layer at which the target's hidden is captured: in_of[l] is out_of[l - 1]"
 PAIR_FIX = "the slice that pairs the drafter's rows with the target's: row p has token p + 1 and the hidden of p"
+BRANCH_FIX = "fused add and norm: capture hidden + residual, not hidden"
+BUFFER_FIX = "the buffer that hands taps from verify to the next draft"
+ORDERS = ((2, 1, 0), (1, 0, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1))
 
-TAP_HYPOTHESES = (
-    Hypothesis(
-        "tap-off-by-one",
-        "taps {value:+d} layers away",
-        TAPS,
-        taps.shifted,
-        values=(1, -1, 2, -2),
-        fix=TAP_FIX,
-        seen=("NKIPy PR 63", "SGLang #25454"),
-    ),
-    Hypothesis(
-        "tap-one-off",
-        "one tap, (place, layers): {value}, is from another layer",
-        TAPS,
-        taps.one_shifted,
-        values=tuple(product(range(3), (1, -1, 2, -2, 3, -3))),
-        fix=TAP_FIX,
-    ),
-    Hypothesis(
-        "tap-config-ignored",
-        "the drafter's tap list is ignored, another rule is used: {value}",
-        TAPS,
-        taps.by_rule,
-        values=(
-            "default",
-            "default as out_of",
-            "low, middle, high",
-            "thirds",
-            "last",
-            "the final layer only",
-            "the last one only",
-            "the first one only",
-        ),
-        fix="reading eagle_aux_hidden_state_layer_ids of the drafter's config.json",
-        seen=("tokenspeed #526",),
-    ),
-    Hypothesis(
-        "tap-order",
-        "taps concatenated in the order {value}",
-        TAPS,
-        taps.ordered,
-        values=ORDERS,
-        fix="the order in which captured hiddens are concatenated: the config's, not the order of capture",
-        seen=("vLLM sorts and de-duplicates aux layer ids",),
-    ),
-    Hypothesis(
-        "tap-after-norm",
-        "taps taken behind the target's {value} norm",
-        TAPS,
-        taps.normed,
-        values=("final", "input"),
-        fix="the place of the capture: the residual stream itself, before any norm",
-        seen=("SGLang #32334",),
-    ),
-    Hypothesis(
-        "tap-without-residual",
-        "taps are the attention branch without the residual stream",
-        TAPS,
-        partial(taps.branch, module="self_attn"),
-        fix="fused add and norm: capture hidden + residual, not hidden",
-        seen=("TRT-LLM #6199",),
-    ),
-    Hypothesis(
-        "tap-behind-attention",
-        "taps taken between attention and experts: {value}",
-        TAPS,
-        taps.behind_attention,
-        values=("of the layer before", "of the layer that the tap enters"),
-        fix="the place of the capture: behind a layer's second residual sum",
-    ),
-    Hypothesis(
-        "tap-mlp-branch",
-        "taps are the MLP branch without the residual stream",
-        TAPS,
-        partial(taps.branch, module="mlp"),
-        fix="fused add and norm: capture hidden + residual, not hidden",
-        seen=("TRT-LLM #6199",),
-    ),
-    Hypothesis(
-        "input-hidden-one-step-late",
-        "each row carries the hidden {value:+d} rows away",
-        TAPS,
-        taps.rows_shifted,
-        values=(1, -1, 2),
-        fix=PAIR_FIX,
-        seen=("NKIPy PR 63",),
-    ),
-    Hypothesis(
-        "tap-last-row-only",
-        "all committed rows of a pass carry the last row's hidden",
-        TAPS,
-        taps.last_row_repeated,
-        fix="the target returns the hidden of all its rows, not of the one that is sampled",
-    ),
-    Hypothesis(
-        "tap-stale",
-        "a round's rows carry the hidden of the round before",
-        TAPS,
-        taps.stale,
-        fix="the buffer that hands taps from verify to the next draft",
-        cost=2,
-    ),
-    Hypothesis(
-        "tap-buffer-stale",
-        "a round's rows carry {value} of what the target ran in the pass before",
-        TAPS,
-        taps.buffered,
-        values=("the rows it kept", "the first rows", "the last rows", "the same rows"),
-        fix="the buffer that hands taps from verify to the next draft",
-        cost=2,
-    ),
-    Hypothesis(
-        "tap-verify-rows",
-        "after verify the committed rows carry its hiddens {value} (a number: so many rows later)",
-        TAPS,
-        taps.verify_rows,
-        values=("the last ones", 1, -1),
-        fix="the slice of verify's K+1 hiddens: the first of them, as many as were emitted",
-        cost=2,
-    ),
-    Hypothesis(
-        "tap-precision",
-        "taps pass through {value}",
-        TAPS,
-        taps.rounded,
-        values=("float8_e4m3fn", "float8_e5m2"),
-        fix="the dtype of the tap buffer",
-    ),
-    Hypothesis(
-        "tap-scaled",
-        "taps are {value:.4g} times what they should be",
-        TAPS,
-        taps.scaled,
-        values=(),
-        fit=FACTOR,
-        infer=Ratio("drafter.taps"),
-        fix="a scale between the target's hidden and the drafter, or hidden + residual added twice",
-    ),
+tap = Family(stages=("drafter.taps",), fix=TAP_FIX)
+
+
+def from_layers(loop: Loop, change: Callable[[list[int], int], list[int]]) -> Mutation:
+    """Tap the layers that `change(the in_of layers, L)` gives."""
+    layers = loop.target.config.num_hidden_layers
+    taps = tuple(change(list(loop.tap_inputs), layers))
+    if taps == tuple(loop.tap_inputs) or not all(0 <= layer <= layers for layer in taps):
+        raise NotApplicable(f"taps {taps} of {layers} layers")
+    return replaced(loop, "tap_inputs", taps)
+
+
+@tap("tap-off-by-one", "taps {value:+d} layers away", values=(1, -1, 2, -2), seen=("NKIPy PR 63", "SGLang #25454"))
+def shifted(loop: Loop, delta: int) -> Mutation:
+    """All taps `delta` layers later."""
+    return from_layers(loop, lambda taps, layers: [layer + delta for layer in taps])
+
+
+@tap(
+    "tap-one-off",
+    "one tap, (place, layers): {value}, is from another layer",
+    values=product(range(3), (1, -1, 2, -2, 3, -3)),
+)
+def _(loop: Loop, value: tuple[int, int]) -> Mutation:
+    wrong, delta = value
+    return from_layers(loop, lambda taps, layers: [tap + delta * (place == wrong) for place, tap in enumerate(taps)])
+
+
+RULES: dict[str, Callable[[list[int], int], list[int]]] = {
+    "default": lambda taps, layers: [2, layers // 2, layers - 3],
+    "default as out_of": lambda taps, layers: [3, layers // 2 + 1, layers - 2],
+    "low, middle, high": lambda taps, layers: [1, layers // 2, layers - 1],
+    "thirds": lambda taps, layers: [layers // 3, 2 * layers // 3, layers],
+    "last": lambda taps, layers: list(range(layers - len(taps) + 1, layers + 1)),
+    "the final layer only": lambda taps, layers: [layers] * len(taps),
+    "the last one only": lambda taps, layers: taps[-1:] * len(taps),
+    "the first one only": lambda taps, layers: taps[:1] * len(taps),
+}
+
+
+@tap(
+    "tap-config-ignored",
+    "the drafter's tap list is ignored, another rule is used: {value}",
+    values=RULES,
+    fix="reading eagle_aux_hidden_state_layer_ids of the drafter's config.json",
+    seen=("tokenspeed #526",),
+)
+def _(loop: Loop, rule: str) -> Mutation:
+    return from_layers(loop, RULES[rule])
+
+
+@tap(
+    "tap-order",
+    "taps concatenated in the order {value}",
+    values=ORDERS,
+    fix="the order in which captured hiddens are concatenated: the config's, not the order of capture",
+    seen=("vLLM sorts and de-duplicates aux layer ids",),
+)
+def _(loop: Loop, order: tuple[int, ...]) -> Mutation:
+    if sorted(order) != list(range(len(loop.tap_inputs))):
+        raise NotApplicable(f"{len(loop.tap_inputs)} taps")
+    return from_layers(loop, lambda taps, layers: [taps[place] for place in order])
+
+
+@tap(
+    "tap-after-norm",
+    "taps taken behind the target's {value} norm",
+    values=("final", "input"),
+    fix="the place of the capture: the residual stream itself, before any norm",
+    seen=("SGLang #32334",),
+)
+def _(loop: Loop, norm: str) -> Mutation:
+    body = loop.target.model.model
+
+    def of(layer: int) -> Layer:
+        return body.norm if norm == "final" or layer == len(body.layers) else body.layers[layer].input_layernorm
+
+    # Without the modules' hooks: these rows are no stage of the target.
+    return _from_streams(loop, lambda layer: of(layer).forward(loop.target.streams[layer]))
+
+
+def _from_streams(loop: Loop, of: Callable[[int], Tensor]) -> Mutation:
+    """`of(layer)` in place of the stream that enters a layer."""
+    return loop.target.taps.around(lambda inner, inputs: torch.cat([of(layer) for layer in inputs], dim=-1))
+
+
+def _keep(seen: dict[int, Tensor], number: int, output: Tensor | tuple[Tensor, ...]) -> None:
+    seen[number] = (output[0] if isinstance(output, tuple) else output)[0].clone()
+
+
+@contextmanager
+def branch(loop: Loop, value: None, module: str) -> Iterator[None]:
+    """The branch of the tapped layer (`self_attn` or `mlp`) without the residual stream."""
+    seen: dict[int, Tensor] = {}
+    layers = target_layers(loop)
+    branches = together(leaving(getattr(layer, module), partial(_keep, seen, number)) for number, layer in layers)
+    if 0 in loop.tap_inputs:
+        raise NotApplicable("the embedding is no layer's branch")
+    with branches, _from_streams(loop, lambda layer: seen[layer - 1]):
+        yield
+
+
+tap(
+    "tap-without-residual",
+    "taps are the attention branch without the residual stream",
+    fix=BRANCH_FIX,
+    seen=("TRT-LLM #6199",),
+)(partial(branch, module="self_attn"))
+
+
+@tap(
+    "tap-behind-attention",
+    "taps taken between attention and experts: {value}",
+    values=("of the layer before", "of the layer that the tap enters"),
+    fix="the place of the capture: behind a layer's second residual sum",
+)
+@contextmanager
+def _(loop: Loop, value: str) -> Iterator[None]:
+    seen: dict[int, Tensor] = {}
+    layers, back = target_layers(loop), int(value == "of the layer before")
+    if any(not 0 <= layer - back < len(layers) for layer in loop.tap_inputs):
+        raise NotApplicable("no such layer")
+    halves = together(
+        entering(layer.post_attention_layernorm, partial(_keep, seen, number)) for number, layer in layers
+    )
+    with halves, _from_streams(loop, lambda layer: seen[layer - back]):
+        yield
+
+
+tap("tap-mlp-branch", "taps are the MLP branch without the residual stream", fix=BRANCH_FIX, seen=("TRT-LLM #6199",))(
+    partial(branch, module="mlp")
 )
 
-FUSION_HYPOTHESES = (
-    Hypothesis(
-        "fuse-mask-hidden-zero",
-        "another vector than mask_hidden goes through fc on the masked rows: {value}",
-        FUSED,
-        fusing.masked_through_fc,
-        values=("zero", "its first chunk only", "its first chunk repeated", "chunks reversed", "ones"),
-        fix="loading mask_hidden from the checkpoint, all T * H of it",
-        seen=("Automodel #2376",),
-        cost=2,
-    ),
-    Hypothesis(
-        "fuse-mask-bypasses-fc",
-        "masked rows carry, in place of mask_hidden through fc: {value}",
-        FUSED,
-        fusing.masked_past_fc,
-        values=(
-            "the first chunk of mask_hidden",
-            "the last chunk of mask_hidden",
-            "the mean of mask_hidden's chunks",
-            "the last committed row's hidden",
-            "zero",
-        ),
-        fix="mask_hidden has the width of the taps and goes through fc like them",
-        seen=("P-EAGLE ports",),
-        cost=2,
-    ),
-    Hypothesis(
-        "fuse-border",
-        "committed and masked rows part one row off: {value}",
-        FUSED,
-        fusing.edge_row,
-        values=(
-            "the first masked one takes the taps behind the last committed one's",
-            "the first masked one takes the last committed one's taps",
-            "the last committed one takes mask_hidden",
-        ),
-        fix="the row from which mask_hidden stands in for taps: C",
-        cost=2,
-    ),
-    Hypothesis(
-        "fuse-tap-missing",
-        "tap {value} does not reach fc's sum",
-        FUSED,
-        fusing.chunk_missing,
-        values=(0, 1, 2),
-        fix="the number of taps that are concatenated, or of the shards that are summed",
-    ),
-    Hypothesis(
-        "fuse-chunk-order",
-        "fc's input chunks are in the order {value}",
-        FUSED,
-        fusing.columns,
-        values=ORDERS,
-        fix="splitting or packing fc.weight along its input axis",
-    ),
-    Hypothesis(
-        "fuse-interleaved",
-        "fc takes the taps interleaved element by element",
-        FUSED,
-        fusing.interleaved,
-        fix="stack and reshape instead of concatenation along the hidden axis",
-    ),
-    Hypothesis(
-        "fuse-one-tap",
-        "fc sees tap {value} alone",
-        FUSED,
-        fusing.one_chunk_only,
-        values=(0, 1, 2),
-        fix="the all-reduce behind a row-sharded fc, or its sliced weight",
-    ),
-    Hypothesis(
-        "fuse-norm-ignored",
-        "a norm before fc that this drafter does not have, over {value}",
-        FUSED,
-        fusing.normed_before,
-        values=("each", "all", "each, committed rows", "all, committed rows"),
-        fix="norm_before_fc and fc_norm of the drafter's config",
-        seen=("SGLang #32334", "tokenspeed #751"),
-    ),
-    Hypothesis(
-        "fuse-hidden-norm-early",
-        "the hidden norm already stands behind fc",
-        FUSED,
-        fusing.normed_behind,
-        fix="hidden_norm belongs into the fusion layer; the residual is the un-normed hidden",
-    ),
-    Hypothesis(
-        "fuse-scaled",
-        "fc's output is {value:.4g} times what it should be",
-        FUSED,
-        fusing.scaled,
-        values=(),
-        fit=FACTOR,
-        infer=Ratio("drafter.fc_out"),
-        fix="the scale of fc.weight, or an all-reduce too many",
-    ),
-)
 
-INPUT_HYPOTHESES = (
-    Hypothesis(
-        "input-no-shift",
-        "the prompt's rows hold the token {value:+d} from the next one",
-        IDS,
-        partial(inputs.shifted, prefill_only=True),
-        values=(-1, 1),
-        fix="the shift of the prompt by one in the drafter's prefill",
-        seen=("mlc-llm #2266",),
-    ),
-    Hypothesis(
-        "input-no-shift-anywhere",
-        "all committed rows hold the token {value:+d} from the next one",
-        IDS,
-        inputs.shifted,
-        values=(-1, 1),
-        fix=PAIR_FIX,
-        seen=("mlc-llm #2266",),
-    ),
-    Hypothesis(
-        "input-chunk-boundary",
-        "the last row of every prefill chunk of {value} holds a predicted token",
-        IDS,
-        partial(inputs.chunked, fill="predicted"),
-        values=(16, 32, 64, 128, 256, 512, 1024, 2048),
-        infer=chunk_size,
-        fix="the next token at a chunk's end is the prompt's own",
-        seen=("SGLang #26329",),
-    ),
-    Hypothesis(
-        "input-chunk-last-token",
-        "the last row of every prefill chunk of {value} holds the prompt's last token",
-        IDS,
-        partial(inputs.chunked, fill="last"),
-        values=(16, 32, 64, 128, 256, 512, 1024, 2048),
-        infer=chunk_size,
-        fix="the next token at a chunk's end is the prompt's own",
-        seen=("vLLM chunked prefill",),
-    ),
-    Hypothesis(
-        "input-other-ids",
-        "committed rows hold other ids, (position, id): {value}",
-        IDS,
-        inputs.isolated,
-        values=(),
-        infer=isolated_ids,
-        fix="where these ids come from: a chunk's end, a predicted token, a special token of the template",
-        cost=3,
-    ),
-    Hypothesis(
-        "input-wrong-placeholder",
-        "masked rows hold the id {value}",
-        IDS,
-        inputs.placeholder,
-        values=("pad", "eos", "bos", 0),
-        infer=placeholder,
-        fix="the config key the placeholder is read from: ptd_token_id",
-        seen=("vLLM key precedence",),
-        cost=2,
-    ),
-    Hypothesis(
-        "input-placeholder-repeats",
-        "masked rows repeat the last committed token",
-        IDS,
-        inputs.repeated,
-        fix="masked rows carry ptd_token_id",
-        cost=2,
-    ),
-    Hypothesis(
-        "input-position-plus-one",
-        "draft positions are {value:+d} off",
-        POSITIONS,
-        inputs.positions,
-        values=(1, -1),
-        fit=PLACES,
-        infer=Offset("drafter.positions"),
-        fix="the ids are shifted by one, the positions are not",
-        seen=("SGLang #25015",),
-    ),
-    Hypothesis(
-        "input-round-positions",
-        "positions are {value} in verify rounds (a number: so many off)",
-        POSITIONS,
-        partial(inputs.positions, rows="rounds"),
-        values=(1, -1, "restarted", "flat"),
-        infer=Offset("drafter.positions"),
-        fix="the first position of a draft window: that of the first committed row",
-        cost=2,
-    ),
-    Hypothesis(
-        "input-masked-positions",
-        "positions of the masked rows are {value} (a number: so many off)",
-        POSITIONS,
-        partial(inputs.positions, rows="masked"),
-        values=(1, -1, "flat", "all the first one's", "restarted"),
-        infer=Offset("drafter.positions"),
-        fix="masked row j sits j + 1 behind the last committed one",
-        cost=2,
-    ),
-    Hypothesis(
-        "input-slot-off",
-        "cache slots are {value:+d} off",
-        SLOTS,
-        partial(inputs.positions, of="_slots"),
-        values=(1, -1),
-        infer=Offset("drafter.slots"),
-        fix="the slot of a row is its absolute position",
-    ),
-    Hypothesis(
-        "input-round-slots",
-        "cache slots are {value} in verify rounds (a number: so many off)",
-        SLOTS,
-        partial(inputs.positions, rows="rounds", of="_slots"),
-        values=(1, -1, "restarted"),
-        infer=Offset("drafter.slots"),
-        fix="the first slot of a draft window: that of the first committed row",
-        cost=2,
-    ),
-    Hypothesis(
-        "input-raw-prompt",
-        "the prompt is {value}",
-        ("target.embed", "target.*"),
-        inputs.prompted,
-        values=(
-            "raw",
-            "without the generation prompt",
-            "without the template's opening",
-            "with a second start token",
-            "without its first token",
-            "without its last token",
-        ),
-        fix="apply_chat_template with add_generation_prompt, once",
-        seen=("NKIPy PR 63",),
-        cost=3,
-    ),
+@tap(
+    "input-hidden-one-step-late",
+    "each row carries the hidden {value:+d} rows away",
+    values=(1, -1, 2),
+    fix=PAIR_FIX,
+    seen=("NKIPy PR 63",),
 )
+def _(loop: Loop, delta: int) -> Mutation:
+    return loop.taps.around(lambda inner, first, end: _moved(loop, first, end, delta))
 
-HYPOTHESES = TAP_HYPOTHESES + FUSION_HYPOTHESES + INPUT_HYPOTHESES
+
+def _moved(loop: Loop, first: int, end: int, delta: int) -> Tensor:
+    """Rows of what the target ran last, `delta` later; its last (first) row where there is none."""
+    rows = loop.target.taps(loop.tap_inputs)
+    return rows[torch.arange(first, end).add(delta).clamp(0, len(rows) - 1)]
+
+
+@tap(
+    "tap-last-row-only",
+    "all committed rows of a pass carry the last row's hidden",
+    fix="the target returns the hidden of all its rows, not of the one that is sampled",
+)
+def _(loop: Loop, value: None) -> Mutation:
+    return loop.taps.around(lambda inner, first, end: inner(first, end)[-1:].expand(end - first, -1))
+
+
+@tap("tap-stale", "a round's rows carry the hidden of the round before", fix=BUFFER_FIX, cost=2)
+def _(loop: Loop, value: None) -> Mutation:
+    before: list[Tensor] = []
+
+    def taps(inner: Callable[..., Tensor], first: int, end: int) -> Tensor:
+        rows, fresh = list(before), inner(first, end)
+        before[:] = [fresh]
+        if not rows or len(loop.state.emitted) == 1:
+            return fresh
+        return rows[0][torch.arange(len(rows[0]) - len(fresh), len(rows[0])).clamp(0)]
+
+    return loop.taps.around(taps)
+
+
+@tap(
+    "tap-buffer-stale",
+    "a round's rows carry {value} of what the target ran in the pass before",
+    values=("the rows it kept", "the first rows", "the last rows", "the same rows"),
+    fix=BUFFER_FIX,
+    cost=2,
+)
+@contextmanager
+def _(loop: Loop, which: str) -> Iterator[None]:
+    """ "the rows it kept" start at the prefill's last one, "the same rows" are fresh behind it."""
+    passes: list[tuple[Tensor, int]] = []
+
+    def forward(inner: Callable[..., Tensor], ids: Tensor) -> Tensor:
+        logits = inner(ids)
+        passes.append((loop.target.taps(loop.tap_inputs).clone(), 0 if loop.state.length else len(ids) - 1))
+        del passes[:-2]
+        return logits
+
+    def taps(inner: Callable[..., Tensor], first: int, end: int) -> Tensor:
+        fresh = inner(first, end)
+        if len(loop.state.emitted) == 1 or len(passes) < 2:
+            return fresh
+        (before, kept), (last, _) = passes
+        if which == "the same rows" and len(before) != len(last):
+            return fresh
+        if which == "the rows it kept":
+            return rows_from(before, kept, end - first)
+        start = max(len(before) - (end - first), 0) if which == "the last rows" else 0
+        return before[start + torch.arange(end - first).clamp(max=len(before) - 1)]
+
+    def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
+        passes.clear()
+        inner(prompt)
+
+    with loop.target.forward.around(forward), loop.taps.around(taps), loop.prefill.around(prefill):
+        yield
+
+
+@tap(
+    "tap-verify-rows",
+    "after verify the committed rows carry its hiddens {value} (a number: so many rows later)",
+    values=("the last ones", 1, -1),
+    fix="the slice of verify's K+1 hiddens: the first of them, as many as were emitted",
+    cost=2,
+)
+def _(loop: Loop, value: int | str) -> Mutation:
+    def taps(inner: Callable[..., Tensor], first: int, end: int) -> Tensor:
+        if len(loop.state.emitted) == 1:
+            return inner(first, end)
+        last = len(loop.target.taps(loop.tap_inputs)) - end
+        return _moved(loop, first, end, last if isinstance(value, str) else value)
+
+    return loop.taps.around(taps)
+
+
+@tap(
+    "tap-precision",
+    "taps pass through {value}",
+    values=("float8_e4m3fn", "float8_e5m2"),
+    fix="the dtype of the tap buffer",
+)
+def _(loop: Loop, dtype: str) -> Mutation:
+    return loop.taps.around(lambda inner, *rows: (x := inner(*rows)).to(getattr(torch, dtype)).to(x.dtype))
+
+
+@tap(
+    "tap-scaled",
+    "taps are {value:.4g} times what they should be",
+    values=(),
+    fit=FACTOR,
+    infer=Ratio("drafter.taps"),
+    fix="a scale between the target's hidden and the drafter, or hidden + residual added twice",
+)
+def _(loop: Loop, factor: float) -> Mutation:
+    return loop.taps.around(lambda inner, *rows: inner(*rows) * factor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
-from parity.nightly.records import Cell, CellResult, Named, Speed
+from parity.nightly.records import Cell, CellResult, DiagnosisSummary, Speed
 from parity.reports.page import acceptance, heatmap, speed
 from parity.reports.page.figures import count, figure, legend
 from parity.reports.page.past import Changed, Past
@@ -53,7 +53,7 @@ class CellView:
     error: str
     first: str
     reproduce: str
-    diagnosis: Named | None
+    diagnosis: DiagnosisSummary | None
     findings: tuple[str, ...]
     groups: tuple[Group, ...]
     worst: dict[str, str]

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from parity.calibrate import MODES, Calibration, Comparison, Request, calibrate
-from parity.cli.wiring import clean_devices, device
+from parity.calibrate import MODES, Calibration, CalibrationRequest, Comparison, calibrate
 from parity.device import ENGINES, absent
 from parity.device.variants import CLEAN
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 from parity.policy import read_policy
+from parity.producers import clean_devices, device
 
 DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 
@@ -21,7 +21,7 @@ def clean(small_golden) -> Calibration:
     """One round of one prompt by variants of every kind."""
     names = ["numpy", *(f"parity.device.variants:{name}" for name in DIFFERENT)]
     return calibrate(
-        Request(
+        CalibrationRequest(
             golden=small_golden,
             device=lambda name: device(name, small_golden, "bfloat16"),
             names=names,
@@ -49,7 +49,7 @@ def test_every_bounded_statistic_has_its_margin(clean):
 
 
 def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
-    case = OnePrompt(small_golden, 1, 2).manifest.case
+    case = PromptSlice(small_golden, 1, 2).manifest.case
     whole = small_golden.manifest.case.prompts[1].generation
     assert case.prompts[0].generation.acceptance_length == whole.acceptance_length[:2]
     assert case.max_new_tokens == 1 + sum(whole.acceptance_length[:2])
@@ -57,7 +57,7 @@ def test_a_cut_prompt_ends_where_a_device_with_its_budget_ends(small_golden):
 
 
 def test_a_cut_prompt_holds_the_tensors_of_its_own_number(small_golden):
-    case = OnePrompt(small_golden, 1, 2)
+    case = PromptSlice(small_golden, 1, 2)
     ours, theirs = (one.contents("float32", n, 2, "kv.target.3.k") for one, n in ((case, 0), (small_golden, 1)))
     assert (ours == theirs).all()
     assert case.stored("float32", 0, 3, "target.embed") is None

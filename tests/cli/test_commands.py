@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
@@ -20,7 +20,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def small_run(small_golden, tmp_path_factory):
-    return make_run(small_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
+    return run_device(small_golden, "numpy", "chained", out=tmp_path_factory.mktemp("run") / "chained")
 
 
 def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -8,15 +8,13 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parity import files
 from parity.errors import UsageError
-from parity.imports.archives import members
-from parity.imports.arrays import leaves
+from parity.imports.arrays import leaves, members
 from parity.imports.names import read_map
 from parity.nightly.expand import cells
 from parity.nightly.matrix import read_matrix
@@ -158,18 +156,16 @@ def test_a_chat_template_is_rendered_within_limits(name, tiny, tmp_path, monkeyp
 @pytest.mark.parametrize("name", ["loops", "refusal"])
 def test_a_hypothesis_renders_a_chat_template_within_limits(name, tiny, tmp_path, monkeypatch):
     from parity.references import template
-    from parity.references.mutations import NotApplicable
-    from parity.references.mutations.inputs import _template
+    from parity.references.hypotheses import NotApplicable
+    from parity.references.hypotheses.inputs import template as template_of
 
     monkeypatch.setattr(template, "SECONDS", 1)
     folder = Path(shutil.copytree(tiny / "target", tmp_path / "t", ignore=shutil.ignore_patterns("*.safetensors")))
-    opening, closing = _template(
-        SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder))))
-    )
+    opening, closing = template_of(str(folder))
     assert opening and closing
     (folder / "chat_template.jinja").write_text(TEMPLATES[name])
     with pytest.raises(NotApplicable, match="chat template"):
-        _template(SimpleNamespace(target=SimpleNamespace(model=SimpleNamespace(name_or_path=str(folder)))))
+        template_of(str(folder))
 
 
 def test_a_tokenizer_that_brings_code_runs_none_and_asks_nothing(tiny, tmp_path, monkeypatch):
@@ -217,10 +213,10 @@ def test_a_device_that_is_no_module(name, parity, small_golden):
 
 
 def test_a_cell_whose_name_leads_out_of_its_night(tmp_path):
-    from parity.nightly.records import Axes, read
+    from parity.nightly.records import CellAxes, read_record
 
     (tmp_path / "axes").write_text(json.dumps(dict(case="../../x", device="d", family="f", k=4, tp=1, policy="p")))
-    assert "case" in refused(read, Axes, tmp_path / "axes")
+    assert "case" in refused(read_record, CellAxes, tmp_path / "axes")
 
 
 @pytest.mark.parametrize("old", [None, b"old"])

@@ -42,6 +42,6 @@ def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
 def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
     found, words, parity, small_golden, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("parity.diagnose.evidence.red_device", lambda *asked: found)
+    monkeypatch.setattr("parity.reduce.red_device", lambda *asked: found)
     ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from parity.nightly.single import _cell
+from parity.nightly.judge import _cell
 from tests.reports.nights import RED, unpack
 
 

@@ -21,7 +21,7 @@ def test_the_list_is_a_table_and_json(parity, tmp_path):
 
 
 def test_a_published_pair_by_name_or_by_folder(parity):
-    from parity.cli.common import published_configs
+    from parity.bundled import published_configs
 
     folders = ("--target", published_configs() / "gpt-oss-20b", "--drafter", published_configs() / "p-eagle-20b")
     named, given = (parity("shapes", *pair, *SMALL, "--phase", "verify") for pair in (("--model", "20b"), folders))

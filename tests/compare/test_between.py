@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps, difference
-from parity.cli.run import make_run
-from parity.compare.between import Difference
+from parity.api import compare_dumps, device_difference, run_device
+from parity.compare.between import DeviceDifference
 from parity.errors import UsageError
 
 FAULTY = "parity.device.faults:rope_concentration"
@@ -22,14 +21,14 @@ def run(small_golden, tmp_path_factory):
         key = device, mode, precision
         if key not in made:
             out = tmp_path_factory.mktemp("between") / "run"
-            made[key] = make_run(small_golden, device, mode, precision, out=out, free=False)
+            made[key] = run_device(small_golden, device, mode, precision, out=out, free=False)
         return made[key]
 
     return get
 
 
 def against(golden, run, other):
-    return compare_dumps(golden, Difference(golden, run, other))
+    return compare_dumps(golden, DeviceDifference(golden, run, other))
 
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
@@ -68,7 +67,7 @@ def test_a_choice_of_one_device_alone_is_judged_by_the_golden(small_golden, run)
     wrong[1] = 9
     place = ("bfloat16", 0, 0, "target.layers.0.experts")
     for mine, theirs, expected in ((right, wrong, wrong), (wrong, right, wrong), (wrong, wrong, true)):
-        view = Difference(small_golden, run("numpy"), run("numpy"))
+        view = DeviceDifference(small_golden, run("numpy"), run("numpy"))
         sides = [
             type("Side", (), {"contents": lambda self, *_where, value=value: value})() for value in (true, mine, theirs)
         ]
@@ -78,18 +77,18 @@ def test_a_choice_of_one_device_alone_is_judged_by_the_golden(small_golden, run)
 
 def test_runs_of_two_modes_or_precisions_are_refused(small_golden, run):
     with pytest.raises(UsageError, match="two devices are compared in one mode"):
-        Difference(small_golden, run("numpy"), run("numpy", "chained"))
+        DeviceDifference(small_golden, run("numpy"), run("numpy", "chained"))
     with pytest.raises(UsageError, match="two devices are compared in one precision"):
-        Difference(small_golden, run("numpy"), run("numpy", "local", "float32"))
+        DeviceDifference(small_golden, run("numpy"), run("numpy", "local", "float32"))
 
 
 def test_what_either_run_lacks_is_a_failure(small_golden, run, tmp_path):
-    few = make_run(small_golden, "numpy", "local", stages=("logits",), out=tmp_path / "few", free=False)
+    few = run_device(small_golden, "numpy", "local", stages=("logits",), out=tmp_path / "few", free=False)
     for pair in ((run("numpy"), few), (few, run("numpy"))):
         report = against(small_golden, *pair)
         assert report.verdict == "fail"
         assert "numpy: target.embed is missing: the run does not declare it" in [one.message for one in report.findings]
     assert (
-        compare_dumps(small_golden, difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict
+        compare_dumps(small_golden, device_difference(small_golden, few, str(run("numpy").folder)), ("logits",)).verdict
         == "pass"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, SAME, TIE, draft_columns, judge, judge_experts, ulp
+from parity.compare.choices import BUG, NOISE, SAME, TIE, draft_columns, judge, judge_experts, ulp
+from parity.compare.scores import NOISE_SIGMAS
 
 QUIET = np.array([1e-6])
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity.compare.fit import SIGMAS, beyond, fit
-from parity.compare.floor import HALF_ULP
+from parity.compare.rows import HALF_ULP
+from parity.compare.statistics import SIGMAS, beyond, fit
 
 RNG = np.random.default_rng(5)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from parity.cli.wiring import builder
-from parity.compare.heat import heat
+from parity.compare.breakdown import heat
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
+from parity.producers import builder
 
 LAYER, POSITION = 3, 17
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parity.compare import compare
-from parity.compare.decisions import ulp
+from parity.compare.choices import ulp
 from parity.policy import read_policy
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.plants import DRAFTS, EXPERTS, LOGITS, TOKENS, each

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.compare.peers import NXDI_ATOL, STATISTICS, Evidence
 from parity.compare.rows import StageRows
+from parity.compare.statistics import NXDI_ATOL, STATISTICS, Evidence
 from parity.metrics import measure
 from parity.policy import OWN, Row, Tolerance
 from parity.policy import STATISTICS as NAMES

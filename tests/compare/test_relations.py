@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from parity import limits
-from parity.compare.facts import Facts, _config, _numbers
-from parity.compare.relations import relation
+from parity.compare.relations import Facts, _config, _numbers, relation
 
 PROMPTS = (100, 70)
 CONFIG = {"sliding_window": 32, "original_max_position_embeddings": 64}

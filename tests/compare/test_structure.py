@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from parity.compare import compare
 from parity.compare.generation import check_generation
 from parity.compare.structure import check_structure
@@ -24,7 +23,7 @@ FAMILIES = [stage.template for stage in TABLE]
 
 @pytest.fixture(scope="module")
 def small_run(small_golden, tmp_path_factory) -> Dump:
-    return make_run(small_golden, "numpy", "local", out=tmp_path_factory.mktemp("run") / "local")
+    return run_device(small_golden, "numpy", "local", out=tmp_path_factory.mktemp("run") / "local")
 
 
 def edited(dump: Dump, change) -> Dump:

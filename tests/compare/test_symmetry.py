@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.compare.between import Difference, compare_devices
+from parity.compare.between import DeviceDifference, compare_devices
 from parity.policy import read_policy
 from tests.meta import plants as p
 from tests.meta.dumps import Pair, clean, write
@@ -87,7 +87,9 @@ def both_ways(tmp_path, one, other, policy):
     runs = [write(pair, tmp_path / str(number)) for number, pair in enumerate(pairs)]
     golden, rules = runs[0][0], read_policy(policy, "bfloat16")
     mine, theirs = (run for _, run in runs)
-    return [compare_devices(golden, Difference(golden, *order), rules) for order in ((mine, theirs), (theirs, mine))]
+    return [
+        compare_devices(golden, DeviceDifference(golden, *order), rules) for order in ((mine, theirs), (theirs, mine))
+    ]
 
 
 @pytest.mark.parametrize(("one", "other", "policy"), RUNS)

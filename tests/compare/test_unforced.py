@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.compare import compare
-from parity.compare.between import Difference, compare_devices
+from parity.compare.between import DeviceDifference, compare_devices
 from parity.errors import Inconclusive
 from parity.policy import read_policy
 from parity.trace import forced_templates
@@ -132,5 +132,5 @@ def test_an_unforced_run_that_shows_no_experts_is_judged_strictly(dumps):
 def test_two_devices_of_which_one_went_its_own_way_are_not_judged_where_it_did(turned, dumps):
     (golden, mine), (_, theirs) = dumps(flipped()), dumps(clean(FEW), [TEMPLATE])
     pair = (theirs, mine) if turned else (mine, theirs)
-    found = compare_devices(golden, Difference(golden, *pair), POLICY, ("ffn_out", "out"))
+    found = compare_devices(golden, DeviceDifference(golden, *pair), POLICY, ("ffn_out", "out"))
     assert found.exit_code == 3 and "compare each with the golden" in str(found.own_experts)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from parity.golden.store import Dump
 
 STAGE = "target.layers.2.ffn_out"
@@ -47,7 +46,7 @@ def run_with(small_golden, tmp_path, monkeypatch):
     def make(spoil) -> Dump:
         SpoilingTrace.spoil = staticmethod(spoil)
         monkeypatch.setattr(drive, "ForcingTrace", SpoilingTrace)
-        return make_run(small_golden, "numpy", "local", out=tmp_path / "run")
+        return run_device(small_golden, "numpy", "local", out=tmp_path / "run")
 
     return make
 

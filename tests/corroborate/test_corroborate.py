@@ -13,7 +13,7 @@ from parity import references
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
-from parity.references.mutations import taps
+from parity.references.hypotheses import taps
 from tests.golden.edits import rewrite
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ import pytest
 
 from parity import references
 from parity.corroborate import triangulate
-from parity.golden.manifest import Part
+from parity.golden.manifest import ProducerPart
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy
-from parity.references.mutations import taps
+from parity.references.hypotheses import taps
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "eagle"
 LOOPS = {"drafter.taps", "kv.drafter.length", "accept.length", "accept.emitted"}
@@ -59,7 +59,9 @@ def test_taps_off_by_one_are_a_dispute(dumped, monkeypatch):
 def test_a_part_is_made_of_its_producers_modules():
     producer = Dump(RECORDED).manifest.producer
     with pytest.raises(ValueError, match="some of the producer's"):
-        type(producer)(**producer.model_dump() | {"parts": [Part(stages=("drafter.logits",), modules=("elsewhere",))]})
+        type(producer)(
+            **producer.model_dump() | {"parts": [ProducerPart(stages=("drafter.logits",), modules=("elsewhere",))]}
+        )
     assert "parity.references.loop" in producer.of("accept.length").modules
     assert not any(
         name.startswith("parity.references.") for name in producer.of("drafter.logits").modules if "eagle" not in name

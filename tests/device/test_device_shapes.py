@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.cli.common import published_configs
+from parity.bundled import published_configs
 from parity.device.assembly import assemble
 from parity.device.engines.reordered import Order, engine
 from parity.device.engines.shape_engine import ShapeEngine

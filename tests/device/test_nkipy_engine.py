@@ -6,9 +6,8 @@ import pytest
 pytest.importorskip("nkipy", reason="NKIPy is not installed: docs/neuron.md has the command")
 pytest.importorskip("jax", reason="jax is not installed: pip install 'parity-harness[nkipy]'")
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import builder
+from parity import api
+from parity.api import compare_dumps
 from parity.device.engines.traced import lowering
 from parity.device.faults import CATALOGUE
 from parity.device.kernels.tap import untapped
@@ -17,6 +16,7 @@ from parity.device.rows import pad_rows
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
 from parity.guard import bare
+from parity.producers import builder
 
 PREFILL, DECODE, VERIFY = 32, 1, 5
 UNSUPPORTED = {"float64", "int64", "uint64"}
@@ -117,7 +117,7 @@ def test_excess_precision_would_be_seen(load, prompts, monkeypatch):
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_the_comparison_is_green(mode, precision, small_golden, tmp_path):
-    run = make_run(small_golden, "nkipy", mode, precision, out=tmp_path / "run")
+    run = api.run_device(small_golden, "nkipy", mode, precision, out=tmp_path / "run")
     report = compare_dumps(small_golden, run)
     assert report.verdict == "pass", report.first
     assert "nkipy" in run.manifest.producer.versions

@@ -6,24 +6,23 @@ import pytest
 
 pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import builder, planted_faults
-from parity.compare.between import Difference
+from parity.api import compare_dumps, run_device
+from parity.compare.between import DeviceDifference
 from parity.faults import Request, compare_planted
+from parity.producers import builder, planted_faults
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
     runs = [
-        make_run(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
+        run_device(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
         for name in ("xla", "numpy")
     ]
     report = compare_dumps(small_golden, runs[0])
     assert report.verdict == "pass", report.first
     assert report.stages and not [stage.stage for stage in report.stages if stage.verdict != "pass"]
-    against = compare_dumps(small_golden, Difference(small_golden, *runs))
+    against = compare_dumps(small_golden, DeviceDifference(small_golden, *runs))
     assert against.verdict == "pass", against.first
     notes, versions = runs[0].manifest.producer.notes, runs[0].manifest.producer.versions
     assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()

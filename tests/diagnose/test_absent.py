@@ -7,22 +7,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.explain import Absent
-from parity.diagnose.imagined import Imagined
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 
 STAGE = "drafter.taps"
 
 
 @pytest.fixture(scope="module")
 def golden(small_golden):
-    return OnePrompt(small_golden, 0, 1)
+    return PromptSlice(small_golden, 0, 1)
 
 
 def imagined(golden, change):
     places = [(round_, stage) for variant, _, round_, stage in golden.rows if variant == "float32" and stage == STAGE]
     tensors = {place: golden.contents("float32", 0, *place) for place in places}
-    return Imagined(golden, change(tensors), "local")
+    return CounterfactualGolden(golden, change(tensors), "local")
 
 
 def run(golden, *rows):

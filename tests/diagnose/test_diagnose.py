@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from tests.sample import WHOLE
 
 CASES = {
@@ -44,7 +44,7 @@ def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, 
 
 
 def test_a_run_folder_is_enough(diagnose, small_golden, tmp_path):
-    made = make_run(small_golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
+    made = run_device(small_golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
     ended, found = diagnose(made.folder)
     assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
     assert found["mode"] == "chained"
@@ -65,7 +65,7 @@ def test_an_error_that_no_hypothesis_explains_is_described(diagnose):
 
 
 def test_a_clean_run_has_nothing_to_diagnose(diagnose, small_golden, tmp_path):
-    ended, _ = diagnose(make_run(small_golden, "numpy", "chained", out=tmp_path / "run").folder)
+    ended, _ = diagnose(run_device(small_golden, "numpy", "chained", out=tmp_path / "run").folder)
     assert ended.code == 0 and ended.last.startswith("nothing to diagnose"), ended
 
 

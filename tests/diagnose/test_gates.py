@@ -18,7 +18,7 @@ def gates(monkeypatch):
         def run_gate(bench, name):
             return GateResult(name, (Check("first", PASS, "seen"), Check("second", others.get(name, PASS), LACKS)))
 
-        monkeypatch.setattr("parity.diagnose.evidence.red_device", lambda *_: None)
+        monkeypatch.setattr("parity.diagnose.whole.red_device", lambda *_: None)
         monkeypatch.setattr("parity.diagnose.gates.run_gate", run_gate)
 
     return plant

@@ -13,7 +13,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, Report
 from parity.compare.structure import Finding
 from parity.diagnose.evidence import Red, failures, red_run
 from parity.errors import UsageError
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 from tests.diagnose.toys import POLICY, compared, explained, scaled
 from tests.meta import plants as p
 from tests.meta.defects import DEFECTS
@@ -89,7 +89,7 @@ FAINT = 1.0 - 5.85e-4
 def test_what_no_prompt_shows_alone_is_said_and_searched_for(tmp_path):
     evidence = red(p.values(lambda x: x * np.float32(FAINT), p.FFN), tmp_path)
     for number in (0, 1):
-        assert red_run(*(OnePrompt(side, number, 3) for side in (evidence.golden, evidence.run)), POLICY) is None
+        assert red_run(*(PromptSlice(side, number, 3) for side in (evidence.golden, evidence.run)), POLICY) is None
     found = explained(evidence, [scaled("other", p.FFN, 1.3)])
     assert found.causes == () and found.unexplained.stage == p.FFN and found.trials > 0 and found.signature, found
     (cause,) = explained(evidence, [scaled("other", p.FFN, 1.3), scaled("factor", p.FFN, FAINT)]).causes
@@ -127,8 +127,8 @@ def test_a_prompt_that_an_end_token_ended_keeps_its_budget(tmp_path):
     golden = write(clean(SHORT), tmp_path)[0]
     case = golden.manifest.case
     golden.manifest = golden.manifest.model_copy(update={"case": case.model_copy(update={"max_new_tokens": 20})})
-    assert OnePrompt(golden, 0, 3).manifest.case.max_new_tokens == 20
-    assert OnePrompt(golden, 0, 1).manifest.case.max_new_tokens == 3
+    assert PromptSlice(golden, 0, 3).manifest.case.max_new_tokens == 20
+    assert PromptSlice(golden, 0, 1).manifest.case.max_new_tokens == 3
 
 
 def test_what_only_the_free_run_shows_is_said(tmp_path):

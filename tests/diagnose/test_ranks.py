@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from parity.diagnose.evidence import Red, red_run
-from parity.diagnose.ranks import OneRank, Parted, read_ranks
+from parity.diagnose.ranks import Parted, RankView, read_ranks
 from parity.golden.store import Dump, DumpWriter
 from parity.policy import read_policy
 
@@ -18,7 +18,7 @@ STAGE = "target.layers.2.attn_out"
 
 @pytest.fixture(scope="module")
 def whole(small_golden, tmp_path_factory) -> Dump:
-    return make_run(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
+    return run_device(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("ranks") / "whole")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_ranks_that_hold_the_same_are_judged_as_one(run_of, small_golden):
 def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
     run = run_of(lambda x: 1.5 * x)
     found = judged(small_golden, run)
-    assert isinstance(found, Red) and isinstance(found.run, OneRank) and found.run.rank == 1
+    assert isinstance(found, Red) and isinstance(found.run, RankView) and found.run.rank == 1
     assert (found.first.stage, found.first.round) == (STAGE, 1)
     place = ("float32", 0, 1, STAGE)
     np.testing.assert_array_equal(found.run.contents(*place), np.float32(1.5) * whole.contents(*place))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from parity import device
-from parity.cli.faults import PROMPTS
 from parity.device import faults
 from parity.device.faults import CATALOGUE, LEFT_OUT
 from parity.drive import generate
+from parity.faults import PROMPTS
 from parity.reports.faults import page
 from parity.stages import declared
 from tests.sample import sample

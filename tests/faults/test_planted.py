@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from parity.cli.faults import PROMPTS, TOKENS
-from parity.cli.wiring import builder
 from parity.device.faults import CATALOGUE
-from parity.faults import Request, compare_planted, judge, run_faults
+from parity.faults import PROMPTS, TOKENS, Request, compare_planted, judge, run_faults
 from parity.gates import GATES
+from parity.producers import builder
 from tests.sample import WHOLE, cut, sample
 
 SHOWN = sample(

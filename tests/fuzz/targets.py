@@ -18,9 +18,10 @@ from parity.cli import cli
 from parity.errors import ParityError
 from parity.golden import shards
 from parity.golden.consistent import refuse_contradictions  # noqa: F401  loaded here, so that it is instrumented
+from parity.golden.digests import sealed
 from parity.golden.manifest import Manifest
-from parity.golden.sealing import sealed
-from parity.imports import archives, polygraphy
+from parity.imports import polygraphy
+from parity.imports.arrays import members
 from parity.imports.names import pattern, read_map
 from parity.logs.scan import scan
 from parity.nightly.expand import cells
@@ -86,7 +87,7 @@ def matrix(data: bytes) -> None:
 
 def arrays(data: bytes) -> None:
     """An .npy or .npz."""
-    for read in archives.members(io.BytesIO(data), "file").values():
+    for read in members(io.BytesIO(data), "file").values():
         read()
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.cli.wiring import builder
 from parity.device.pipeline import Pipeline
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.guard import bare
+from parity.producers import builder
 
 Plant = Callable[[Pipeline], None]
 LAYER = 0

@@ -10,8 +10,7 @@ import pytest
 
 from parity.device.recorder import Recorder
 from parity.gates import acceptance, run_gate
-from parity.gates.acceptance.counts import Tally, contradictions
-from parity.gates.acceptance.forced import forced, recounted
+from parity.gates.acceptance.counts import Tally, contradictions, forced, recounted
 from parity.gates.acceptance.interval import Sums, least_rounds, paired, verdict, wilson
 from parity.golden.manifest import Generation
 from tests.gates import planted

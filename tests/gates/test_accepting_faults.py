@@ -6,7 +6,7 @@ import pytest
 
 from parity.device.faults import accepting
 from parity.gates import acceptance, lossless, verify
-from parity.gates.noise import Noise
+from parity.gates.context import Noise
 from tests.gates.planted import bench_of
 
 SAID = {

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from parity.cli.wiring import builder
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, UsageError
 from parity.gates import boundary, run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
+from parity.producers import builder
 
 ADMISSION, CONTENTS = 0, 1
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.cache_faults:"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from tests.sample import WHOLE, sample
 
 
@@ -22,5 +21,5 @@ def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, 
         paths["prompts"] = tmp_path / "prompts.jsonl"
         paths["prompts"].write_text("\n".join(lines))
     golden = remake_small_golden(tmp_path / "golden", **case | paths)
-    report = compare_dumps(golden, make_run(golden, "numpy", "chained", "float32", out=tmp_path / "run"))
+    report = compare_dumps(golden, run_device(golden, "numpy", "chained", "float32", out=tmp_path / "run"))
     assert report.verdict == "pass", report.first

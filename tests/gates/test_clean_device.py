@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from parity.stages import declared
 from tests.sample import WHOLE, cut, sample
 
@@ -35,7 +34,7 @@ def runs(golden, tmp_path_factory):
     def run(mode: str, precision: str):
         if (mode, precision) not in made:
             out = tmp_path_factory.mktemp("runs") / f"{mode}-{precision}"
-            made[mode, precision] = make_run(golden, "numpy", mode, precision, out=out)
+            made[mode, precision] = run_device(golden, "numpy", mode, precision, out=out)
         return made[mode, precision]
 
     return run

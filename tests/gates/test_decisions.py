@@ -7,15 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity.cli.wiring import builder
 from parity.compare.basis import Basis
 from parity.errors import Inconclusive
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.decisions import GROUPS
-from parity.gates.decisions.judged import _moved, judged
-from parity.gates.decisions.vocabulary import Vocabulary, draft_vocabulary
+from parity.gates.decisions.judged import Vocabulary, _moved, draft_vocabulary, judged
 from parity.golden.store import Dump
+from parity.producers import builder
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)

@@ -12,7 +12,7 @@ from parity.compare.constants import check_constants
 from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered, UsageError
 from parity.gates import stages
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check, GateResult, Gates
 from parity.golden.provenance import with_constants
 from parity.reports.gates import print_gates

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.run import make_run
-from parity.compare.between import Difference, compare_devices
+from parity.api import run_device
+from parity.compare.between import DeviceDifference, compare_devices
 from parity.engines import MODES, matrix
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 from parity.policy import read_policy
 from tests.sample import WHOLE
 
@@ -21,7 +21,7 @@ falls to the other side of a rounding, which is sqrt(1/1000) * sqrt(12) = 0.1 of
 @pytest.fixture(scope="module")
 def golden(small_golden):
     """One prompt and two rounds of it."""
-    return OnePrompt(small_golden, 0, 2)
+    return PromptSlice(small_golden, 0, 2)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def runs(golden, tmp_path_factory):
 
     def run(name, mode):
         if (name, mode) not in made:
-            made[name, mode] = make_run(golden, name, mode, out=folder / f"{len(made)}", free=False)
+            made[name, mode] = run_device(golden, name, mode, out=folder / f"{len(made)}", free=False)
         return made[name, mode]
 
     return run
@@ -50,5 +50,7 @@ def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
 @pytest.mark.parametrize(("fault", "stage"), [("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out")])
 def test_a_defect_of_the_ranks_parts_two_ways(fault, stage, mode, golden, runs):
     wrong = runs(f"parity.device.faults:{fault}", mode)
-    report = compare_devices(golden, Difference(golden, wrong, runs("numpy", mode)), read_policy(None, "bfloat16"))
+    report = compare_devices(
+        golden, DeviceDifference(golden, wrong, runs("numpy", mode)), read_policy(None, "bfloat16")
+    )
     assert report.verdict == "fail" and report.first.stage == f"target.layers.0.{stage}"

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity.compare.decisions import BUG, NOISE, TIE
+from parity.compare.choices import BUG, NOISE, TIE
 from parity.decode import Decoded, accepted
 from parity.device.faults import CATALOGUE
 from parity.gates import lossless, run_gate
+from parity.gates.context import Noise
 from parity.gates.lossless import ROUTER, TWO_ULP, explain
 from parity.gates.lossless.aligned import Divergence
 from parity.gates.lossless.golden_text import golden_text
-from parity.gates.noise import Noise
 from tests.gates import planted
 
 

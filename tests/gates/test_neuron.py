@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from parity.stages import TABLE
 
 pytestmark = pytest.mark.neuron
@@ -16,7 +15,7 @@ def report(request, device_name, pytestconfig, tmp_path_factory):
     """The device's comparison against the golden, once for each mode."""
     golden = request.getfixturevalue("full_golden")
     out = tmp_path_factory.mktemp("neuron") / request.param
-    run = make_run(golden, device_name, request.param, pytestconfig.getoption("--parity-precision"), out=out)
+    run = run_device(golden, device_name, request.param, pytestconfig.getoption("--parity-precision"), out=out)
     return compare_dumps(golden, run)
 
 

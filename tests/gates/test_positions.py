@@ -15,7 +15,7 @@ import pytest
 from parity import device, references
 from parity.errors import NotOffered
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.positions import checks
 from tests.sample import WHOLE
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.wiring import builder
 from parity.errors import UsageError
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.provenance import independent, unchanged
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
+from parity.producers import builder
 from tests.golden.edits import rewrite
 
 ORACLE = "tests.gates.oracle_devices:wrapped"

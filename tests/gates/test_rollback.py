@@ -8,10 +8,10 @@ from importlib import import_module
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from parity.cli.wiring import builder
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.rollback.history import Round, Sequence
+from parity.producers import builder
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.wiring import builder
 from parity.gates import run_gate
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.taps.streams import tapped
 from parity.golden.store import Dump
+from parity.producers import builder
 
 IN_OF = ["target.layers.1.out", "target.layers.3.out", "target.layers.4.out"]
 

@@ -7,7 +7,7 @@ import pytest
 from parity import device
 from parity.errors import NotOffered, UsageError
 from parity.gates import verify
-from parity.gates.noise import Noise
+from parity.gates.context import Noise
 from tests.gates import planted
 
 

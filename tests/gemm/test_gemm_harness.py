@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.gemm.errors import COLUMNS, sequential
+from parity.gemm.errors import COLUMNS, cut, pieces, sequential
 from parity.gemm.harness import SUMS, Findings, try_one, ulp
-from parity.gemm.operands import cut, pieces
 from parity.seam import Gemm
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parity.golden.digests import sealed
 from parity.golden.manifest import FILE
-from parity.golden.sealing import sealed
 
 Edit = Callable[[dict[str, Any]], object]
 

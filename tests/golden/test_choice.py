@@ -19,7 +19,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 @pytest.fixture
 def shelf(small_golden, tmp_path):
-    """`shelf(name, **changes)` puts one more golden, newer than all, into a folder of goldens; its shards are the small one's."""
+    """`shelf(name, **changes)` puts one more golden, newer than all, into a folder; its shards are the small one's."""
     made = []
 
     def put(name: str, **changes) -> Path:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden.digests import UNSEALED, own_digest
 from parity.golden.manifest import FILE
-from parity.golden.sealing import UNSEALED, digest
 from parity.golden.store import Dump, seal
 from tests.golden.edits import edited, rewrite
 from tests.meta.dumps import clean, write
@@ -88,6 +88,10 @@ EDITS = {
     "a row twice": lambda raw: raw["tensors"].append(raw["tensors"][0]),
     "a row of another prompt": lambda raw: row(raw).update(key="p002/r0001/verify.tokens"),
     "a row of another round": lambda raw: row(raw).update(key="p000/r0004/verify.tokens"),
+    "a floor without one round": lambda raw: raw["tensors"].remove(
+        row(raw, "p000/r0001/verify.logits", "bfloat16.local")
+    ),
+    "a floor of a round without its truth": lambda raw: raw["tensors"].remove(row(raw, "p001/r0002/verify.logits")),
     "a key of two parts": lambda raw: row(raw).update(key="p000/verify.tokens"),
     "a key with a sign": lambda raw: row(raw).update(key="p-01/r0001/verify.tokens"),
     "an empty shape": lambda raw: row(raw).update(shape=[]),
@@ -191,7 +195,7 @@ def test_a_shard_that_is_no_file(name, small_golden, tmp_path):
     shard.symlink_to(links[name]) if name in links else {"pipe": lambda: os.mkfifo(shard), "folder": shard.mkdir}[
         name
     ]()
-    with pytest.raises(UsageError, match="no regular file|leads out|Too many levels of symbolic links"):
+    with pytest.raises(UsageError, match=r"no regular file|leads out|Too many levels of symbolic links"):
         Dump(folder)
 
 
@@ -203,6 +207,6 @@ def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, small_golden
     assert twice != data
     last = twice.rindex(b'"digest"')
     resealed = twice[:last] + b'"digest": "' + UNSEALED.encode() + b'"}'
-    (folder / FILE).write_bytes(resealed.replace(UNSEALED.encode(), digest(resealed).encode()))
+    (folder / FILE).write_bytes(resealed.replace(UNSEALED.encode(), own_digest(resealed).encode()))
     with pytest.raises(UsageError, match="there twice"):
         Dump(folder)

@@ -6,14 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
+from parity.api import compare_dumps, run_device
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow
-from parity.golden.ranks import merge, merged_row, replicas_differ
-from parity.golden.ranks import split as shares
-from parity.golden.slices import OnePrompt
+from parity.golden.shards import merge, merged_row, replicas_differ
+from parity.golden.shards import split as shares
 from parity.golden.store import Dump, DumpWriter
+from parity.golden.views import PromptSlice
 
 RANKS = 2
 HEADS = "target.layers.1.q"
@@ -32,13 +31,13 @@ def split(stage: str, value: np.ndarray, rank: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def whole(small_golden, tmp_path_factory) -> Dump:
-    return make_run(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("tp") / "whole")
+    return run_device(small_golden, "numpy", "local", "float32", out=tmp_path_factory.mktemp("tp") / "whole")
 
 
 @pytest.fixture(scope="module")
-def one_prompt(small_golden) -> OnePrompt:
+def one_prompt(small_golden) -> PromptSlice:
     """The first prompt and two rounds of the small golden."""
-    return OnePrompt(small_golden, 0, 2)
+    return PromptSlice(small_golden, 0, 2)
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ def kv_row(rank, digest, sharding="G/2"):
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
 def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, one_prompt, tmp_path):
-    run = make_run(one_prompt, "numpy,tp=2", mode, out=tmp_path / "run")
+    run = run_device(one_prompt, "numpy,tp=2", mode, out=tmp_path / "run")
     parts = {
         stage: run.parts["bfloat16", 0, 2, stage]
         for stage in one_prompt.declared
@@ -151,7 +150,7 @@ def test_a_device_of_two_ranks_is_recorded_rank_by_rank_and_judged_whole(mode, o
 
 
 def test_a_rank_that_is_not_reduced_is_found_by_its_replica(one_prompt, tmp_path):
-    run = make_run(one_prompt, "parity.device.faults:tp_attn_not_reduced", "local", out=tmp_path / "run")
+    run = run_device(one_prompt, "parity.device.faults:tp_attn_not_reduced", "local", out=tmp_path / "run")
     report = compare_dumps(one_prompt, run)
     assert report.exit_code == 1 and report.first.stage == "target.layers.0.attn_out"
     assert {found.kind for found in report.findings} == {"replicas"}
@@ -159,7 +158,7 @@ def test_a_rank_that_is_not_reduced_is_found_by_its_replica(one_prompt, tmp_path
 
 def test_one_ranks_cache_that_changed_earlier_is_stored_whole(one_prompt, tmp_path):
     """The ranks' rows differ in where they change; what is stored starts where the first of them does."""
-    run = make_run(one_prompt, "parity.device.faults:tp_rollback_one_rank", "chained", out=tmp_path / "run")
+    run = run_device(one_prompt, "parity.device.faults:tp_rollback_one_rank", "chained", out=tmp_path / "run")
     report = compare_dumps(one_prompt, run)
     assert report.exit_code == 1 and report.first.stage == "kv.drafter.0.k"
 

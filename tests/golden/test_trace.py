@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def passes(tap, stage=STAGE, cuts=(0, 2, 3, 4)):
-    pairs = zip(cuts, cuts[1:], strict=False)
+    pairs = pairwise(cuts)
     return [tap.rows(stage, ROWS[first:end].astype(np.float32), first, 4) for first, end in pairs]
 
 

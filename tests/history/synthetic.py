@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pandas as pd
 
-from parity.history.again import MOST
-from parity.history.widths import HALF_WIDTHS
+from parity.history.repeats import MOST
+from parity.history.series import HALF_WIDTHS
 from parity.nightly.metrics import of_cell as metrics_of_cell
-from parity.nightly.records import Axes, Cell, CellResult, Metric, Night
+from parity.nightly.records import CellAxes, Cell, CellResult, Metric, Night
 
 START = datetime(2026, 10, 1, 2, tzinfo=UTC)
 STAGES = [f"target.layers.{layer}.{part}" for layer in range(4) for part in ("attn_out", "ffn_out", "out")]
@@ -221,7 +221,7 @@ def results(made: World, number: int) -> list[CellResult]:
 
 def _result(made: World, number: int, name: str, metrics: list[Metric]) -> CellResult:
     case, device, family, k, tp, policy = name.split(".")
-    axes = Axes(case=case, device=device, family=family, k=int(k[1:]), tp=int(tp[2:]), policy=policy)
+    axes = CellAxes(case=case, device=device, family=family, k=int(k[1:]), tp=int(tp[2:]), policy=policy)
     cell = Cell(axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=8, device="numpy", gates=())
     verdict = made.verdicts.get((number, name), "pass")
     head = metrics_of_cell(verdict, 1.0)

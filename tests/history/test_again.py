@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity.history import again, append, load, suspicious, verdicts
-from parity.history.again import MOST, chance
-from parity.history.widths import HALF_WIDTHS
+from parity.history import append, load, suspicious, verdicts
+from parity.history.repeats import MOST, floor
+from parity.history.series import HALF_WIDTHS
+from parity.history.statistics import chance
 from parity.nightly.records import Night
 from tests.history.synthetic import World, frame, night, results, world
 
@@ -134,4 +135,4 @@ def test_repeats_are_kept_beside_their_night_and_shown_on_demand(tmp_path):
 
 
 def test_an_effect_that_a_night_may_have_is_a_share_of_its_deviation():
-    assert again.floor(1368) == pytest.approx(stats.norm.isf(1 / 3000 / 1368) * np.sqrt(1 / 5))
+    assert floor(1368) == pytest.approx(stats.norm.isf(1 / 3000 / 1368) * np.sqrt(1 / 5))

@@ -10,8 +10,7 @@ import pytest
 
 from parity.errors import Inconclusive, UsageError
 from parity.history import append, load
-from parity.history.ratchet import CALIBRATED, MARGIN, labelled, proposals
-from parity.history.tighten import looser, tightened
+from parity.history.ratchet import CALIBRATED, MARGIN, labelled, looser, proposals, tightened
 from parity.policy import Policy, read_policy, shipped
 from tests.history.synthetic import cells, night, results, world
 from tests.history.test_verdicts import flat

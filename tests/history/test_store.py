@@ -13,7 +13,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.history import append, load, schema
-from parity.history.files import Store
+from parity.history.store import HistoryStore
 from tests.history.synthetic import night, results, world
 
 ROOT = Path(__file__).parents[2]
@@ -215,4 +215,4 @@ def test_a_place_that_cannot_be_written_is_one_sentence(made, tmp_path):
 def test_no_results_are_no_record(made, tmp_path):
     with pytest.raises(UsageError, match="no results"):
         append(str(tmp_path / "h"), night(made, 0), [])
-    assert Store(str(tmp_path / "h")).parts() == []
+    assert HistoryStore(str(tmp_path / "h")).history_files() == []

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import torch_load
+from parity.api import compare_dumps, run_device
 from parity.fixtures.recipe.imports import STAGES, aws
 from parity.golden.store import Dump
 from parity.imports.names import read_map
 from parity.imports.run import ImportRequest, import_run
+from parity.imports.torch_file import torch_load
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "imports"
 
@@ -28,7 +27,7 @@ def short_golden(remake_small_golden, tmp_path_factory) -> Dump:
 @pytest.fixture(scope="session")
 def short_run(short_golden, tmp_path_factory) -> Dump:
     """The bfloat16 device over that case."""
-    return make_run(short_golden, "numpy", "chained", out=tmp_path_factory.mktemp("short") / "run")
+    return run_device(short_golden, "numpy", "chained", out=tmp_path_factory.mktemp("short") / "run")
 
 
 @pytest.fixture

@@ -96,10 +96,10 @@ def test_numpy_files_lose_bfloat16(brought, true):
 
 
 def test_the_entries_of_a_batch_are_prompts(small_golden, tmp_path):
-    from parity.cli.wiring import torch_load
     from parity.golden.store import Dump
     from parity.imports.names import read_map
     from parity.imports.run import ImportRequest, import_run
+    from parity.imports.torch_file import torch_load
 
     both = [np.array(small_golden.contents("float32", prompt, 0, "target.embed")) for prompt in (0, 1)]
     batch = np.zeros((2, max(map(len, both)), 96), np.float32)

@@ -110,13 +110,13 @@ def test_polygraphy_results_with_a_pickled_tensor_are_refused(dumped, refused, t
 
 
 def test_without_torch_the_sentence_says_so(dumped, refused, monkeypatch):
-    from parity.cli import wiring
+    from parity.imports import torch_file
 
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     folder = dumped("nxdi")
-    monkeypatch.setattr(wiring, "import_module", absent)
+    monkeypatch.setattr(torch_file, "import_module", absent)
     refused("nxdi", folder, words=("torch is not installed", "safetensors"), names=RECORDED / "nxdi.toml")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from parity.cli.diff import compare_dumps
+from parity.api import compare_dumps
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Report, StageResult
 from parity.errors import UsageError
 from tests.meta.defects import DEFECTS, Defect

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.diff import compare_dumps
+from parity.api import compare_dumps
 from tests.meta import worlds
 from tests.meta.conformance import HEAD, judge
 from tests.meta.defects import DEFECTS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
-from parity.nightly.records import Axes, Cell
+from parity.nightly.records import CellAxes, Cell
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
@@ -53,7 +53,7 @@ def cell_name() -> Callable[[str], str]:
 def cell(tiny, tiny_golden) -> Cell:
     """A cell on the golden of four tokens."""
     return Cell(
-        axes=Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16"),
+        axes=CellAxes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16"),
         target=str(tiny / "target"),
         drafter=str(tiny / "drafter"),
         prompts="",

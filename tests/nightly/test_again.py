@@ -15,12 +15,12 @@ from parity.endings import Terminated
 from parity.errors import UsageError
 from parity.history import append, load
 from parity.nightly.folder import NightFolder
-from parity.nightly.jobs import Answer
 from parity.nightly.metrics import of_cell
 from parity.nightly.outputs import verdict_of, write_outputs
-from parity.nightly.records import Axes, Cell, CellResult, Night
+from parity.nightly.process import Answer
+from parity.nightly.records import CellAxes, Cell, CellResult, Night
 from parity.nightly.run import NightRun
-from parity.nightly.suspicion import Suspicion
+from parity.history import Suspicion
 
 
 class Engine:
@@ -61,7 +61,7 @@ class Engine:
 @pytest.fixture
 def cell() -> Cell:
     """A cell that nothing runs."""
-    axes = Axes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
+    axes = CellAxes(case="one", device="numpy", family="peagle", k=2, tp=1, policy="bfloat16")
     return Cell(
         axes=axes, target="t", drafter="d", prompts="p", max_new_tokens=4, device="numpy", gates=("provenance",)
     )

@@ -11,11 +11,9 @@ import pytest
 
 from parity.errors import UsageError
 from parity.golden.store import Dump
-from parity.nightly import goldens, stores
-from parity.nightly.goldens import local, provide
-from parity.nightly.jobs import CellJob, GoldenJob, Job
-from parity.nightly.process import environment, run_job
-from parity.nightly.stores import fetch, publish
+from parity.nightly import goldens
+from parity.nightly.goldens import fetch, local, provide, publish
+from parity.nightly.process import CellJob, GoldenJob, Job, environment, run_job
 from parity.remote import Unreachable
 from tests.golden.edits import rewrite
 from tests.nightly.conftest import ROOT
@@ -133,7 +131,7 @@ def test_one_of_an_url_is_fetched_once_and_verified(job, tiny_golden, home, monk
     url = "memory://store/tiny"
     publish(tiny_golden.folder, url)
     folder = local(job, url)
-    assert folder.parent == home / "nightly" / "goldens" and stores._whole(folder)
+    assert folder.parent == home / "nightly" / "goldens" and goldens._whole(folder)
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "get_file", None)
     assert local(job, url) == folder, "nothing is fetched again"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.nightly import judge_cell
+from parity.nightly.cell import judge_cell
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import broken
-from parity.nightly.records import Axes, Cell, CellResult, Night
+from parity.nightly.records import CellAxes, Cell, CellResult, Night
 
 GATES = ("provenance", "stages", "decisions", "acceptance")
 
@@ -17,7 +17,7 @@ def cell_of(golden, device="numpy", **changes) -> Cell:
     case, model = golden.manifest.case, golden.manifest.model
     options = dict(gates=GATES, speed_tokens=6, diagnose=False) | changes
     return Cell(
-        axes=Axes(case="chat", device="numpy", family="peagle", k=case.k, tp=1, policy="bfloat16"),
+        axes=CellAxes(case="chat", device="numpy", family="peagle", k=case.k, tp=1, policy="bfloat16"),
         target=model.target.path,
         drafter=model.drafter.path,
         prompts="prompts.jsonl",

@@ -7,8 +7,8 @@ import pytest
 from parity.errors import UsageError
 from parity.gates import GATES
 from parity.nightly.expand import cells, chosen
-from parity.nightly.jobs import GoldenJob
 from parity.nightly.matrix import read_matrix
+from parity.nightly.process import GoldenJob
 
 TWO = """
 k = [2, 4]

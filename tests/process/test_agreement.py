@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.cli.run import make_run
+from parity.api import run_device
 
 HOSTILE = "tests.faults.hostile"
 
@@ -35,7 +35,7 @@ def run(small_golden, tmp_path_factory):
     from parity.golden.store import Dump
 
     folder = tmp_path_factory.mktemp("run") / "run"
-    made = make_run(small_golden, "numpy", "chained", out=folder, free=False)
+    made = run_device(small_golden, "numpy", "chained", out=folder, free=False)
     says = made.manifest.case.model_copy(update={"precision": "float32"})
     made.manifest.model_copy(update={"case": says}).replace(folder)
     return Dump(folder)

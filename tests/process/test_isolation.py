@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.cli.run import make_run
+from parity.api import run_device
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, UsageError
 from parity.factories import Factory
 from parity.gates.rollback.truth import Injected
-from parity.golden.slices import OnePrompt
+from parity.golden.views import PromptSlice
 from parity.isolation import _KINDS, IsolatedFactory, Limits
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
@@ -52,9 +52,9 @@ def isolated(way="", **options):
 
 
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
-    case = OnePrompt(small_golden, 0, 2)
+    case = PromptSlice(small_golden, 0, 2)
     runs = [
-        make_run(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
+        run_device(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
         for name, limits in (("here", None), ("there", Limits()))
     ]
     made_by = {"modules", "sources", "source_digest"}  # this process may have imported more than a device needs

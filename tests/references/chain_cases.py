@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from parity.references.chain import ChainLoop
+from parity.references.drafter_config import Eagle3Config
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
-from parity.references.peagle import KVCache
 
 RAW = {
     "hidden_size": 48,
@@ -69,20 +68,19 @@ class Passes:
 
 def chain(drafter: Eagle3, k: int, tap) -> ChainLoop:
     """The loop over a target that never runs."""
-    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128, eos_token_id=None)
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=()))
-    loop = ChainLoop(SimpleNamespace(config=config, model=model), drafter, k)
-    loop.tap, loop.cache, loop.draft_length, loop.emitted = tap, KVCache(), 0, []
+    config = SimpleNamespace(num_hidden_layers=8, max_position_embeddings=128)
+    loop = ChainLoop(SimpleNamespace(config=config, eos=(), reset=lambda tap: None), drafter, k)
+    loop.begin(0, tap)
     return loop
 
 
 def feed(loop: ChainLoop, tokens: torch.Tensor, taps: torch.Tensor, committed: int) -> torch.Tensor:
     """Prefill all but the last `committed` rows, then draft behind these: K ids."""
     rows = len(tokens) - 1 - committed
-    loop._taps = lambda first, end: taps[first:end]
-    loop._prefill_drafter(tokens[: rows + 1])
-    loop.emitted, loop.pending_taps = tokens[-committed:].tolist(), taps[rows : rows + committed]
-    return loop._draft()
+    loop.taps = lambda first, end: taps[first:end]
+    loop.prefill_drafter(tokens[: rows + 1])
+    loop.state.emitted, loop.state.pending_taps = tokens[-committed:].tolist(), taps[rows : rows + committed]
+    return loop.draft()
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:

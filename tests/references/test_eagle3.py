@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 
 from parity.errors import UsageError
 from parity.references.capture import torch_tap
+from parity.references.drafter_config import Eagle3Config
 from parity.references.drafting import is_chain
 from parity.references.eagle3 import Eagle3
-from parity.references.eagle3_config import Eagle3Config
 from tests.references.chain_cases import RAW, ROUNDING, Passes, chain, feed, recomputed, relative, small_drafter
 
 K, LENGTH = 4, 14
@@ -48,7 +48,7 @@ def test_a_chain_over_the_cache_equals_every_step_recomputed_over_the_whole_cont
 def test_a_hidden_recycled_behind_the_final_norm_is_seen(drafter, context):
     passes = Passes()
     loop = chain(drafter, K, torch_tap(passes))
-    loop._recycled = lambda stream: drafter.norm(stream[-1:])
+    loop.recycled = lambda stream: drafter.norm(stream[-1:])
     feed(loop, *context, 2)
     _, true = recomputed(drafter, *context, K)
     assert relative(logits_of(passes)[:1], true[:1]) < ROUNDING
@@ -59,8 +59,8 @@ def test_a_hidden_recycled_behind_the_final_norm_is_seen(drafter, context):
 def test_a_chain_row_at_the_position_of_the_row_before_it_is_seen(drafter, context):
     passes = Passes()
     loop = chain(drafter, K, torch_tap(passes))
-    right = loop._positions
-    loop._positions = lambda rows, masked: right(rows, masked).clamp(max=loop.draft_length + 1)
+    right = loop.positions
+    loop.positions = lambda rows, masked: right(rows, masked).clamp(max=loop.state.draft_length + 1)
     feed(loop, *context, 2)
     _, true = recomputed(drafter, *context, K)
     assert (logits_of(passes)[1].double() - true[1]).abs().max() > 1e-3
@@ -80,7 +80,7 @@ def test_rows_of_a_round_stand_in_the_order_in_which_they_ran(drafter, context):
     assert rows["drafter.input_ids"].tolist() == tokens[-2:].tolist() + drafts[:-1].tolist()
     assert rows["drafter.positions"].tolist() == rows["drafter.slots"].tolist() == list(range(LENGTH - 3, LENGTH + 2))
     assert torch.equal(rows["drafter.fc_out"][2:], rows["drafter.layers.0.out"][1:-1])
-    assert loop.draft_length == LENGTH - 1
+    assert loop.state.draft_length == LENGTH - 1
 
 
 @torch.no_grad()

@@ -51,15 +51,15 @@ def replay(golden: Dump, variant: str, prompt: int, drafter: Eagle3, plant=lambd
     def taps(round_: int) -> torch.Tensor:
         return to_torch(golden.contents(variant, prompt, round_, "drafter.taps")).to(dtype)
 
-    loop._taps = lambda first, end: taps(0)
+    loop.taps = lambda first, end: taps(0)
     trace.begin(0)
-    loop._prefill_drafter(torch.tensor(ids))
+    loop.prefill_drafter(torch.tensor(ids))
     for round_, end in enumerate(ends[:-1], 1):
         trace.begin(round_)
-        loop.emitted, loop.pending_taps = emitted[:end], taps(round_)
-        loop._draft()
-        loop.cache.crop(loop.draft_length)
-        for part, rows in zip("kv", loop.cache.rows[0], strict=True):
+        loop.state.emitted, loop.state.pending_taps = emitted[:end], taps(round_)
+        loop.draft()
+        loop.state.cache.crop(loop.state.draft_length)
+        for part, rows in zip("kv", loop.state.cache.rows[0], strict=True):
             trace.tensors[round_, f"kv.drafter.0.{part}"] = to_numpy(rows[0].transpose(0, 1))
     return trace.tensors
 
@@ -138,23 +138,23 @@ def test_the_recording_is_small_and_of_the_drafter_that_lies_here(recorded, tiny
 
 
 def recycled_behind_the_norm(loop):
-    loop._recycled = lambda stream: loop.drafter.norm(stream[-1:])
+    loop.recycled = lambda stream: loop.drafter.norm(stream[-1:])
 
 
 def recycled_fused_hidden(loop):
     fused = []
     loop.drafter.fc.register_forward_hook(lambda module, args, output: fused.append(output))
-    loop._recycled = lambda stream: fused[-1][-1:]
+    loop.recycled = lambda stream: fused[-1][-1:]
 
 
 def chain_rows_that_stand_still(loop):
-    right = loop._positions
+    right = loop.positions
 
     def still(rows, masked):
-        committed = len(loop.pending_taps) if hasattr(loop, "pending_taps") else rows
-        return right(rows, masked).clamp(max=loop.draft_length + committed - 1)
+        committed = len(loop.state.pending_taps) or rows
+        return right(rows, masked).clamp(max=loop.state.draft_length + committed - 1)
 
-    loop._positions = still
+    loop.positions = still
 
 
 def taps_of_each_others_layers(loop):

@@ -12,8 +12,8 @@ import torch
 
 from parity.errors import UsageError
 from parity.golden.store import Dump
+from parity.references.drafter_config import Eagle3Config
 from parity.references.dump import Request, dump_golden
-from parity.references.eagle3_config import Eagle3Config
 from parity.references.eagle_capture import _supported, official
 from tests.references.chain_cases import RAW
 

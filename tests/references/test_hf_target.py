@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 import torch
 from transformers import GptOssForCausalLM
 
+from parity.errors import UsageError
 from parity.references.capture import ignore
+from parity.references.hf_checkpoint import check_target
 from parity.references.hf_target import HFTarget
 
 IDS = torch.arange(100) * 7 % 1200
@@ -70,3 +75,13 @@ def test_mxfp4_experts_load_dequantised(tiny):
     quantised = HFTarget(tiny / "target-mxfp4", torch.float32)
     weight = quantised.model.model.layers[0].mlp.experts.down_proj
     assert weight.dtype == torch.float32 and len(weight[0, :32, 0].abs().unique()) <= 8
+
+
+@pytest.mark.parametrize("value", [None, "x", [8], -1, 1e308])
+def test_a_config_that_hugging_face_refuses_is_one_sentence(value, tiny, tmp_path):
+    shutil.copytree(tiny / "target", tmp_path / "target")
+    config = tmp_path / "target" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_attention_heads": value}))
+    with pytest.raises(UsageError, match="config.json") as refused:
+        check_target(tmp_path / "target")
+    assert "\n" not in str(refused.value)

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from parity.references import hf_target
 from parity.references.counterfactual import Counterfactuals
-from parity.references.hypotheses import HYPOTHESES, decisions
+from parity.references.hypotheses import DECISIONS, HYPOTHESES, NotApplicable
 from parity.references.hypotheses.__main__ import page
-from parity.references.mutations import NotApplicable, replaced
+from parity.references.points import replaced
 from parity.references.prompts import read_prompts
 from parity.stages import dataflow, declared, matches
 from parity.trace import ForcingTrace, Trace
@@ -114,7 +113,7 @@ def differ(mine, true) -> bool:
 
 def state(loop) -> dict:
     """Everything that a mutation may replace, by identity; what a run itself writes is left out."""
-    run = ("emitted", "pending_taps", "cache", "length", "draft_length", "budget", "tap", "streams")
+    run = ("state", "cache", "tap", "streams")
     modules = [*loop.target.model.named_modules(), *loop.drafter.named_modules()]
     found = {("loop", key): id(value) for key, value in vars(loop).items() if key not in run}
     found |= {("target", key): id(value) for key, value in vars(loop.target).items() if key not in run}
@@ -214,7 +213,7 @@ def test_ties_are_decided_another_way(case):
     found = {}
     for value in BY_ID["verify-tie-rule"].values:
         with BY_ID["verify-tie-rule"].apply(loop, value):
-            found[value] = int(loop._greedy(logits)), int(loop._greedy(torch.tensor([[1.0, 2.9999, 3.0]])))
+            found[value] = int(loop.greedy(logits)), int(loop.greedy(torch.tensor([[1.0, 2.9999, 3.0]])))
     assert found["the last of equal ones"] == (3, 2)
     assert found["the last of equal bfloat16 ones"] == (3, 2)
     assert found["of bfloat16 logits"] == (1, 1)
@@ -285,7 +284,7 @@ def test_a_pair_shows_both(case):
         assert changed and all(np.array_equal(alone[place], both[place]) for place in changed)
 
 
-@pytest.mark.parametrize("name", sample(one.id for one in decisions.HYPOTHESES if not one.layered))
+@pytest.mark.parametrize("name", sample(one.id for family in DECISIONS for one in family.hypotheses if not one.layered))
 def test_a_free_run_comes_to_an_end(name, case):
     ids = case.ids[:20]
     hypothesis, record = BY_ID[name], Trace(case.names)
@@ -338,9 +337,8 @@ def test_isolated_ids_are_read_out_and_shifted_ones_are_not(case):
 
 def test_a_float8_cache_clips_what_float8_cannot_hold(case):
     loop = case.counterfactuals.loop
-    with BY_ID["cache-narrow"].apply(loop, "float8 e4m3"):
-        loop.tap = lambda stage, value: value
-        k, v = loop._pair("kv.target.0", torch.tensor([[[1.07, 1e4]]]), torch.tensor([[[0.3, -1e4]]]))
+    with loop.tap.around(lambda inner, stage, value: value), BY_ID["cache-narrow"].apply(loop, "float8 e4m3"):
+        k, v = loop.cached("kv.target.0", torch.tensor([[[1.07, 1e4]]]), torch.tensor([[[0.3, -1e4]]]))
     assert k.flatten().tolist() == [1.125, 448.0]
     assert v.flatten().tolist() == [0.3125, -448.0]
 
@@ -358,10 +356,8 @@ def test_a_tiled_head_keeps_its_own_sink(case):
         weights = torch.cat((scores, layer.sinks.view(1, N, 1, 1)), -1).softmax(-1)[..., :-1]
         expected = (weights @ v[:, each]).transpose(1, 2)
         with BY_ID["attn-gqa-tiled"].apply(loop, 0):
-            attend = lambda: hf_target.eager_attention_forward(
-                layer, q, k, v, torch.zeros(1, 1, 1, 5), scaling=layer.scaling
-            )  # noqa: E731
-            found = layer.forward.func(attend)[0]
+            mask = torch.zeros(1, 1, 1, 5)
+            found = layer.parity_attend(layer, q, k, v, mask, scaling=layer.scaling)[0]
     torch.testing.assert_close(found, expected)
 
 

@@ -12,7 +12,7 @@ from parity.errors import UsageError
 from parity.references.capture import ignore
 from parity.references.dump import Request, dump_golden
 from parity.references.hf_target import HFTarget
-from parity.references.loop import SpeculativeLoop
+from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
 from parity.references.prompts import read_prompts
 from parity.stages import declared
@@ -32,7 +32,7 @@ def prompts(tiny):
 def run(pair, ids, k=4, budget=24):
     target, drafter = pair
     names = declared(target.config.num_hidden_layers, drafter.config.num_layers)
-    return SpeculativeLoop(target, drafter, k).run(ids, budget, Trace(names))
+    return ParallelLoop(target, drafter, k).run(ids, budget, Trace(names))
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
@@ -53,7 +53,7 @@ def test_the_budget_cuts_exactly_and_only_emitted_tokens_count(budget, pair, pro
 @pytest.mark.parametrize("k", [0, 9])
 def test_k_outside_what_the_drafter_was_made_for_is_refused(k, pair):
     with pytest.raises(UsageError, match="1 to 8"):
-        SpeculativeLoop(*pair, k)
+        ParallelLoop(*pair, k)
 
 
 @pytest.mark.parametrize(("length", "budget"), [(1, 8), (10, 0), (500, 20)])

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from parity.errors import UsageError
-from parity.references.peagle import KVCache, PEagle, PEagleConfig
+from parity.references.drafter_config import PEagleConfig
+from parity.references.drafter_layers import KVCache
+from parity.references.peagle import PEagle
 from parity.references.rope import schedule
 from tests.references.chain_cases import ROUNDING, relative
 

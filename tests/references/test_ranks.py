@@ -7,10 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from parity.references.counterfactual import Counterfactuals
-from parity.references.hypotheses import HYPOTHESES
-from parity.references.mutations import NotApplicable
-from parity.references.mutations.ranks import dealt, gate_up_split
-from parity.references.mutations.reductions import reduced, stale
+from parity.references.hypotheses import HYPOTHESES, NotApplicable
+from parity.references.hypotheses.ranks import dealt, gate_up_split
+from parity.references.hypotheses.reductions import reduced, stale
 
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
 SIDES_AND_PARTS = [(side, part) for side in ("target", "drafter") for part in ("attn", "ffn")]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from parity.errors import UsageError
+from parity.references.drafter_config import PEagleConfig
 from parity.references.hf_target import HFTarget
-from parity.references.peagle_config import PEagleConfig
 from parity.references.rope import read_rope
 from parity.references.rotary import rotate
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from parity import drive
-from parity.cli.diff import compare_dumps
-from parity.cli.run import make_run
-from parity.cli.wiring import Rerun
-from parity.compare.apart import EXPERTS, Flips
+from parity.api import compare_dumps, run_device
+from parity.compare.basis import EXPERTS, Flips
 from parity.errors import Inconclusive
-from parity.golden.slices import Joined, OnePrompt
 from parity.golden.store import Dump
+from parity.golden.views import JoinedSlices, PromptSlice
+from parity.producers import ReferenceRerun
 from parity.trace import forced_templates
 
 DEVICE = "parity.device.variants:float64_sums"
@@ -30,7 +29,7 @@ class Unforced(drive.ForcingTrace):
 @pytest.fixture(scope="module")
 def golden(small_golden) -> Dump:
     """One prompt and two rounds."""
-    return OnePrompt(small_golden, 1, 2)
+    return PromptSlice(small_golden, 1, 2)
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +38,13 @@ def run(golden, tmp_path_factory) -> Dump:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drive, "ForcingTrace", Unforced)
         patch.setattr(drive, "forced_templates", lambda mode: tuple(set(forced_templates(mode)) - {EXPERTS}))
-        return make_run(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
+        return run_device(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
 
 
 @pytest.fixture(scope="module")
-def rerun() -> Rerun:
+def rerun() -> ReferenceRerun:
     """Made once for every run."""
-    return Rerun()
+    return ReferenceRerun()
 
 
 class Garbage(Dump):
@@ -91,8 +90,8 @@ def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, 
         def contents(self, variant, prompt, round_, stage):
             return golden.contents("float32", prompt, round_, stage)
 
-    beside = OnePrompt(golden.whole, 0, 2, budget=golden.manifest.case.max_new_tokens)
-    again = Dump(rerun(Joined([golden, beside]), Same(), [0], tmp_path / "again"))
+    beside = PromptSlice(golden.whole, 0, 2, budget=golden.manifest.case.max_new_tokens)
+    again = Dump(rerun(JoinedSlices([golden, beside]), Same(), [0], tmp_path / "again"))
     assert [prompt.generation is None for prompt in again.manifest.case.prompts] == [False, True]
     places = [place for place in golden.rows if place[0] in ("float32", "bfloat16")]
     assert places and set(again.rows) == set(places)
@@ -139,7 +138,7 @@ def test_ids_that_are_no_experts_are_the_goldens(golden, run):
 
 @pytest.mark.parametrize("what", ["producer", "checkpoint"])
 def test_what_cannot_be_run_again_is_refused_with_the_reason(what, golden, run, rerun):
-    other = OnePrompt(golden.whole, 1, 2)
+    other = PromptSlice(golden.whole, 1, 2)
     manifest = other.manifest
     if what == "producer":
         changed = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import torch
 
 from parity.golden.store import Dump
 from parity.references.drafting import load_loop
+from parity.references.hypotheses import taps
 from parity.references.loop import SpeculativeLoop
-from parity.references.mutations import taps
 from parity.stages import declared
 from parity.trace import Trace
 
@@ -36,12 +37,12 @@ def recording(request) -> Dump:
     return Dump(RECORDED / request.param)
 
 
-def loop_of(tiny: Path, recording: Dump) -> SpeculativeLoop:
+def loop_of(tiny: Path, recording: Dump) -> SpeculativeLoop[Any, Any]:
     drafter = Path(recording.manifest.model.drafter.path).name
     return load_loop(tiny / "target", tiny / drafter, torch.float32, recording.manifest.case.k)
 
 
-def differences(recording: Dump, loop: SpeculativeLoop) -> list[str]:
+def differences(recording: Dump, loop: SpeculativeLoop[Any, Any]) -> list[str]:
     """Every tensor and count in which our references differ from a recording, in the order they are computed."""
     names = declared(recording.manifest.model.num_layers, recording.manifest.model.num_drafter_layers)
     found = []
@@ -156,7 +157,7 @@ def test_a_tap_one_layer_late_is_seen_first_at_the_taps(tiny, name):
 def test_a_chain_that_recycles_behind_the_norm_is_seen_first_at_the_recycled_hidden(tiny):
     recording = Dump(RECORDED / "eagle3-k3-b1")
     loop = loop_of(tiny, recording)
-    loop._recycled = lambda stream: loop.drafter.norm(stream[-1:])
+    loop.recycled = lambda stream: loop.drafter.norm(stream[-1:])
     found = [one for one in differences(recording, loop) if "is off by" in one]
     assert found[0].startswith("drafter.fc_out ")
 

@@ -31,7 +31,7 @@ def here():
 
 def dumped(recorded: Path, folder: Path) -> Path:
     """vLLM on the recording's case; the P-EAGLE one with a floor, for the device to be held against."""
-    from parity.cli.golden import make_golden
+    from parity.producers import dump_golden
 
     manifest = Dump(recorded).manifest
     pair, case = (Path(manifest.model.target.path), Path(manifest.model.drafter.path)), manifest.case
@@ -39,7 +39,7 @@ def dumped(recorded: Path, folder: Path) -> Path:
     how = {"reference": "vllm", "batch": len(case.prompts), "python": Path(os.environ["PARITY_VLLM_PYTHON"])}
     how["floor"] = recorded == RECORDED
     prompts = write_prompts(Dump(recorded), folder / "prompts.jsonl")
-    return make_golden(*pair, prompts, case.k, case.max_new_tokens, out=folder / "golden", **how).folder
+    return dump_golden(*pair, prompts, case.k, case.max_new_tokens, out=folder / "golden", **how).folder
 
 
 @pytest.fixture(scope="module")

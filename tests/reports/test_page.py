@@ -11,7 +11,7 @@ from html import unescape
 import pytest
 from markdown_it import MarkdownIt
 
-from parity.nightly.records import Named
+from parity.nightly.records import DiagnosisSummary
 from parity.reports.page.markdown import markdown
 from parity.reports.page.night import tell
 from parity.reports.page.render import render
@@ -41,7 +41,7 @@ def evil(night):
     results = []
     for one in night.results():
         prompts = tuple(prompt.model_copy(update={"prompt": EVIL}) for prompt in one.prompts)
-        said = Named(causes=((EVIL, EVIL, EVIL),), unexplained=EVIL, words=EVIL)
+        said = DiagnosisSummary(causes=((EVIL, EVIL, EVIL),), unexplained=EVIL, words=EVIL)
         stages = {
             mode: tuple(stage | {"note": EVIL, "family": EVIL} for stage in found) for mode, found in one.stages.items()
         }

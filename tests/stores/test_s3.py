@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from parity.errors import UsageError
-from parity.history import append, files, load
-from parity.nightly.stores import cache, fetch, publish
+from parity.history import append, load, store
+from parity.nightly.goldens import cache, fetch, publish
 from parity.remote import Unreachable
 from tests.history.synthetic import night, results, world
 from tests.history.test_store import WRITER
@@ -94,7 +94,7 @@ def test_a_store_that_fails_breaks_off_or_hangs_is_one_sentence_and_loses_nothin
     fault, bucket, made, way, parity, monkeypatch
 ):
     record(bucket, made, 0)
-    monkeypatch.setattr(files, "ANSWER", 0.5 if fault == "waits" else 60.0)
+    monkeypatch.setattr(store, "ANSWER", 0.5 if fault == "waits" else 60.0)
     setattr(way, fault, (lambda method, path: 20.0) if fault == "waits" else parquet("GET"))
     found = parity("history", bucket)
     assert (
@@ -109,7 +109,7 @@ def test_a_store_that_fails_breaks_off_or_hangs_is_one_sentence_and_loses_nothin
 
 @pytest.mark.parametrize("fault", ["fails", "waits"])
 def test_a_night_that_cannot_be_recorded_is_one_sentence_and_can_be_later(fault, bucket, made, way, monkeypatch):
-    monkeypatch.setattr(files, "ANSWER", 0.5 if fault == "waits" else 60.0)
+    monkeypatch.setattr(store, "ANSWER", 0.5 if fault == "waits" else 60.0)
     setattr(way, fault, (lambda method, path: 20.0) if fault == "waits" else parquet("PUT"))
     with pytest.raises(UsageError, match="cannot be written") as error:
         record(bucket, made, 0)
@@ -140,7 +140,7 @@ def test_a_golden_is_kept_and_fetched_whole(bucket, golden, way):
 def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(bucket, golden, way):
     way.waits = lambda method, path: 30.0 if method == "PUT" and "manifest" in path else 0.0
     process = writer(
-        "import sys\nfrom pathlib import Path\nfrom parity.nightly.stores import publish\npublish(Path(sys.argv[1]), sys.argv[2])",
+        "import sys\nfrom pathlib import Path\nfrom parity.nightly.goldens import publish\npublish(Path(sys.argv[1]), sys.argv[2])",
         str(golden),
         bucket,
     )

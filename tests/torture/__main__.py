@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from tests.foreground import restore_signals
 from tests.torture.attempts import COUNTS, Attack, Attempt, Bad, judged
 from tests.torture.bases import Bases
 from tests.torture.child import Ended, run, warm
@@ -22,6 +23,7 @@ KEPT_EACH = 3
 
 def main() -> int:
     """Attack; the exit code."""
+    restore_signals()
     options = _options()
     work = options.work.resolve()
     bases = Bases(work / "bases")

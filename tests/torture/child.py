@@ -75,12 +75,12 @@ def run(
 
 def warm(base: Path) -> None:
     """Import and compile in this process what every fork would by itself."""
-    from parity.cli.diff import compare_dumps
+    from parity.api import compare_dumps
     from parity.golden.store import Dump
     from parity.reports import terminal, verified  # noqa: F401
 
     golden, made = Dump(base / "golden"), Dump(base / "run")
-    for wiring in ("parity.cli.wiring", "parity.golden.trust", "parity.imports.run", "rich.table", "rich.progress"):
+    for wiring in ("parity.producers", "parity.golden.trust", "parity.imports.run", "rich.table", "rich.progress"):
         import_module(wiring)
     if compare_dumps(golden, made).verdict != "pass":
         raise SystemExit("the clean evidence does not pass: an attack on it would prove nothing")

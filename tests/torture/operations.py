@@ -119,7 +119,7 @@ def _corroborated(manifest: Path) -> None:
 
 def _packed(work: Path, bases: Bases) -> None:
     """The run as one file of plain arrays, to be imported."""
-    from parity.imports.export import export_npz
+    from parity.imports.files import export_npz
 
     packed = bases.folder / "run.npz"
     if not packed.exists():

@@ -43,6 +43,8 @@ def split(value: Any, array: type | tuple[type, ...], path: str = "") -> tuple[S
     """
     if isinstance(value, array):
         return Hole(), [(path, value)]
+    kind: type
+    names: tuple[Any, ...] | None
     if isinstance(value, tuple | list):
         kind, names, values = type(value), None, list(value)
     elif isinstance(value, dict):

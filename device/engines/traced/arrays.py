@@ -56,7 +56,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any) -> Array:
         """Convert, rounding to nearest even."""
-        return self.engine.run(_astype, (self, np.dtype(dtype)))
+        cast: Array = self.engine.run(_astype, (self, np.dtype(dtype)))
+        return cast
 
     def reshape(self, *shape: int) -> Array:
         """The same values under another shape."""

@@ -26,7 +26,11 @@ class Machine(Protocol):
 
     name: str
     versions: dict[str, str]
-    notes: dict[str, str]
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What a reader of its results must know."""
+        ...
 
     def put(self, value: np.ndarray) -> Any:
         """A buffer with a copy of this array."""
@@ -50,7 +54,7 @@ class Engine:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
-        self.kind = type("Array", (Array,), {"__slots__": (), "engine": self})
+        self.kind: type[Array] = type("Array", (Array,), {"__slots__": (), "engine": self})
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
         self.whole = True
 

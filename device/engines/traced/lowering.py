@@ -19,10 +19,14 @@ _TOPK = re.compile(
     r"\((tensor<\S+>)\) -> (tuple<tensor<\S+>, tensor<\S+>>)"
 )
 
+OVERRIDES: dict[str, Any] = {"xla_allow_excess_precision": False}
+"""Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs."""
+
 
 def buffer(value: np.ndarray) -> jax.Array:
     """An array of XLA:CPU; the caller does not change `value` any more."""
-    return jax.device_put(np.ascontiguousarray(value), get_backend("cpu").local_devices()[0])
+    held: jax.Array = jax.device_put(np.ascontiguousarray(value), get_backend("cpu").local_devices()[0])
+    return held
 
 
 def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
@@ -31,17 +35,18 @@ def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
     Raises:
         UsageError: the module calls what only the hardware knows.
     """
-    # Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs.
-    options = get_compile_options(1, 1, env_options_overrides={"xla_allow_excess_precision": False})
+    options = get_compile_options(1, 1, env_options_overrides=OVERRIDES)
     client = get_backend("cpu")
-    return client.compile_and_load(stablehlo(code), client.local_devices()[:1], options).execute
+    loaded = client.compile_and_load(stablehlo(code), client.local_devices()[:1], options)
+    execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = loaded.execute
+    return execute
 
 
 def stablehlo(code: Any) -> bytes | str:
     """A traced HLO module as StableHLO that XLA:CPU can run."""
     proto = code.to_proto()
     proto.ClearField("input_output_alias")
-    module = hlo_to_stablehlo(proto.SerializeToString())
+    module: bytes | str = hlo_to_stablehlo(proto.SerializeToString())
     if not any(one.opcode == "custom-call" for some in proto.computations for one in some.instructions):
         return module
     with mlir.make_ir_context():

@@ -9,10 +9,9 @@ import numpy as np
 from parity.compare import comparable
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
-from parity.gates.acceptance.counts import Tally, contradictions
-from parity.gates.acceptance.forced import Forced, forced, recounted
+from parity.gates.acceptance.counts import Forced, Tally, contradictions, forced, recounted
 from parity.gates.acceptance.interval import Interval, Sums, paired, verdict
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.gates.rule import cuts, rule
 from parity.golden.manifest import Generation

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.decisions import SAME
+from parity.compare.choices import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
-from parity.gates.bench import Bench
-from parity.gates.decisions.consistency import consistent
-from parity.gates.decisions.judged import Judged, judged
+from parity.gates.context import Bench
+from parity.gates.decisions.judged import Judged, consistent, draft_vocabulary, judged
 from parity.gates.decisions.planted import planted
-from parity.gates.decisions.vocabulary import draft_vocabulary
 from parity.gates.evidence import Check
 from parity.golden.trust import refuse_shared
 

@@ -1,22 +1,101 @@
-"""One group of logits, row by row: the choice, its regret, and how far the whole distribution moved."""
+"""One group of logits, row by row: the choice, its regret, how far the distribution moved, and the device's own choice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parity.compare.basis import Basis
-from parity.compare.choices import row_noise
-from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, regrets
-from parity.compare.floor import WIDEST
-from parity.compare.rows import stage_rows
+from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, regrets, row_noise
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.rows import WIDEST, stage_rows
 from parity.compare.scores import SCORES
-from parity.gates.decisions.vocabulary import Vocabulary
-from parity.golden.store import Dump
+from parity.errors import Inconclusive
+from parity.gates.evidence import Check
+from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.metrics.topk import topk_overlap
+
+OFFSETS = "d2t"
+"""The tensor's name on the hub: token = column + d2t[column] (an offset, not an id)."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """`tokens` [VD], int64: the target id of each column of the draft logits; -1 where nobody says."""
+
+    tokens: np.ndarray
+    source: str
+
+    def columns(self, tokens: np.ndarray) -> np.ndarray:
+        """The columns behind target ids [R]; -1 where no column stands for one."""
+        known = np.flatnonzero(self.tokens >= 0)
+        by_token = dict(zip(self.tokens[known][::-1].tolist(), known[::-1].tolist(), strict=True))
+        return np.array([by_token.get(token, -1) for token in tokens.tolist()], dtype=np.int64)
+
+    @property
+    def ascending(self) -> bool:
+        """Whether the lowest of some columns is always the lowest of their tokens."""
+        known = self.tokens[self.tokens >= 0]
+        return bool((np.diff(known) > 0).all())
+
+
+def draft_vocabulary(golden: TrustedGolden) -> Vocabulary:
+    """From the drafter's checkpoint; from the golden's own rows where the checkpoint is not here.
+
+    Raises:
+        Inconclusive: the golden holds no draft logits, or its draft tokens are not what the checkpoint says.
+    """
+    names = golden.declared
+    if not {"drafter.logits", "drafter.draft_tokens"} <= set(golden.manifest.stages):
+        raise Inconclusive(f"{golden.folder} lacks drafter.logits or drafter.draft_tokens: nothing maps draft columns")
+    scores, chosen = (
+        stage_rows(golden, golden, names[name], device="float32", mode="chained")
+        for name in ("drafter.logits", "drafter.draft_tokens")
+    )
+    if scores is None or chosen is None:
+        raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
+    columns, tokens, width = scores.golden.argmax(axis=1), chosen.golden, scores.golden.shape[1]
+    found = _from_checkpoint(Path(golden.manifest.model.drafter.path), width) or _from_rows(columns, tokens, width)
+    wrong = np.flatnonzero(found.tokens[columns] != tokens)
+    if len(wrong):
+        column, token = columns[wrong[0]], tokens[wrong[0]]
+        raise Inconclusive(
+            f"the golden drafts token {token} from column {column}, {found.source} says {found.tokens[column]}: "
+            "which of them is right is not for this gate to say"
+        )
+    return found
+
+
+def _from_checkpoint(folder: Path, width: int) -> Vocabulary | None:
+    """The offsets of a checkpoint; the identity where it has weights and no offsets."""
+    from safetensors import SafetensorError, safe_open
+
+    shards = sorted(folder.glob("*.safetensors"))
+    for shard in shards:
+        try:
+            with safe_open(shard, framework="numpy") as file:
+                if OFFSETS in file.keys():
+                    offsets = file.get_tensor(OFFSETS).astype(np.int64)
+                    if offsets.shape != (width,):
+                        raise Inconclusive(
+                            f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns"
+                        )
+                    return Vocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
+        except (SafetensorError, OSError) as error:
+            raise Inconclusive(f"{shard} cannot be read ({error})") from None
+    return Vocabulary(np.arange(width), f"a drafter without {OFFSETS}") if shards else None
+
+
+def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> Vocabulary:
+    """What the golden's own rows tell; a column that never won is unknown."""
+    known = np.full(width, -1, dtype=np.int64)
+    known[columns] = tokens
+    return Vocabulary(known, "the golden's own rows")
+
 
 KS = (1, 5, 50)
 UNKNOWN = "unknown"
@@ -75,7 +154,7 @@ class Judged:
         }
 
 
-def judged(on: Basis, run: Dump, stage: str, vocabulary: Vocabulary) -> Judged:
+def judged(on: Basis, run: DumpView, stage: str, vocabulary: Vocabulary) -> Judged:
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
     golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
@@ -149,3 +228,36 @@ def _moved(golden: np.ndarray, device: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits - logits.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def consistent(golden: TrustedGolden, run: DumpView, vocabulary: Vocabulary) -> Check:
+    """All rows of target, verify and drafter; no golden number enters."""
+    name, counts, wrong, lacking = "its own logits", {}, [], []
+    for stage in ("target.tokens", "verify.tokens", "drafter.draft_tokens"):
+        rows = [stage_rows(golden, run, golden.declared[one]) for one in (stage, SCORES[stage])]
+        if any(one is None for one in rows) or len(rows[0].device) != len(rows[1].device):
+            lacking.append(stage)
+            continue
+        tokens, scores = rows[0], rows[1].device.astype(np.float32)
+        chosen, known = tokens.device.astype(np.int64), np.ones(len(scores), dtype=bool)
+        best = scores == scores.max(axis=1, keepdims=True)
+        lowest = best.argmax(axis=1)
+        if stage.startswith("drafter"):
+            due = vocabulary.tokens[lowest]
+            known, lowest = due >= 0, due
+        lacking += [f"{(~known).sum()} rows of {stage} (no column known)"] if not known.all() else []
+        differ = np.flatnonzero(known & (chosen != lowest))
+        counts[stage] = {"rows": len(chosen), "tied": int((best.sum(axis=1) > 1).sum()), "wrong": len(differ)}
+        wrong += [(tokens, int(row), int(chosen[row]), int(lowest[row])) for row in differ]
+    tied = sum(one["tied"] for one in counts.values())
+    total = sum(one["rows"] for one in counts.values())
+    figures = {"stages": counts, "vocabulary": vocabulary.source, "lacking": lacking}
+    if wrong:
+        rows, row, chosen, lowest = min(wrong, key=lambda one: (one[0].round[one[1]], one[0].prompt[one[1]]))
+        place = Place(rows.named.name, None, *(int(x[row]) for x in (rows.prompt, rows.round, rows.position)))
+        said = f"{len(wrong)} of {total} tokens are not the lowest id among their row's maxima: {chosen} for {lowest}"
+        return Check(name, FAIL, said, figures, place)
+    said = f"{total} tokens are the lowest id among the exact maxima of the row recorded ({tied} rows tie)"
+    if lacking:
+        return Check(name, INCONCLUSIVE, f"missing: {', '.join(lacking)}; {said}", figures)
+    return Check(name, PASS, said, figures)

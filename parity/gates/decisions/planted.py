@@ -14,8 +14,8 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.scores import SCORES
 from parity.drive import untapped
-from parity.gates.bench import Bench
-from parity.gates.decisions.vocabulary import Vocabulary
+from parity.gates.context import Bench
+from parity.gates.decisions.judged import Vocabulary
 from parity.gates.evidence import Check
 
 ROUNDS = 3

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.decisions import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
+from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.decode import Decoded
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench, Noise
 from parity.gates.evidence import Check
 from parity.gates.lossless.aligned import Aligned, Divergence, align
 from parity.gates.lossless.golden_text import golden_text
-from parity.gates.noise import Noise
 from parity.gates.rule import agreements, rule
 
 TWO_ULP, ROUTER = "within two ULP", "behind a router tie"

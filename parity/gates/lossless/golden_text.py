@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from parity.compare.choices import row_noise
-from parity.compare.decisions import BUG, NOISE, NOISE_SIGMAS, TIE, judge
+from parity.compare.choices import BUG, NOISE, TIE, judge
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import Clock, StageRows, stage_rows
+from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.decode import NO_DRAFTS, RowTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from parity.seam import Device
 
 FLOAT32 = 1e-5
@@ -96,7 +96,7 @@ def golden_text(bench: Bench, precision: str) -> Check:
 class _Truth:
     """The golden's logits of the emitted rows, by prompt and position, and their noise."""
 
-    def __init__(self, golden: Dump, precision: str):
+    def __init__(self, golden: TrustedGolden, precision: str):
         self.float32 = precision == "float32"
         self.rows: dict[tuple[int, int], tuple[str, StageRows, int, float]] = {}
         for stage in LOGITS:
@@ -109,7 +109,7 @@ class _Truth:
             if rows is not None:
                 self._take(golden, stage, rows)
 
-    def _take(self, golden: Dump, stage: str, rows: StageRows) -> None:
+    def _take(self, golden: TrustedGolden, stage: str, rows: StageRows) -> None:
         """The rows on the emitted path: those behind a rejected draft are not."""
         clocks = [Clock.of(case) for case in golden.manifest.case.prompts]
         if self.float32:
@@ -148,7 +148,7 @@ class _Truth:
         return rows.golden[index : index + 1], noise, Place(stage, None, prompt, int(rows.round[index]), position)
 
 
-def _led(device: Device, golden: Dump, number: int) -> list[tuple[int, np.ndarray | None]]:
+def _led(device: Device, golden: TrustedGolden, number: int) -> list[tuple[int, np.ndarray | None]]:
     """What the device chooses for each emitted token of a prompt, and from which logits, led along the golden's choices."""
     case = golden.manifest.case
     prompt = case.prompts[number]
@@ -182,7 +182,7 @@ def _own(tap: RowTap, stage: str, returned: int, due: int) -> tuple[int, np.ndar
     ) else logits[-1]
 
 
-def _held(golden: Dump, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
+def _held(golden: TrustedGolden, prompt: int, round_: int, tokens: str) -> dict[str, np.ndarray]:
     """The golden's choices of a target pass: its tokens and its experts."""
     names = [name for name in golden.manifest.stages if name == tokens or name.endswith(".experts")]
     held = {name: golden.contents("float32", prompt, round_, name) for name in names}

@@ -10,7 +10,7 @@ from pathlib import Path
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import NotOffered, ParityError
 from parity.files import config_of
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
 from parity.gates.positions.judge import Judged, RotationError, judge
 from parity.gates.positions.passes import SAME, cached_keys, first_wrong, misturned, plain_token

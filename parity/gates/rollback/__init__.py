@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench, Noise
 from parity.gates.evidence import Check
-from parity.gates.noise import Noise
 from parity.gates.rollback.explore import ERRORS, POISON, ROWS, STATE, Exploration, explore
 from parity.gates.rollback.history import NAN, SENTINEL
 from parity.gates.rollback.play import Player

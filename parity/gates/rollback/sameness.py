@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from parity.compare.decisions import BUG, Choices, judge, judge_experts, ranked
+from parity.compare.choices import BUG, Choices, judge, judge_experts, ranked
 from parity.compare.scores import scores_of
-from parity.gates.noise import Noise
+from parity.gates.context import Noise
 from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
 from parity.policy import Policy, read_policy
 from parity.stages import Named

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from parity.errors import UsageError
 from parity.files import config_of
-from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 
 SHORT = (2, 9)
 
 
-def window(golden: Dump) -> int | None:
+def window(golden: TrustedGolden) -> int | None:
     """The target's sliding window, from its checkpoint's config; None where it has none or cannot be read."""
     try:
         found = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
@@ -21,7 +21,7 @@ def window(golden: Dump) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def starts(golden: Dump, most: int) -> list[tuple[int, list[int]]]:
+def starts(golden: TrustedGolden, most: int) -> list[tuple[int, list[int]]]:
     """(number of a golden prompt, its last tokens), of several lengths up to `most`."""
     prompts, edge = golden.manifest.case.prompts, window(golden) or 32
     lengths = [length for length in (*SHORT, edge - 6, edge - 1, edge + 8) if 2 <= length <= most]

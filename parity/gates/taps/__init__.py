@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import Inconclusive
-from parity.gates.bench import Bench
+from parity.gates.context import Bench
 from parity.gates.evidence import Check
-from parity.gates.taps.pairs import pairings
-from parity.gates.taps.streams import Feed, explain, feeds, numbers, tapped
-from parity.golden.store import Dump
+from parity.gates.taps.streams import Feed, explain, feeds, numbers, pairings, tapped
+from parity.golden.views import DumpView, TrustedGolden
 
 TAPS, IDS = "drafter.taps", "drafter.input_ids"
 
@@ -26,7 +25,7 @@ def checks(bench: Bench) -> Iterator[Check]:
     yield paired(golden, run, streams)
 
 
-def taken(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+def taken(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Every chunk of every committed row against the run's own stream."""
     found = list(feeds(golden, run, streams))
     wrong = [feed for feed in found if feed.wrong]
@@ -43,7 +42,7 @@ def taken(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
     return Check(name, PASS, said, figures)
 
 
-def paired(golden: Dump, run: Dump, streams: Sequence[str]) -> Check:
+def paired(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Ids, positions and hiddens of every row; of the first one above all."""
     name = "pairs (next token, hidden of the position before it)"
     mistaken = next((one for one in pairings(golden, golden, "float32") if one.wrong), None)

@@ -1,4 +1,4 @@
-"""Which residual stream each tap is, and which rows of it a round feeds to the drafter."""
+"""Which residual stream each tap is, which rows a round feeds to the drafter, and which token each row carries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from parity.compare.rows import Clock
 from parity.errors import Inconclusive
 from parity.golden.manifest import Variant
-from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
 
 TAPS, EMBED = "drafter.taps", "target.embed"
 
@@ -42,7 +42,7 @@ class Feed:
         return self.start + int((~self.same).any(axis=1).argmax())
 
 
-def tapped(golden: Dump) -> list[str]:
+def tapped(golden: TrustedGolden) -> list[str]:
     """The target stage that each chunk of the golden's taps equals, bit for bit, in every row.
 
     Raises:
@@ -70,7 +70,9 @@ def tapped(golden: Dump) -> list[str]:
     return [names[0] for names in left]
 
 
-def feeds(golden: Dump, dump: Dump, streams: Sequence[str], variant: Variant | None = None) -> Iterator[Feed]:
+def feeds(
+    golden: TrustedGolden, dump: DumpView, streams: Sequence[str], variant: Variant | None = None
+) -> Iterator[Feed]:
     """Every round's committed rows of a dump over this golden, against these streams of its own.
 
     Raises:
@@ -99,7 +101,7 @@ def numbers(streams: Sequence[str]) -> list[int]:
     return [0 if name == EMBED else int(name.split(".")[2]) + 1 for name in streams]
 
 
-def explain(run: Dump, feed: Feed, streams: Sequence[str]) -> str:
+def explain(run: DumpView, feed: Feed, streams: Sequence[str]) -> str:
     """What the first wrong chunk is instead, if it is anything of the target's at all."""
     chunk = int((~feed.same).any(axis=0).argmax())
     values = np.split(feed.taps, len(streams), axis=1)[chunk]
@@ -126,13 +128,13 @@ def _stream(name: str) -> bool:
     return name == EMBED or (name.startswith("target.layers.") and name.endswith(".out"))
 
 
-def _candidates(run: Dump) -> list[str]:
+def _candidates(run: DumpView) -> list[str]:
     """Every stage of the target that has a hidden's axes, the streams first."""
     wide = [named.name for named in run.declared.values() if named.stage.axes == ("S", "H")]
     return sorted((name for name in wide if name in run.manifest.stages), key=lambda name: not _stream(name))
 
 
-def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
+def _rows(dump: DumpView, variant: Variant, feed: Feed, name: str) -> np.ndarray:
     """A stage's rows [C, H] that a feed should hold."""
     whole = dump.stored(variant, feed.prompt, feed.source, name)
     rows = None if whole is None else whole[feed.first : feed.first + len(feed.taps)]
@@ -141,7 +143,7 @@ def _rows(dump: Dump, variant: Variant, feed: Feed, name: str) -> np.ndarray:
     return rows
 
 
-def _shifted(run: Dump, feed: Feed, name: str, shift: int) -> np.ndarray:
+def _shifted(run: DumpView, feed: Feed, name: str, shift: int) -> np.ndarray:
     whole = run.stored(run.manifest.case.precision, feed.prompt, feed.source, name)
     first = feed.first + shift
     return np.empty((0, 0)) if whole is None or first < 0 else whole[first : first + len(feed.taps)]
@@ -165,3 +167,53 @@ def _equal(chunk: np.ndarray, stream: np.ndarray) -> np.ndarray:
         return np.zeros(len(chunk), dtype=bool)
     wanted = np.ascontiguousarray(stream.astype(chunk.dtype, copy=False)).view(np.uint8)
     return (np.ascontiguousarray(chunk).view(np.uint8) == wanted).all(axis=1)
+
+
+IDS, POSITIONS = "drafter.input_ids", "drafter.positions"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The rows of one round: how many, what is wrong ('' where nothing is), and the first wrong row's position."""
+
+    prompt: int
+    round: int
+    rows: int
+    wrong: str
+    position: int
+
+
+def pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> Iterator[Pairing]:
+    """Every round of a dump against the prompts' own tokens and what the golden emitted."""
+    for prompt, case in enumerate(golden.manifest.case.prompts):
+        clock = Clock.of(case)
+        tokens = np.array([*case.ids, *case.generation.emitted])
+        for round_ in range(clock.rounds):
+            start = clock.first(IDS, round_, 0)
+            committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
+            due = tokens[start + 1 : start + 1 + committed]
+            masked = golden.manifest.case.k - 1 if round_ else 0
+            wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start)
+            yield Pairing(prompt, round_, committed + masked, wrong, start + row)
+
+
+def _wrong(
+    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
+) -> tuple[str, int]:
+    """What is wrong in one round, and its row."""
+    ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (IDS, POSITIONS))
+    width = len(due) + masked
+    for stage, values in ((IDS, ids), (POSITIONS, positions)):
+        if values is None or values.shape != (width,):
+            return f"{stage} has not the {width} rows that are due", 0
+    differ = np.flatnonzero(ids[: len(due)] != due)
+    if len(differ):
+        row = int(differ[0])
+        return f"row {row} carries token {ids[row]}, the one behind position {start + row} is {due[row]}", row
+    astray = np.flatnonzero(positions != start + np.arange(width))
+    if len(astray):
+        row = int(astray[0])
+        return f"row {row} sits at position {positions[row]}, not {start + row}", row
+    if len(set(ids[len(due) :].tolist())) > 1:
+        return "masked rows carry several placeholder ids", len(due)
+    return "", 0

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.decode import Decoded, decode
 from parity.errors import Inconclusive, NotOffered, UsageError
-from parity.gates.bench import Bench
+from parity.gates.context import Bench, Noise
 from parity.gates.evidence import Check
-from parity.gates.noise import Noise
-from parity.gates.verify.agreement import Agreement
+from parity.gates.verify.agreement import Agreement, Case, accepting, rejecting
 from parity.gates.verify.tie import ties
-from parity.gates.verify.walks import Case, accepting, rejecting
 from parity.seam import Device
 
 PROMPTS, STEPS = 4, 32

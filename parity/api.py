@@ -1,0 +1,378 @@
+"""The front of the library: goldens, runs and verdicts as the command line has them, without printing anything.
+
+Every function takes paths as `str` or `Path`; whatever the reader did wrong raises `parity.errors.ParityError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parity.progress import Progress, quiet
+
+if TYPE_CHECKING:
+    from parity.compare.basis import Rerun
+    from parity.compare.between import DeviceDifference
+    from parity.compare.breakdown import Slice
+    from parity.compare.report import Report
+    from parity.diagnose import Diagnosis
+    from parity.diagnose.gates import Found
+    from parity.gates.evidence import GateResult, Gates
+    from parity.golden.manifest import Mode
+    from parity.golden.store import Dump
+    from parity.golden.verify import Verified
+    from parity.golden.views import DumpView, TrustedGolden
+    from parity.imports.placing import Placing
+    from parity.isolation import Limits
+    from parity.reduce import Reduced
+    from parity.reports.page.night import NightView
+
+File = str | Path
+
+
+def open_golden(
+    folder: File | None = None, *, target: File | None = None, drafter: File | None = None
+) -> TrustedGolden:
+    """Open a golden to judge by: nothing behind it changed since it was dumped, and it names its source.
+
+    What judges takes what this returns; `read_dump` only looks.
+
+    Args:
+        folder: the newest golden of a whole case below `parity.home.home()` by default.
+        target, drafter: where its checkpoints are now, if they moved.
+
+    Raises:
+        UsageError: there is none, it is a device's run, stale, names no source, or a checkpoint is not the golden's.
+    """
+    from parity.golden.choice import Wanted, open_for_judging
+    from parity.home import home
+
+    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens")
+
+
+def read_dump(folder: File) -> Dump:
+    """Open a golden or a run only to look at it.
+
+    Raises:
+        UsageError: it is neither, or damaged.
+    """
+    from parity.golden.store import Dump
+
+    return Dump(Path(folder))
+
+
+def verify_golden(golden: DumpView, progress: Progress = quiet) -> Verified:
+    """Dump a golden's case once more and compare every tensor's bytes.
+
+    Raises:
+        UsageError: a checkpoint changed, the golden's files are damaged, or nothing here can dump it once more.
+    """
+    from parity.golden.verify import check_bytes, verified, write_prompts
+    from parity.partial import scratch
+    from parity.producers import dump_again, how_made
+
+    how_made(golden)
+    check_bytes(golden)
+    with scratch("verify") as folder:
+        prompts = write_prompts(golden, folder / "prompts.jsonl")
+        return verified(golden, dump_again(golden, folder / "again", prompts, progress))
+
+
+def run_device(
+    golden: TrustedGolden,
+    device: str = "numpy",
+    mode: Mode = "chained",
+    precision: str = "bfloat16",
+    stages: Sequence[str] = (),
+    out: File | None = None,
+    *,
+    free: bool = True,
+    limits: Limits | None = None,
+    progress: Progress = quiet,
+) -> Dump:
+    """Run a device over a golden's prompts and write down every stage; the run, opened.
+
+    Args:
+        device: an engine (`numpy`, `xla`, `nkipy`, `neuron`), or `package.module:factory`, with its options.
+        mode: `chained`: errors travel downstream; `local`: every stage starts from the golden's input.
+        precision: the device computes in, `bfloat16` or `float32`.
+        stages: globs over stage names; all where empty.
+        out: a new folder; one below `parity.home.home()` by default.
+        free: a chained run generates by itself as well.
+        limits: of a process of its own that the device then lives in; None has it live in this one.
+
+    Raises:
+        UsageError: no such device, its shapes are not the golden's, or a glob matches nothing.
+        DeviceFailed: it raised.
+    """
+    from parity.drive import RunRequest
+    from parity.drive import run_device as drive
+    from parity.golden.store import Dump
+    from parity.home import fresh
+    from parity.producers import device as build
+
+    request = RunRequest(
+        device=build(device, golden, precision, limits),
+        golden=golden,
+        mode=mode,
+        stages=stages,
+        out=Path(out) if out else fresh("runs", f"{device.replace(':', '-')}-{mode}"),
+        progress=progress,
+        device_name=device,
+        free=free,
+    )
+    return Dump(drive(request))
+
+
+def device_difference(
+    golden: TrustedGolden,
+    run: DumpView,
+    other: str,
+    stages: Sequence[str] = (),
+    limits: Limits | None = None,
+    progress: Progress = quiet,
+) -> DeviceDifference:
+    """A run as it differs from another one over the same golden; `compare_dumps` judges it.
+
+    Args:
+        other: a run's folder, or a device, which is then run.
+    """
+    from parity.compare.between import DeviceDifference
+
+    if (Path(other) / "manifest.json").is_file():
+        return DeviceDifference(golden, run, read_dump(other))
+    case = run.manifest.case
+    theirs = run_device(golden, other, case.mode, case.precision, stages, limits=limits, progress=progress)
+    return DeviceDifference(golden, run, theirs)
+
+
+def compare_dumps(
+    golden: TrustedGolden,
+    run: DumpView,
+    stages: Sequence[str] = (),
+    policy: File | None = None,
+    strict: bool = False,
+    rerun: Rerun | None = None,
+) -> Report:
+    """Judge every selected stage of a run, or of a `device_difference`, against a golden.
+
+    Args:
+        stages: globs over stage names; all where empty.
+        policy: a file or the name of a shipped policy; the one of the run's precision by default.
+        strict: a warning is a failure.
+        rerun: runs the reference again for a run that went on with experts of its own: `ReferenceRerun()`, which needs
+            torch. Without it such a run is inconclusive at best.
+
+    Raises:
+        UsageError: the run is none over this golden, or the policy cannot be read.
+    """
+    from parity.compare import compare
+    from parity.compare.between import DeviceDifference, compare_devices
+    from parity.policy import read_policy
+
+    bounds = read_policy(policy, run.manifest.case.precision)
+    if isinstance(run, DeviceDifference):
+        return compare_devices(golden, run, bounds, stages, strict)
+    return compare(golden, run, bounds, stages, strict, rerun)
+
+
+def worst_slices(
+    golden: TrustedGolden, run: DumpView, report: Report, per: str, worst: int = 5, rerun: Rerun | None = None
+) -> dict[str, list[Slice]]:
+    """The worst positions, heads or experts of the stages that do not pass, or of all selected ones where all pass.
+
+    Args:
+        per: `position`, `head` or `expert`.
+        worst: how many of each stage.
+    """
+    from parity.compare.basis import basis
+    from parity.compare.breakdown import breakdown
+
+    golden = basis(golden, run, golden.manifest.stages, rerun).golden
+    numbers = [stage for stage in report.stages if stage.x]
+    wrong = [stage for stage in numbers if stage.verdict != "pass" and "inherited" not in stage.marks]
+    return breakdown(golden, run, [stage.stage for stage in wrong or numbers], per, worst)
+
+
+def gate_device(
+    golden: TrustedGolden,
+    device: str = "numpy",
+    precision: str = "bfloat16",
+    only: Sequence[str] = (),
+    *,
+    run: DumpView | None = None,
+    histories: int = 500,
+    seed: int = 0,
+    bound: float = 0.05,
+    keep: File | None = None,
+    limits: Limits | None = None,
+    done: Callable[[GateResult], None] = lambda result: None,
+    progress: Progress = quiet,
+) -> Gates:
+    """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
+
+    Args:
+        only: names of `parity.gates.GATES`; all where empty.
+        run: judged instead of one that is made in its mode.
+        histories: accept/reject histories of the rollback gate.
+        seed: of everything random.
+        bound: relative loss of acceptance length that still passes.
+        keep: a new folder for the runs that the gates make; else they are removed.
+        limits: of a process of its own that the device then lives in; None has it live in this one.
+        done: told each gate's result as it comes.
+
+    Raises:
+        UsageError: no such gate or device, or it is not the one that made the run.
+    """
+    from parity.errors import UsageError
+    from parity.gates import GATES, run_gates
+    from parity.partial import scratch
+    from parity.producers import ReferenceRerun, bench
+
+    if unknown := [name for name in only if name not in GATES]:
+        raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
+    with ExitStack() as stack:
+        if keep and Path(keep).exists():
+            raise UsageError(f"{keep} exists already; choose another --keep or remove it")
+        folder = Path(keep) if keep else stack.enter_context(scratch("gate"))
+        asked = dict(histories=histories, seed=seed, bound=bound, progress=progress, rerun=ReferenceRerun(progress))
+        context = bench(golden, device, precision, folder, limits, **asked)
+        if run:
+            context.give(run)
+        return run_gates(context, only, done)
+
+
+def diagnose_device(
+    golden: TrustedGolden,
+    device: str = "numpy",
+    precision: str = "bfloat16",
+    *,
+    run: DumpView | None = None,
+    policy: File | None = None,
+    threads: int = 1,
+    limits: Limits | None = None,
+    progress: Progress = quiet,
+) -> Diagnosis | list[Found] | None:
+    """Name the defect behind a red run, or behind a device that is run now; needs torch.
+
+    Args:
+        run: what a device did, instead of running it.
+        threads: of the references.
+
+    Returns:
+        A `Diagnosis`; what ranks or gates say (`Found`) where no stage is red; None where nothing is wrong.
+    """
+    from parity.diagnose.whole import Asked, diagnosed
+    from parity.partial import scratch
+
+    with scratch("diagnose") as folder:
+        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress))
+
+
+def reduce_failure(
+    golden: TrustedGolden,
+    device: str = "numpy",
+    precision: str = "bfloat16",
+    *,
+    policy: File | None = None,
+    threads: int = 1,
+    out: File | None = None,
+    told: Callable[[str], None] = lambda line: None,
+) -> Reduced | None:
+    """Cut a device's failure to the shortest prompt, fewest rounds and smallest K that fail at the same stage.
+
+    Args:
+        out: the reduced golden; a new folder below `parity.home.home()` by default.
+        told: one line about every case tried.
+
+    Returns:
+        The case, its golden and the mode that shows it; None where the device passes every stage.
+
+    Raises:
+        Inconclusive: it does not pass either, and no row of it fails.
+    """
+    from parity.home import fresh
+    from parity.partial import scratch
+    from parity.reduce import reduced
+
+    with scratch("reduce") as folder:
+        place = Path(out) if out else fresh("goldens", "reduced")
+        return reduced(golden, device, precision, _text(policy), threads, place, folder, told)
+
+
+def import_dump(
+    paths: Sequence[File],
+    source: str,
+    golden: DumpView,
+    out: File,
+    names: str | None = None,
+    reference: str = "",
+) -> Placing:
+    """Write another tool's dump as a run folder, to be compared with a golden; what of it was mapped, and what was not.
+
+    Args:
+        paths: files or folders.
+        source: whose tool wrote them, one of `parity.imports.READERS`.
+        out: a new folder.
+        names: a file, or the name of a shipped map, from the tool's names to stages; without one they must be stages.
+        reference: `NAME==VERSION` of an independent implementation that the dump comes from: a golden is written, to be
+            held against another one; it judges no device.
+
+    Raises:
+        UsageError: the dump cannot be read, or does not fit the map or the golden's pair.
+    """
+    from parity.imports.names import read_map
+    from parity.imports.run import ImportRequest, import_run
+    from parity.imports.torch_file import torch_load
+
+    files = tuple(map(Path, paths))
+    return import_run(ImportRequest(source, files, read_map(names), golden, Path(out), torch_load, reference))
+
+
+def export_dump(dump: DumpView, out: File) -> int:
+    """Write a golden or a run as one .npz of plain arrays; how many.
+
+    Raises:
+        UsageError: the file exists already.
+    """
+    from parity.imports.files import export_npz
+
+    return export_npz(dump, Path(out))
+
+
+def write_report(
+    folder: File,
+    out: File | None = None,
+    *,
+    golden: TrustedGolden | None = None,
+    policy: str | None = None,
+    history: str = "",
+) -> NightView:
+    """Write one HTML page that tells a night or a run; what it shows. Needs the extra `nightly`.
+
+    Args:
+        folder: of a night, or of a run.
+        out: the file; report.html in the folder by default.
+        golden: that a run is judged by.
+        policy: bounds of a run; those of its precision by default.
+        history: URL of the history to read changes and trends from.
+
+    Raises:
+        UsageError: the folder is neither, or a run comes without a golden.
+    """
+    from parity.reports.page.render import write
+    from parity.reports.page.views import view_of
+
+    view = view_of(Path(folder), golden, policy, history or None)
+    write(view, Path(out) if out else Path(folder) / "report.html")
+    return view
+
+
+def _path(file: File | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+def _text(file: Any) -> str | None:
+    return None if file is None else str(file)

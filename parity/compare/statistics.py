@@ -1,0 +1,232 @@
+"""Statistics over a stage as a whole: scale and bias, other tools' figures, and likeness to the floor's own bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import exp, expm1, hypot, inf, sqrt
+
+import numpy as np
+
+from parity.compare.rows import HALF_ULP, StageRows
+from parity.errors import UsageError
+from parity.metrics import PairMetrics, topk_overlap
+from parity.metrics.formulas import Moments
+from parity.policy import Row
+
+SIGMAS = 5.0
+"""Where the policy draws the line; few clusters are widened so that this many keep their rarity."""
+
+LEAST = float(HALF_ULP) / 10
+"""Smallest standard error: at five of them half of half a ULP, 0.056 %, however many elements prove it. Clean
+devices are off in a direction, too: a nonlinear stage turns its input's noise into shrinkage, to second
+order, and two implementations need not shrink alike. So the square of the floor's noise is a standard error
+of the scale as well: at a chained noise of 1.6 % the clean NumPy device shrinks the drafter's last attention
+by 0.076 %, as our bfloat16 reference does (0.075 %) and vLLM's does not (0.002 %). Local noise is so small
+that its square never counts."""
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Scale error (slope minus one), bias in multiples of the row's RMS, their standard errors, and the RMS error.
+
+    `noise` is in multiples of the row's RMS, like the bias.
+    """
+
+    scale: float
+    bias: float
+    scale_error: float
+    bias_error: float
+    noise: float = 0.0
+
+
+def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
+    """Fit `other` [R, ...] against `golden` [R, ...]; elements that are not finite count as equal.
+
+    A golden without spread has no scale; its bias is the mean error.
+    """
+    golden, other = (side.reshape(len(side), -1) for side in (golden, other))
+    count = golden.size
+    sums = np.zeros(5)
+    parts = _standardised(golden, other)
+    if count <= CHUNK:
+        parts = list(parts)
+    for _, x, e in parts:
+        sums += (x.sum(dtype=np.float64), e.sum(dtype=np.float64), np.vdot(x, x), np.vdot(x, e), np.vdot(e, e))
+    mean, error = sums[:2] / count
+    spread = sums[2] - count * mean * mean
+    # A constant golden: what is left of its spread is the rounding of the sums.
+    scale = (sums[3] - count * mean * error) / spread if spread > 1e-6 * count else 0.0
+    bias = error - scale * mean
+    noise = sqrt(sums[4] / count)
+    again = parts if count <= CHUNK else _standardised(golden, other)
+    by_row, by_column = _scores(again, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
+    found = [hypot(_clustered(rows, noise), _clustered(columns, noise)) for rows, columns in zip(by_row, by_column)]
+    return Fit(float(scale), float(bias), *found, noise)
+
+
+def beyond(device: Fit, floor: Fit) -> tuple[float, float]:
+    """By how many standard errors the device's scale and bias exceed the floor's own, 0 where they do not.
+
+    The bfloat16 reference may be systematically off itself (a rounded RoPE scale is 0.1 %), and a device
+    that is off as far is no worse. What it is off beyond that has the uncertainty of both fits; the floor's
+    noise alone excuses a scale, never the device's.
+    """
+    return tuple(
+        max(abs(mine) - abs(theirs), 0.0) / max(hypot(my_error, their_error), least)
+        for mine, theirs, my_error, their_error, least in (
+            (device.scale, floor.scale, device.scale_error, floor.scale_error, max(LEAST, floor.noise**2)),
+            (device.bias, floor.bias, device.bias_error, floor.bias_error, LEAST),
+        )
+    )
+
+
+def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Rows of golden and error over the golden row's RMS, a chunk at a time; zero rows stay zero."""
+    step = max(CHUNK // max(golden.shape[1], 1), 1)
+    for start in range(0, len(golden), step):
+        part = slice(start, start + step)
+        with np.errstate(invalid="ignore", over="ignore"):
+            x = golden[part].astype(np.float32)
+            e = other[part].astype(np.float32) - x
+        bad = ~np.isfinite(e)
+        if bad.any():
+            x, e = np.where(bad, 0, x), np.where(bad, 0, e)
+        size = np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=1, keepdims=True))
+        weight = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+        yield part, x * weight, e * weight
+
+
+def _scores(parts, shape, scale: float, bias: float, mean: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's and each column's part in the error of scale and bias: [2, R] and [2, C]."""
+    rows, columns = np.zeros((2, shape[0])), np.zeros((2, shape[1]))
+    for part, x, e in parts:
+        left = e - scale * x - bias
+        slope = left * (x - mean) / spread
+        for index, score in enumerate((slope, left / (shape[0] * shape[1]) - mean * slope)):
+            rows[index, part] = score.sum(axis=1)
+            columns[index] += score.sum(axis=0)
+    return rows, columns
+
+
+def _clustered(scores: np.ndarray, noise: float) -> float:
+    """Standard error from the clusters' scores; at most what fully coherent clusters of this noise have."""
+    count = len(scores)
+    coherent = noise / sqrt(count)
+    if count < 3:
+        return coherent
+    return min(sqrt((scores**2).sum() * count / (count - 1)) * _widening(count - 1), coherent)
+
+
+def _widening(freedom: int) -> float:
+    """Student's t over the normal quantile at SIGMAS for so many degrees of freedom (Wallace 1959)."""
+    exponent = SIGMAS**2 * (freedom - 1.5) / (freedom - 1) ** 2 if freedom > 1 else inf
+    if exponent > 60:
+        return exp(30)
+    return sqrt(freedom * expm1(exponent)) / SIGMAS
+
+
+NXDI_ATOL = 1e-5
+"""Absolute part of NxDI's tolerance, of every entry of its map (neuronx_distributed_inference, accuracy)."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a statistic may look at."""
+
+    rows: StageRows
+    device: PairMetrics
+    floor: PairMetrics
+    row: Row
+
+
+def r_ratio(seen: Evidence) -> float:
+    """||device - float32|| / ||bfloat16 - float32|| over everything; infinite where only the device errs."""
+    error, noise = (float(side.rows.error_sq.sum()) for side in (seen.device, seen.floor))
+    return sqrt(error / noise) if noise else (float("inf") if error else 0.0)
+
+
+def pearson_distance(seen: Evidence) -> float:
+    """1 - Pearson correlation over all elements; 1 where a side is constant and there is an error."""
+    m = Moments.of(seen.device.rows.table.sum(axis=0))
+    spread = m.variance + 2 * m.covariance + m.error_sq - m.n * m.error_mean**2
+    if not (m.variance > 0 and spread > 0):
+        return 0.0 if m.error_sq == 0 else 1.0
+    return 1.0 - (m.variance + m.covariance) / sqrt(m.variance * spread)
+
+
+def beyond_tolerance(seen: Evidence) -> float:
+    """Largest |device - golden| / (atol + rtol |golden|), by the device's dtype; close up to 1."""
+    golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
+    dtype = seen.rows.device.dtype.name
+    if dtype not in seen.row.tolerances:
+        raise UsageError(
+            f"policy row {seen.row.stages!r} has tolerances for {', '.join(seen.row.tolerances)}, none for {dtype}"
+        )
+    allowed = seen.row.tolerances[dtype]
+    return _largest(np.abs(device - golden) / (allowed.atol + allowed.rtol * np.abs(golden)))
+
+
+def top_error(k: int | None) -> Callable[[Evidence], float]:
+    """Largest error among each row's k largest golden logits (all for None), over the largest of them.
+
+    As NxDI has it (neuron_allclose): beyond `NXDI_ATOL`, and after the row's shift was taken out.
+    """
+
+    def statistic(seen: Evidence) -> float:
+        golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
+        golden, device = (side.reshape(len(side), -1) for side in (golden, device))
+        device = device - _shift(golden, device)
+        if k is not None and k < golden.shape[1]:
+            top = np.argpartition(golden, -k, axis=1)[:, -k:]
+            golden, device = (np.take_along_axis(side, top, axis=1) for side in (golden, device))
+        size = np.maximum(np.abs(golden).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return _largest(np.maximum(np.abs(device - golden) - NXDI_ATOL, 0) / size)
+
+    return statistic
+
+
+def _shift(golden: np.ndarray, device: np.ndarray) -> np.ndarray:
+    """Intercept [R, 1] of each row's least squares line device ~ slope * golden + shift."""
+    means = golden.mean(axis=1, keepdims=True), device.mean(axis=1, keepdims=True)
+    centred = golden - means[0]
+    spread = (centred**2).sum(axis=1, keepdims=True)
+    slope = np.divide((centred * device).sum(axis=1, keepdims=True), spread, out=np.ones_like(spread), where=spread > 0)
+    return means[1] - slope * means[0]
+
+
+def unlike(seen: Evidence) -> float:
+    """Share of elements that are not, bit for bit, what the floor's own rounding gave."""
+    device, floor = (side.astype(np.float32).view(np.uint32) for side in (seen.rows.device, seen.rows.floor))
+    return float((device != floor).mean())
+
+
+def top_missed(k: int) -> Callable[[Evidence], float]:
+    """Mean share of the golden's top k that the device lacks."""
+    return lambda seen: 1.0 - float(topk_overlap(seen.rows.golden, seen.rows.device, (k,))[k].mean())
+
+
+def _largest(values: np.ndarray) -> float:
+    """Maximum; NaN counts as infinite."""
+    return float(np.where(np.isnan(values), np.inf, values).max(initial=0.0))
+
+
+STATISTICS: dict[str, Callable[[Evidence], float]] = {
+    "cosine_distance": lambda seen: seen.device.cosine_distance,
+    "pearson_distance": pearson_distance,
+    "r_ratio": r_ratio,
+    "beyond_tolerance": beyond_tolerance,
+    "top5_error": top_error(5),
+    "top50_error": top_error(50),
+    "top1000_error": top_error(1000),
+    "all_error": top_error(None),
+    "top1_missed": top_missed(1),
+    "top5_missed": top_missed(5),
+    "top50_missed": top_missed(50),
+    "unlike": unlike,
+    "ulp_max": lambda seen: float(seen.device.ulp_max),
+    "ulp_beyond": lambda seen: 1.0 - seen.device.ulp_share(seen.row.ulp),
+}
+"""By the name a policy bounds it under."""

@@ -1,0 +1,187 @@
+"""What gates judge: a golden, a device that can be built anew, the runs they share, and the golden's noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from parity.compare import compare
+from parity.compare.basis import Basis, Rerun, basis
+from parity.compare.report import Report
+from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
+from parity.drive import RunRequest, run_device
+from parity.errors import Inconclusive, NotOffered, UsageError
+from parity.golden.manifest import Mode
+from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
+from parity.metrics import measure
+from parity.policy import read_policy
+from parity.progress import Progress, quiet
+from parity.seam import Device, Rotary
+
+
+class Noise:
+    """Chained bfloat16 floors of a golden, measured once for each stage.
+
+    A device's own rows have no floor of their own: all of them together are held against the pooled floor
+    of the golden's rows, a single one against the noisy tenth's (see `parity.compare.rows`).
+    """
+
+    def __init__(self, golden: TrustedGolden):
+        self.golden = golden
+        self._floors: dict[str, tuple[float, float, float]] = {}
+
+    def pooled(self, stage: str) -> float:
+        """Relative L2 of the floor over all rows."""
+        return self._floor(stage)[0]
+
+    def noisy(self, stage: str) -> float:
+        """Relative L2 that one row in ten exceeds."""
+        return self._floor(stage)[1]
+
+    def crest(self, stage: str) -> float:
+        """The typical row's largest error over its RMS error."""
+        return self._floor(stage)[2]
+
+    def rms(self, stage: str, scores: np.ndarray) -> np.ndarray:
+        """RMS noise [R] to expect in rows of scores [R, X]."""
+        return self.noisy(stage) * np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
+
+    def _floor(self, stage: str) -> tuple[float, float, float]:
+        if stage not in self._floors:
+            self._floors[stage] = _measured(self.golden, stage)
+        return self._floors[stage]
+
+
+def _measured(golden: TrustedGolden, stage: str) -> tuple[float, float, float]:
+    rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
+    if rows is None:
+        raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
+    found = measure(rows.golden, rows.floor)
+    relative = found.rows.rel_l2
+    if found.count < found.size:
+        raise Inconclusive(f"{golden.folder} has NaN or Inf in {stage} or its noise floor: its noise is unknown")
+    if found.rel_l2 > WIDEST:
+        raise Inconclusive(f"the noise floor of {stage} is {found.rel_l2:.0%} of the golden: it bounds nothing")
+    rms = relative * np.sqrt(found.rows.golden_sq / rows.golden.shape[1])
+    crest = float(np.median(found.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
+    pooled = float(np.sqrt((relative**2).mean()))
+    return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
+
+
+@dataclass
+class Bench:
+    """A golden and the device under test.
+
+    Args:
+        golden: the truth.
+        device_name: as given to `--device`.
+        build: makes a fresh device: `build(precision=..., **options)`; options are `k`, `max_positions` and
+            `batch`. Raises `NotOffered` for one that the factory does not take.
+        precision: what the runs are made in.
+        folder: where run folders go.
+        histories: accept / reject histories the rollback gate explores.
+        seed: of everything random.
+        bound: relative loss of acceptance length that still passes.
+        progress: told (done, total, what) while a run is made.
+        rotate: the device's rotary embedding by itself, where its module offers one.
+        configs: folder of the published configs, where it is installed.
+        bounds: policy file or name of the stage comparisons; the default policy of the precision where None.
+        rerun: runs the reference again with the experts of a given run that went on with its own.
+    """
+
+    golden: TrustedGolden
+    device_name: str
+    build: Callable[..., Device]
+    precision: str
+    folder: Path
+    histories: int = 500
+    seed: int = 0
+    bound: float = 0.05
+    progress: Progress = quiet
+    rotate: Rotary | None = None
+    configs: Path | None = None
+    bounds: str | None = None
+    rerun: Rerun | None = None
+    _devices: dict[tuple, Device] = field(default_factory=dict)
+    _runs: dict[str, DumpView] = field(default_factory=dict)
+    _reports: dict[str, Report] = field(default_factory=dict)
+    _given: list[DumpView] = field(default_factory=list)
+
+    def device(self, precision: str | None = None, **options: int) -> Device:
+        """The device in this precision (the bench's own by default), built once for each set of options.
+
+        Raises:
+            NotOffered: the factory does not take an option, or does not offer a precision that only a check asks for.
+            UsageError: the device cannot be built, or is not the one that made a given run.
+        """
+        options = {"k": self.golden.manifest.case.k, **options}
+        wanted = (precision or self.precision, *sorted(options.items()))
+        if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
+            self._devices[wanted] = self._built(*wanted[:1], **options)
+        return self._devices[wanted]
+
+    def _built(self, precision: str, **options: int) -> Device:
+        try:
+            device = self.build(precision=precision, **options)
+        except UsageError as error:
+            if precision == self.precision or options != {"k": self.golden.manifest.case.k}:
+                raise
+            raise NotOffered(f"{self.device_name} does not offer {precision}: {error}") from error
+        name = device.describe().name
+        for run in self._given:
+            if run.manifest.producer.name != name:
+                raise UsageError(
+                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: name "
+                    "the device that made the run, or judge the run alone with --only stages"
+                )
+        return device
+
+    def run(self, mode: Mode) -> DumpView:
+        """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""
+        if mode not in self._runs:
+            request = RunRequest(
+                device=self.device(),
+                golden=self.golden,
+                mode=mode,
+                stages=(),
+                out=self.folder / mode,
+                progress=self.progress,
+                device_name=self.device_name,
+            )
+            self._runs[mode] = Dump(run_device(request))
+        return self._runs[mode]
+
+    def compared(self, mode: Mode) -> Report:
+        """Every stage of the run of this mode, judged once."""
+        if mode not in self._reports:
+            run = self.run(mode)
+            policy = read_policy(self.bounds, run.manifest.case.precision)
+            self._reports[mode] = compare(self.golden, run, policy, rerun=self.rerun)
+        return self._reports[mode]
+
+    def basis(self, mode: Mode) -> Basis:
+        """What the run of this mode is judged against."""
+        return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
+
+    def compared_exactly(self, golden: TrustedGolden, mode: Mode) -> Report:
+        """Every stage of a float32 run over this golden, a part of the bench's, by float32's own policy."""
+        out = self.folder / f"float32-{mode}"
+        request = RunRequest(
+            self.device("float32"), golden, mode, (), out, progress=self.progress, device_name=self.device_name
+        )
+        return compare(golden, Dump(run_device(request)), read_policy(None, "float32"), rerun=self.rerun)
+
+    def give(self, run: DumpView) -> None:
+        """Judge this run instead of making one of its mode.
+
+        Raises:
+            UsageError: it is in another precision than the bench.
+        """
+        if run.manifest.case.precision != self.precision:
+            raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")
+        self._given.append(run)
+        self._runs[run.manifest.case.mode] = run

@@ -1,0 +1,202 @@
+"""What reads a dump sees of it: one small interface, a mark for goldens that may judge, and views of a part."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.errors import UsageError
+from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
+from parity.stages import Named
+
+TensorPlace = tuple[Variant, int, int, str]
+"""Variant, prompt number, round number and full stage name of a tensor."""
+
+
+class DumpView(ABC):
+    """A dump to read: a folder (`parity.golden.store.Dump`), or what a view shows of one without copying it.
+
+    Attributes:
+        folder: where its tensors come from, for sentences and commands.
+        manifest: what was run, which stages were asked for, and one row per tensor.
+        declared: every stage of its pair of models by full name, in table order.
+        rows: the row of each whole tensor, by its place.
+        parts: the rows that it is stored as, one for each rank.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        declared: dict[str, Named],
+        rows: Mapping[TensorPlace, TensorRow],
+        parts: Mapping[TensorPlace, Sequence[TensorRow]],
+    ):
+        self.folder, self.manifest, self.declared = folder, manifest, declared
+        self.rows, self.parts = rows, parts
+
+    @abstractmethod
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The stored rows of a tensor (cache stages: from `start` on), or None where there is none.
+
+        Raises:
+            UsageError: its bytes are missing, or do not match the manifest's digest.
+        """
+
+    def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
+        """Each rank's stored rows of a tensor; the whole one where a view has no ranks, none where it is missing.
+
+        Raises:
+            UsageError: as `stored`.
+        """
+        whole = self.stored(variant, prompt, round_, stage)
+        return [] if whole is None else [whole]
+
+    def contents(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The whole tensor: for cache stages the rows of earlier rounds come first.
+
+        Raises:
+            UsageError: as `stored`, or rows of an earlier round are missing.
+        """
+        rows = self.stored(variant, prompt, round_, stage)
+        if rows is None:
+            return None
+        start = self.rows[variant, prompt, round_, stage].start
+        parts = [rows]
+        while start:
+            round_ -= 1
+            before = self.stored(variant, prompt, round_, stage)
+            if before is None:
+                raise UsageError(f"{self.folder}: {stage} continues rows of round {round_}, which are missing")
+            below = self.rows[variant, prompt, round_, stage].start
+            parts.append(before[: max(start - below, 0)])
+            start = min(start, below)
+        return np.concatenate(parts[::-1])
+
+    def variants(self) -> set[str]:
+        """The variants that its manifest lists."""
+        return {row.variant for row in self.manifest.tensors}
+
+    @property
+    def sides(self) -> tuple[DumpView, ...]:
+        """The dumps whose structure is judged: this one."""
+        return (self,)
+
+    @property
+    def command(self) -> str:
+        """How a command names this dump."""
+        return str(self.folder)
+
+
+class TrustedGolden(DumpView):
+    """A golden that may judge; whatever judges takes this type.
+
+    There is one source: `parity.golden.trust.trusted`, which checks a golden once. The rest is made of such a one: a
+    part of it, or what the references compute in its place.
+    """
+
+
+class PromptSlice(DumpView):
+    """One prompt of a golden or of a run, cut to its first rounds; the prompt is number 0.
+
+    The token budget of a prompt that is cut is what the kept rounds emitted, so that a device that is given this budget
+    ends where the view ends. A prompt kept to its end keeps its budget: one that an end token ended has tokens left,
+    and a device that continues behind it shows that only if it may.
+
+    Args:
+        whole: the dump to cut.
+        prompt: the prompt's number in it.
+        rounds: verify rounds to keep; fewer where the prompt ended before.
+        budget: token budget of the view, where it is not that.
+    """
+
+    def __init__(self, whole: DumpView, prompt: int, rounds: int, budget: int | None = None):
+        self.whole, self.prompt = whole, prompt
+        rows: dict[TensorPlace, TensorRow] = {
+            (variant, 0, round_, stage): row
+            for (variant, number, round_, stage), row in whole.rows.items()
+            if number == prompt and round_ <= rounds
+        }
+        parts = {place: whole.parts[self._in_whole(place)] for place in rows}
+        case = whole.manifest.case
+        cut = _cut(case.prompts[prompt], rounds)
+        if budget is None:
+            budget = case.max_new_tokens
+            if cut.generation is not None and cut != case.prompts[prompt]:
+                budget = len(cut.generation.emitted)
+        case = case.model_copy(update={"prompts": (cut,), "max_new_tokens": budget})
+        manifest = whole.manifest.model_copy(update={"case": case, "tensors": tuple(rows.values())})
+        super().__init__(whole.folder, manifest, whole.declared, rows, parts)
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The whole dump's rows, by this view's prompt number."""
+        place = variant, prompt, round_, stage
+        return self.whole.stored(*self._in_whole(place)) if place in self.rows else None
+
+    def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
+        """The whole dump's, by this view's prompt number."""
+        place = variant, prompt, round_, stage
+        return self.whole.shards(*self._in_whole(place)) if place in self.rows else []
+
+    def _in_whole(self, place: TensorPlace) -> TensorPlace:
+        variant, _, round_, stage = place
+        return variant, self.prompt, round_, stage
+
+
+class GoldenSlice(PromptSlice, TrustedGolden):
+    """One prompt of a golden that may judge: it may as well. See `PromptSlice`."""
+
+    def __init__(self, whole: TrustedGolden, prompt: int, rounds: int, budget: int | None = None):
+        super().__init__(whole, prompt, rounds, budget)
+
+
+class JoinedSlices(DumpView):
+    """Dumps of one prompt each as one dump of so many prompts, in this order."""
+
+    def __init__(self, slices: Sequence[DumpView]):
+        self.slices, first = slices, slices[0]
+        rows: dict[TensorPlace, TensorRow] = {}
+        parts: dict[TensorPlace, Sequence[TensorRow]] = {}
+        for number, view in enumerate(slices):
+            for (variant, _, round_, stage), row in view.rows.items():
+                rows[variant, number, round_, stage] = row
+                parts[variant, number, round_, stage] = view.parts[variant, 0, round_, stage]
+        prompts = tuple(view.manifest.case.prompts[0] for view in slices)
+        case = first.manifest.case.model_copy(update={"prompts": prompts})
+        manifest = first.manifest.model_copy(update={"case": case, "tensors": tuple(rows.values())})
+        super().__init__(first.folder, manifest, first.declared, rows, parts)
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[Any] | None:
+        """The rows of the slice of this number."""
+        return self.slices[prompt].stored(variant, 0, round_, stage)
+
+    def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
+        """Those of the slice of this number."""
+        return self.slices[prompt].shards(variant, 0, round_, stage)
+
+
+class JoinedGoldens(JoinedSlices, TrustedGolden):
+    """Goldens of one prompt each that may judge, as one that may."""
+
+    def __init__(self, slices: Sequence[TrustedGolden]):
+        super().__init__(slices)
+
+
+def _cut(prompt: PromptCase, rounds: int) -> PromptCase:
+    """The prompt with what its first rounds emitted."""
+    whole = prompt.generation
+    if whole is None:
+        return prompt
+    lengths = whole.acceptance_length[:rounds]
+    cut = Generation(
+        emitted=whole.emitted[: 1 + sum(lengths)],
+        acceptance_length=lengths,
+        accepted_drafts=whole.accepted_drafts[:rounds],
+        finish=whole.finish if lengths == whole.acceptance_length else "length",
+    )
+    return prompt.model_copy(update={"generation": cut})

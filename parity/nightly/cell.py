@@ -1,0 +1,56 @@
+"""One cell of a night in this process: its device by name, judged and, where it fails, diagnosed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parity.diagnose import Diagnosis
+from parity.diagnose.gates import Found
+from parity.diagnose.whole import Asked, diagnosed
+from parity.golden.views import TrustedGolden
+from parity.isolation import Limits
+from parity.nightly.judge import judge
+from parity.nightly.records import Cell, CellResult, DiagnosisSummary
+from parity.producers import baseline, bench
+
+
+def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:
+    """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs."""
+    context = bench(
+        golden,
+        cell.device,
+        cell.precision,
+        folder,
+        Limits(),
+        histories=cell.histories,
+        bounds=cell.bounds or None,
+    )
+    clocked = baseline(golden, cell.precision) if cell.speed_tokens else None
+    return judge(night, cell, context, clocked, (lambda: named(cell, golden, folder)) if cell.diagnose else None)
+
+
+def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary | None:
+    """What a diagnosis of the cell's device says, in words; None where nothing is wrong."""
+    (folder / "diagnosis").mkdir()
+    asked = Asked(golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits())
+    if not (told := diagnosed(asked)):
+        return None
+    return _by_gates(told) if isinstance(told, list) else _by_hypotheses(told)
+
+
+def _by_gates(readings: list[Found]) -> DiagnosisSummary:
+    causes = [(one.id or "", f"{one.says or 'no known defect'}: {one.check.evidence}", one.fix) for one in readings]
+    words = [f"{one.says} ({one.id})" for one in readings if one.id]
+    return DiagnosisSummary(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
+
+
+def _by_hypotheses(told: Diagnosis) -> DiagnosisSummary:
+    causes = [
+        (cause.hypothesis, f"{cause.says} explains {cause.explained:.2%} of {cause.stage}'s error", cause.fix)
+        for cause in told.causes
+    ]
+    words = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in told.causes) or (
+        "no hypothesis fits" if told.verdict == "fail" else told.verdict
+    )
+    rest = str(told.unexplained.stage) if told.unexplained else ""
+    return DiagnosisSummary(causes=tuple(causes), unexplained=rest, words=words)

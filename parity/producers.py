@@ -1,0 +1,277 @@
+"""The only place where the instrument meets references, devices and fixtures: by name, when something needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+from parity.bundled import published_configs, tiny
+from parity.errors import UsageError
+from parity.factories import ENGINES, Factory
+from parity.golden.manifest import Model
+from parity.golden.store import Dump
+from parity.golden.views import DumpView, TrustedGolden
+from parity.home import fresh
+from parity.partial import scratch
+from parity.progress import Progress, quiet
+from parity.seam import Device
+
+if TYPE_CHECKING:
+    from parity.gates.context import Bench
+    from parity.isolation import IsolatedFactory, Limits
+
+REFERENCES = {
+    "own": "parity.references.dump",
+    "plain": "parity.references.plain",
+    "vllm": "parity.references.vllm_capture.dump",
+    "eagle": "parity.references.eagle_capture",
+}
+"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+
+DRAFTERS = {"eagle": "eagle3"}
+"""The tiny drafter of a reference that is not for P-EAGLE."""
+
+OPTIONS = {"python": "vllm-python"}
+"""Options of a reference that are not called as the request's field."""
+
+
+def load_reference(name: str, threads: int) -> ModuleType:
+    """The producer of this name, torch computing on this many threads: its `Request` and `dump_golden`.
+
+    The fields of a `Request` are the options that its producer takes.
+
+    Raises:
+        UsageError: torch or transformers is not installed.
+    """
+    try:
+        import_module("torch").set_num_threads(threads)
+        return import_module(REFERENCES[name])
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the references need {error.name}: pip install 'parity-harness[references]' -c constraints.txt"
+        ) from None
+
+
+def dump_golden(
+    target: Path | None = None,
+    drafter: Path | None = None,
+    prompts: Path | None = None,
+    k: int = 4,
+    max_new_tokens: int = 48,
+    stages: Sequence[str] = (),
+    threads: int = 1,
+    out: Path | None = None,
+    reference: str = "own",
+    *,
+    progress: Progress = quiet,
+    **options: Any,
+) -> Dump:
+    """Run a reference over prompts and write every stage: a golden, opened.
+
+    Args:
+        target, drafter: checkpoint folders; the tiny pair's that ships with the project by default.
+        prompts: JSON lines with messages, text or ids; the tiny pair's chat prompts by default.
+        k: draft tokens a round.
+        max_new_tokens: token budget of each prompt.
+        stages: globs over stage names; all where empty.
+        threads: of the references; the same number gives the same bits.
+        out: a new folder; one below `parity.home.home()` by default.
+        reference: one of `REFERENCES`.
+        options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`, `derived`.
+
+    Raises:
+        UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
+    """
+    producer = load_reference(reference, threads)
+    takes = {field.name for field in fields(producer.Request)}
+    for name in options.keys() - takes:
+        raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
+    if "threads" in takes:
+        options["threads"] = threads
+    request = producer.Request(
+        target=target or tiny("target"),
+        drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
+        prompts=prompts or tiny("prompts/chat.jsonl"),
+        k=k,
+        max_new_tokens=max_new_tokens,
+        stages=stages,
+        out=out or fresh("goldens", (target or tiny("target")).name),
+        progress=progress,
+        **options,
+    )
+    return Dump(producer.dump_golden(request))
+
+
+def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:
+    """Dump a golden's case once more: its reference, K, budget, stages, roundings and threads.
+
+    Args:
+        out: a new folder.
+        prompts: the golden's prompts as a file; see `parity.golden.verify.write_prompts`.
+
+    Raises:
+        UsageError: the golden was imported, or its reference cannot make it again here.
+    """
+    manifest, how = golden.manifest, how_made(golden)
+    return dump_golden(
+        Path(manifest.model.target.path),
+        Path(manifest.model.drafter.path),
+        prompts,
+        manifest.case.k,
+        manifest.case.max_new_tokens,
+        manifest.stages,
+        manifest.producer.threads,
+        out,
+        progress=progress,
+        **how,
+    )
+
+
+def how_made(golden: DumpView) -> dict[str, Any]:
+    """The reference that made a golden, and the options it was given.
+
+    Raises:
+        UsageError: nothing here can make it again.
+    """
+    producer, case = golden.manifest.producer, golden.manifest.case
+    if not producer.modules:
+        raise UsageError(f"{golden.folder} was imported: nothing here can dump it once more")
+    if "parity.references.eagle_capture" in producer.modules:
+        raise UsageError(
+            f"{golden.folder} holds the official EAGLE's stages; only `--reference eagle` makes them again"
+        )
+    if producer.name == "vllm":
+        batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
+        return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
+    plain = REFERENCES["plain"] in producer.modules
+    return {"reference": "plain" if plain else "own", "roundings": case.roundings}
+
+
+def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], int], float] | None:
+    """Tokens per second of the reference target decoding a golden's checkpoint plainly; None without torch here."""
+    try:
+        load_reference("own", 1)
+    except UsageError:
+        return None
+    greedy = import_module("parity.references.greedy").greedy
+    clocked: Callable[[Sequence[int], int], float] = greedy(Path(golden.manifest.model.target.path), precision)
+    return clocked
+
+
+def device(name: str, golden: TrustedGolden, precision: str, limits: Limits | None = None) -> Device:
+    """Build the device for a golden's case; see `builder`."""
+    return builder(name, golden, limits)(precision=precision)
+
+
+def builder(name: str, golden: TrustedGolden, limits: Limits | None = None) -> Factory | IsolatedFactory:
+    """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
+
+    Args:
+        name: an engine, or `package.module:factory`.
+        limits: of the process of its own that the device then lives in; None has it live in this one.
+
+    Raises:
+        UsageError: the name is unknown, cannot be imported, or a checkpoint is not here.
+    """
+    from parity.isolation import IsolatedFactory
+
+    case = (name, *_checkpoints(golden.manifest.model), golden.manifest.case.k)
+    return Factory(*case) if limits is None else IsolatedFactory(*case, limits)
+
+
+def bench(
+    golden: TrustedGolden, device_name: str, precision: str, folder: Path, limits: Limits | None = None, **rest: Any
+) -> Bench:
+    """What gates judge of a device by name, with its rotary embedding and the published configs.
+
+    Args:
+        folder: for its runs.
+        rest: as `parity.gates.context.Bench` takes it.
+    """
+    from parity.gates.context import Bench
+
+    build = builder(device_name, golden, limits)
+    return Bench(
+        golden, device_name, build, precision, folder, rotate=build.rotary(), configs=published_configs(), **rest
+    )
+
+
+def inventory(target: Path, drafter: Path, **run: Any) -> Any:
+    """What the device of this project multiplies and compiles in a run; see `parity.device.inventory`."""
+    module = import_module("parity.device.inventory")
+    return module.take_inventory(target, drafter, module.Run(**run))
+
+
+def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
+    """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
+    load_reference("own", threads)
+    module = import_module("parity.references.counterfactual")
+    target, drafter = _checkpoints(golden.manifest.model)
+    known = import_module("parity.references.hypotheses").HYPOTHESES
+    return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
+
+
+class ReferenceRerun:
+    """`parity.compare.basis.Rerun` by the PyTorch references, each run's once; what it writes goes with it."""
+
+    def __init__(self, progress: Progress = quiet) -> None:
+        self._progress = progress
+        self._made: dict[tuple[Path, Path, str, tuple[int, ...]], Dump] = {}
+        self._folders = ExitStack()
+        finalize(self, self._folders.close)
+
+    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int]) -> DumpView:
+        """The reference with the run's experts, on as many threads as the golden was made with.
+
+        Raises:
+            ParityError: torch is not installed, the golden is not the references' own, or its checkpoints are not here.
+        """
+        key = golden.folder, run.folder, run.manifest.case.mode, tuple(prompts)
+        if key not in self._made:
+            load_reference("own", max(golden.manifest.producer.threads, 1))
+            folder = self._folders.enter_context(scratch("rerun"))
+            rerun = import_module("parity.references.rerun").rerun
+            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress))
+        return self._made[key]
+
+
+def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The engines that can run here, and why each of the others cannot."""
+    absent = {name: import_module("parity.device").absent(name) for name in ENGINES}
+    here = tuple(name for name, why in absent.items() if why is None)
+    return here, {name: why for name, why in absent.items() if why}
+
+
+def clean_devices() -> tuple[str, ...]:
+    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `parity.device.variants`."""
+    return (
+        *present_engines()[0],
+        *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),
+    )
+
+
+def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
+    """The catalogue of planted faults by id, and the known faults that are not planted, each with the reason."""
+    module = import_module("parity.device.faults")
+    return module.CATALOGUE, module.LEFT_OUT
+
+
+def _checkpoints(model: Model) -> tuple[Path, Path]:
+    """The folders of a golden's checkpoints, which were compared with it when it was opened for judging.
+
+    Raises:
+        UsageError: one is not here.
+    """
+    paths = Path(model.target.path), Path(model.drafter.path)
+    for path in paths:
+        if not (path / "config.json").is_file():
+            raise UsageError(
+                f"{path} is no checkpoint: it has no config.json; if it moved, name it with --target or --drafter"
+            )
+    return paths

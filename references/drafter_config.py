@@ -1,0 +1,149 @@
+"""A drafter's config.json, as the P-EAGLE and the EAGLE-3 reference read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from parity.errors import UsageError
+from parity.references.checkpoint import read_config
+from parity.references.rope import read_rope
+
+ARCHITECTURES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCausalLM")
+"""What the hub's EAGLE-3 drafters call themselves; the first drafters carry Llama's own name."""
+
+LLAMA_THETA = 10000.0
+"""The base of a Llama config that says nothing of RoPE, as the first EAGLE-3 drafters do."""
+
+UNKNOWN = ("fc_norm", "norm_before_fc", "norm_output")
+"""EAGLE-3.1 options that change the maths and are not part of this reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig:
+    """What the forward of any drafter needs of its config.json.
+
+    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or None where there is
+    no longest one or the config does not say.
+    """
+
+    architectures: ClassVar[tuple[str, ...]]
+
+    hidden_size: int
+    target_hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_layers: int
+    intermediate_size: int
+    eps: float
+    vocab_size: int
+    draft_vocab_size: int
+    max_positions: int
+    rope: dict[str, Any]
+    norm_before_residual: bool
+    tap_inputs: tuple[int, ...] | None
+    max_drafts: int | None = None
+
+    @classmethod
+    def read(cls, checkpoint: str | Path) -> Self:
+        """Read `config.json` of a checkpoint folder."""
+        return cls.from_dict(read_config(Path(checkpoint), *cls.architectures))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Self:
+        """Map the hub's keys; a missing one is named.
+
+        Raises:
+            UsageError: a required key is missing, or an option is not known here.
+        """
+        try:
+            return cls(**_common(raw), **cls._own(raw))
+        except KeyError as missing:
+            raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
+
+    @classmethod
+    def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """The fields that this kind of drafter reads in a way of its own."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PEagleConfig(DrafterConfig):
+    """A P-EAGLE drafter's: `placeholder_id` is the token of masked rows."""
+
+    architectures = ("LlamaForCausalLMEagle3",)
+
+    placeholder_id: int
+
+    @classmethod
+    def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "head_dim": raw["head_dim"],
+            "rope": read_rope(raw),
+            "placeholder_id": raw["ptd_token_id"],
+            "tap_inputs": _tap_inputs(raw),
+            "max_drafts": raw.get("num_parallel_positions"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle3Config(DrafterConfig):
+    """An EAGLE-3 drafter's: one layer, run K times; an empty list of taps is no choice."""
+
+    architectures = ARCHITECTURES
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Self:
+        """As `DrafterConfig.from_dict`.
+
+        Raises:
+            UsageError: a required key is missing, there is more than one layer, or an option is not known here.
+        """
+        for key in UNKNOWN:
+            if raw.get(key):
+                raise UsageError(f"the drafter's config.json sets {key}, which the EAGLE-3 reference does not have")
+        config = super().from_dict(raw)
+        if config.num_layers != 1:
+            raise UsageError(
+                f"an EAGLE-3 drafter has one layer, num_hidden_layers of its config.json is {config.num_layers}"
+            )
+        return config
+
+    @classmethod
+    def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        silent = all(raw.get(key) is None for key in ("rope_theta", "rope_scaling", "rope_parameters"))
+        return {
+            "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+            "rope": {"rope_type": "default", "rope_theta": LLAMA_THETA} if silent else read_rope(raw),
+            "tap_inputs": _tap_inputs(raw) or None,
+        }
+
+
+def _common(raw: dict[str, Any]) -> dict[str, Any]:
+    """The fields that every drafter reads alike.
+
+    Raises:
+        KeyError: one is missing.
+    """
+    return {
+        "hidden_size": raw["hidden_size"],
+        "target_hidden_size": raw.get("target_hidden_size", raw["hidden_size"]),
+        "num_heads": raw["num_attention_heads"],
+        "num_kv_heads": raw["num_key_value_heads"],
+        "num_layers": raw["num_hidden_layers"],
+        "intermediate_size": raw["intermediate_size"],
+        "eps": raw["rms_norm_eps"],
+        "vocab_size": raw["vocab_size"],
+        "draft_vocab_size": raw["draft_vocab_size"],
+        "max_positions": raw["max_position_embeddings"],
+        "norm_before_residual": raw.get("norm_before_residual", False),
+    }
+
+
+def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:
+    """The configured `in_of` layers, wherever the config keeps them."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    layers = (raw.get("eagle_config") or {}).get(key, raw.get(key))
+    return None if layers is None else tuple(layers)

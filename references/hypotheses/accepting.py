@@ -1,0 +1,147 @@
+"""Other rules of acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
+
+ACCEPTED = ("accept.length", "accept.emitted")
+
+
+def _matching(loop: Loop, value: None, change: Callable[[int, Tensor, Tensor], Tensor | int]) -> Mutation:
+    """`change(matched, drafts, tokens)` counts the matches of drafts [K] and tokens [K+1] another way."""
+    return loop.matched.around(lambda inner, drafts, tokens: int(change(inner(drafts, tokens), drafts, tokens)))
+
+
+matching = Family(
+    _matching,
+    stages=ACCEPTED,
+    fix="accepted drafts are those before the first mismatch, each against the row of the token before it",
+    cost=2,
+)
+matching("accept-past-mismatch", "matched drafts are counted: past the mismatch", seen=("vLLM #2658",))(
+    lambda matched, drafts, tokens: (drafts == tokens[:-1]).sum()
+)
+matching("accept-last-match", "matched drafts are counted: up to the last match", seen=("vLLM #2658",))(
+    lambda matched, drafts, tokens: ((drafts == tokens[:-1]) * torch.arange(1, len(tokens))).max()
+)
+matching("accept-none", "matched drafts are counted: none")(lambda matched, drafts, tokens: 0)
+matching("accept-all", "matched drafts are counted: all")(lambda matched, drafts, tokens: len(drafts))
+matching("accept-one-fewer", "matched drafts are counted: one fewer")(
+    lambda matched, drafts, tokens: max(matched - 1, 0)
+)
+matching("accept-one-more", "matched drafts are counted: one more")(
+    lambda matched, drafts, tokens: min(matched + 1, len(drafts))
+)
+matching("accept-next-row", "matched drafts are counted: against the next row")(
+    lambda matched, drafts, tokens: (drafts == tokens[1:]).long().cumprod(0).sum()
+)
+
+
+def _emitting(loop: Loop, value: None, change: Callable[[list[int], list[int], list[int], int], list[int]]) -> Mutation:
+    """`change(ids, drafts, tokens, matched)` is what a round emits; never nothing, or it would not end."""
+
+    def emission(inner: Callable[..., list[int]], drafts: Tensor, tokens: Tensor, matched: int) -> list[int]:
+        return change(inner(drafts, tokens, matched), drafts.tolist(), tokens.tolist(), matched)
+
+    return loop.emission.around(emission)
+
+
+emitting = Family(
+    _emitting, stages=ACCEPTED, fix="a round emits the accepted drafts and the target's own token behind them", cost=2
+)
+emitting("accept-rejected-emitted", "a round emits: the rejected draft")(
+    lambda ids, drafts, tokens, matched: drafts[: matched + 1] if matched < len(drafts) else ids
+)
+emitting("accept-one-late", "a round emits: the rejected draft as well", seen=("openvino.genai #4190",))(
+    lambda ids, drafts, tokens, matched: drafts[: matched + 1] + ids[-1:]
+)
+emitting("accept-token-late", "a round emits: one token late", seen=("openvino.genai #4190",))(
+    lambda ids, drafts, tokens, matched: tokens[: matched + 2]
+)
+emitting("accept-bonus-missing", "a round emits: no bonus", seen=("vLLM #17908",))(
+    lambda ids, drafts, tokens, matched: ids[:-1] or ids
+)
+emitting("accept-bonus-missing-full", "a round emits: no bonus behind K drafts")(
+    lambda ids, drafts, tokens, matched: ids[:-1] if matched == len(drafts) else ids
+)
+emitting("accept-bonus-last-row", "a round emits: the bonus of the last row")(
+    lambda ids, drafts, tokens, matched: [*ids[:-1], tokens[-1]]
+)
+emitting("accept-bonus-twice", "a round emits: the last token twice")(
+    lambda ids, drafts, tokens, matched: ids + ids[-1:]
+)
+
+cutting = Family(
+    stages=ACCEPTED,
+    fix="cut what a round emits behind EOS and at the budget, and count what is left",
+    seen=("NKIPy PR 63", "vLLM #56101"),
+    cost=2,
+)
+
+
+@cutting("accept-budget-ignored", "the last round is not cut at the token budget")
+def _(loop: Loop, value: None) -> Mutation:
+    return loop.within_budget.around(lambda inner, ids: ids)
+
+
+@cutting("accept-budget-early", "the budget cuts one token early")
+def _(loop: Loop, value: None) -> Mutation:
+    return loop.within_budget.around(
+        lambda inner, ids: inner(ids)[: max(loop.state.budget - len(loop.state.emitted) - 1, 1)]
+    )
+
+
+@cutting("accept-eos-ignored", "tokens behind EOS are emitted")
+def _(loop: Loop, value: None) -> Mutation:
+    return loop.until_eos.around(lambda inner, ids: ids)
+
+
+@cutting("accept-eos-dropped", "EOS itself is not emitted")
+def _(loop: Loop, value: None) -> Mutation:
+    return loop.until_eos.around(
+        lambda inner, ids: [token for token in inner(ids) if token not in loop.eos] or inner(ids)
+    )
+
+
+@contextmanager
+def shown(loop: Loop, value: None, count: Callable[[int, int, int], int]) -> Iterator[None]:
+    """The accepted count is handed over as `count(emitted, emitted before the cut, K + 1)`; what is emitted stays."""
+    uncut = [0]
+
+    def emission(inner: Callable[..., list[int]], drafts: Tensor, tokens: Tensor, matched: int) -> list[int]:
+        ids = inner(drafts, tokens, matched)
+        uncut[:] = [len(ids)]
+        return ids
+
+    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor) -> Tensor:
+        if stage != "accept.length":
+            return inner(stage, value)
+        given = torch.full_like(value, count(int(value[0]), uncut[0], loop.k + 1))
+        back = inner(stage, given)
+        return value if torch.equal(back, given) else back
+
+    with loop.emission.around(emission), loop.tap.around(tap):
+        yield
+
+
+showing = Family(
+    stages=ACCEPTED[:1],
+    fix="acceptance length counts the tokens that were really emitted, the bonus among them",
+    cost=2,
+)
+SHOWN = "the accepted count is shown {}; the tokens are right"
+showing("report-bonus", SHOWN.format("without the bonus"), seen=("vLLM #17908",))(
+    partial(shown, count=lambda emitted, uncut, rows: emitted - 1)
+)
+showing("report-truncated-step", SHOWN.format("uncut"), seen=("NKIPy PR 63", "vLLM #56101"))(
+    partial(shown, count=lambda emitted, uncut, rows: uncut)
+)
+showing("report-uncut-drafts", SHOWN.format("uncut, without the bonus"))(
+    partial(shown, count=lambda emitted, uncut, rows: uncut - 1)
+)
+showing("report-drafted", SHOWN.format("K + 1 whatever came"))(partial(shown, count=lambda emitted, uncut, rows: rows))

@@ -1,0 +1,101 @@
+"""Other embeddings, heads and logits, on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
+from parity.references.hypotheses.inference import Ratio
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.mutating import changed, head_of, reweighted
+from parity.references.hypotheses.residuals import LATER, LOGITS
+from parity.references.points import foreign
+
+weights = Family(by_side=True, fit=FACTOR)
+
+
+def _embedding(loop: Loop, side: str) -> Tensor:
+    body = loop.target.model.model if side == "target" else loop.drafter
+    weight: Tensor = body.embed_tokens.weight
+    return weight
+
+
+MOVED: dict[str, Callable[[Tensor], Tensor]] = {
+    "one row late": lambda w: w.roll(1, 0),
+    "one row early": lambda w: w.roll(-1, 0),
+    "zero": lambda w: torch.zeros_like(w),
+}
+
+
+def embedding(loop: Loop, value: float | str, side: str) -> Mutation:
+    """Other embeddings: scaled, moved by a row, zero, or the other model's."""
+    weight = _embedding(loop, side)
+    if value == "the other model's":
+        return reweighted(weight, _embedding(loop, "drafter" if side == "target" else "target").data)
+    if value == "times sqrt(H)":
+        return changed(weight, lambda w: w * w.shape[1] ** 0.5)
+    return changed(weight, MOVED[value] if isinstance(value, str) else lambda w: w * value)
+
+
+EMBEDDED = ("times sqrt(H)", *MOVED, "the other model's")
+weights.both(
+    {"target": "load-embed", "drafter": "load-embed-random"},
+    "its embeddings are {value} (a number: times as large)",
+    stages={"target": ("target.embed",), "drafter": ("drafter.layers.0.attn_out",)},
+    values={"target": EMBEDDED, "drafter": EMBEDDED[::-1]},
+    infer={"target": Ratio("target.embed"), "drafter": None},
+    fix="loading embed_tokens: each model has its own",
+    seen={"target": (), "drafter": ("TorchSpec #38", "vLLM #27737")},
+)(embedding)
+
+
+def head(loop: Loop, value: float | str, side: str) -> Mutation:
+    """Other head weights."""
+    drafted = loop.drafter.to_target(torch.arange(loop.drafter.config.draft_vocab_size))
+    rows = slice(None) if side == "target" else drafted
+    known: dict[str, Callable[[Tensor], Tensor]] = {
+        "tied to its embedding": lambda w: _embedding(loop, side).data[rows],
+        "the target's": lambda w: head_of(loop, "target").weight.data[rows],
+        "the target's first rows": lambda w: head_of(loop, "target").weight.data[: len(w)],
+        **MOVED,
+    }
+    return changed(head_of(loop, side).weight, known[value] if isinstance(value, str) else lambda w: w * value)
+
+
+TIED = ("tied to its embedding", *MOVED)
+weights.both(
+    "load-tied-head",
+    "its head is {value} (a number: times as large)",
+    stages=LOGITS,
+    values={"target": TIED, "drafter": (*TIED, "the target's", "the target's first rows")},
+    infer={"target": Ratio("target.logits"), "drafter": Ratio("drafter.logits")},
+    fix="loading lm_head: untied, and each model has its own",
+    seen=("SpecForge #140", "SGLang #27908"),
+    cost=LATER,
+)(head)
+
+logits = Family(by_side=True, stages=LOGITS, cost=LATER)
+
+
+@logits.both(
+    "logits-capped",
+    "logits are soft-capped, c tanh(x / c) with c = {value:.4g}",
+    values=(30.0, 50.0),
+    fit=Fit(1.0, 200.0, clean=None, log=True),
+    fix="these models do not cap their logits",
+)
+def _(loop: Loop, limit: float, side: str) -> Mutation:
+    return foreign(head_of(loop, side), "forward").around(lambda inner, x: limit * torch.tanh(inner(x) / limit))
+
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "their log softmax": lambda x: x.log_softmax(-1),
+    "their softmax": lambda x: x.softmax(-1),
+    "less the largest": lambda x: x - x.max(-1, keepdim=True).values,
+    "less their mean": lambda x: x - x.mean(-1, keepdim=True),
+}
+
+
+@logits.both("logits-form", "logits are handed over as {value}", values=FORMS, fix="logits as the head gives them")
+def _(loop: Loop, form: str, side: str) -> Mutation:
+    return foreign(head_of(loop, side), "forward").around(lambda inner, x: FORMS[form](inner(x)))

@@ -1,0 +1,172 @@
+"""The target of `gpt_oss` in the speculative loop, and the goldens made with it: `dump-golden --reference plain`.
+
+Loop, drafters, prompts and floors are those of `dump`; the target's stages are another opinion than Hugging Face's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from parity.golden.manifest import Producer
+from parity.references import drafting, dump, gpt_oss
+from parity.references.capture import TorchTap, ignore
+from parity.references.checkpoint import read_eos
+from parity.references.dump import Request
+from parity.references.roundings import Roundings
+
+__all__ = ["PlainTarget", "Request", "dump_golden", "load_loop"]
+
+NAME = "references: gpt_oss"
+"""How the name of a golden begins whose target is this one's."""
+
+
+class PlainTarget:
+    """gpt-oss over one sequence: rows in, logits and residual streams out; all layers in memory.
+
+    Raises:
+        UsageError: the checkpoint does not fit.
+    """
+
+    module = gpt_oss.__name__
+
+    def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
+        files = gpt_oss.Checkpoint(Path(checkpoint), dtype)
+        self.config, self.eos = files.config, read_eos(Path(checkpoint))
+        self.outer = files.outer()
+        self.layers = [files.layer(number) for number in range(self.config.num_hidden_layers)]
+        self.streams: dict[int, torch.Tensor] = {}
+        self.sums = Reordered(0)
+        self.reset(ignore)
+
+    @property
+    def embeddings(self) -> torch.Tensor:
+        """The table of token embeddings, [V, H]."""
+        return self.outer["model.embed_tokens.weight"]
+
+    def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
+        """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
+        config = self.config
+        said = {name: getattr(config, name) for name in ("swiglu_alpha", "swiglu_limit", "rms_norm_eps")}
+        return said, config.rope, gpt_oss.schedule(config.rope, config.head_dim)[1]
+
+    def roundings(self, drafter: nn.Module) -> PlainRoundings:
+        """This target's other roundings and this drafter's; see `parity.references.roundings`."""
+        return PlainRoundings(self, Roundings(drafter))
+
+    def reset(self, tap: TorchTap) -> None:
+        """Start a new sequence with an empty cache."""
+        self.cache: list[gpt_oss.Cache | None] = [None] * len(self.layers)
+        self.watch(tap)
+
+    def watch(self, tap: TorchTap) -> None:
+        """Hand stages to this tap from now on."""
+        self.tap = tap
+
+    def keep(self) -> Callable[[], None]:
+        """What puts the cache back as it is now; steps never change cached tensors in place."""
+        kept = list(self.cache)
+
+        def put_back() -> None:
+            self.cache = list(kept)
+
+        return put_back
+
+    @torch.no_grad()
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Feed ids [S] behind the cached rows; logits [S, V]. `streams[l]` holds in_of[l], [S, H], l = 0 … L."""
+        with self.sums:
+            hidden = gpt_oss.embed(self.embeddings, ids, self.tap)
+            for number, weights in enumerate(self.layers):
+                self.streams[number] = hidden
+                hidden, self.cache[number] = gpt_oss.layer(
+                    self.config, number, weights, hidden, self.cache[number], self.tap
+                )
+            self.streams[len(self.layers)] = hidden
+            return gpt_oss.head(self.config, self.outer, hidden, self.tap)
+
+    def taps(self, inputs: tuple[int, ...]) -> torch.Tensor:
+        """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
+        return torch.cat([self.streams[layer] for layer in inputs], dim=-1)
+
+    def rows(self, layer: int) -> gpt_oss.Cache:
+        """A layer's cached keys and values, [S, G, D] each.
+
+        Raises:
+            LookupError: no row was fed yet.
+        """
+        held = self.cache[layer]
+        if held is None:
+            raise LookupError(f"layer {layer} has no cached row")
+        return held
+
+    def load(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Put back a layer's cached rows."""
+        self.cache[layer] = (k, v)
+
+    def crop(self, length: int) -> None:
+        """Keep the first `length` rows of every layer."""
+        for layer in range(len(self.layers)):
+            k, v = self.rows(layer)
+            self.load(layer, k[:length], v[:length])
+
+
+class Reordered(TorchFunctionMode):
+    """Every product with a weight summed in an order drawn by number; 0 is the order of the checkpoint.
+
+    Sums over heads, keys and norms keep theirs, as in `parity.references.roundings`.
+    """
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Permute what `linear` and `@` sum over; the rest is untouched."""
+        if self.number and func in (F.linear, torch.Tensor.__matmul__, torch.Tensor.matmul):
+            x, weight, *rest = args
+            order = torch.randperm(x.shape[-1], generator=torch.Generator().manual_seed(self.number))
+            axis = 1 if func is F.linear else 0
+            args = (x[..., order], weight.index_select(axis, order), *rest)
+        return func(*args, **(kwargs or {}))
+
+
+class PlainRoundings:
+    """The roundings of a plain target and of its drafter, by number."""
+
+    def __init__(self, target: PlainTarget, drafter: Roundings):
+        self.target, self.drafter = target, drafter
+
+    def choose(self, number: int) -> None:
+        """Compute with this rounding from now on."""
+        self.target.sums = Reordered(number)
+        self.drafter.choose(number)
+
+
+load_loop = partial(drafting.load_loop, oracle=PlainTarget)
+"""As `parity.references.drafting.load_loop`, over the target of `gpt_oss`."""
+
+
+def made(producer: Producer) -> bool:
+    """Whether a golden's producer is this one."""
+    return __name__ in producer.modules and producer.name.startswith(NAME)
+
+
+def dump_golden(request: Request) -> Path:
+    """Dump a golden whose target is `gpt_oss`; drafter and loop are those of `--reference own`.
+
+    Raises:
+        UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
+    """
+    drafter = "eagle3" if drafting.is_chain(request.drafter) else "peagle"
+    modules = dump.own_modules(__name__)
+    return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load_loop, modules, target={gpt_oss.__name__}))

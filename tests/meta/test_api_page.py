@@ -1,0 +1,65 @@
+"""docs/api.md: every example runs, in the order of the page; what is public is typed, lazy, and clashes with no module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+import parity
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/api.md"
+
+
+def examples() -> list[tuple[int, str]]:
+    """Line and source of every Python example."""
+    tokens = MarkdownIt().parse(PAGE.read_text())
+    return [(token.map[0] + 1, token.content) for token in tokens if token.type == "fence" and token.info == "python"]
+
+
+def test_every_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    names: dict[str, object] = {}
+    assert len(examples()) >= 8
+    for line, source in examples():
+        tree = ast.parse(source)
+        ast.increment_lineno(tree, line)
+        exec(compile(tree, str(PAGE), "exec"), names)
+
+
+def test_the_page_names_what_is_public():
+    told = PAGE.read_text()
+    quiet = {"__version__", "Description", "Device", "Diagnosis", "Dump", "Gates", "Policy", "Report", "TensorReport"}
+    quiet |= {"TensorResult", "verify_golden", "worst_slices", "Limits"}
+    assert [name for name in parity.__all__ if name not in told and name not in quiet] == []
+
+
+def test_all_of_it_is_there_and_no_submodule_takes_its_name():
+    modules = {path.stem for path in (ROOT / "parity").iterdir()}
+    for name in parity.__all__:
+        assert getattr(parity, name) is not None and name in dir(parity)
+        assert name not in modules, f"importing parity.{name} would replace it"
+
+
+def test_types_and_places_are_of_the_same_names():
+    """What a type checker sees is what is looked up."""
+    (typed,) = [node for node in ast.parse(Path(parity.__file__).read_text()).body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == parity._MODULE and {*seen, "__version__"} == set(parity.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = parity.nothing
+
+
+def test_the_import_alone_loads_nothing_heavy():
+    code = "import sys, parity; dir(parity); print(sorted({'numpy', 'pydantic', 'click', 'rich', 'torch', 'importlib.metadata'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
