@@ -16,6 +16,7 @@ from parity.gates.lossless import ROUTER, TWO_ULP, explain
 from parity.gates.lossless.aligned import Divergence
 from parity.gates.lossless.golden_text import golden_text
 from tests.gates import planted
+from tests.sample import cut
 
 
 def verdicts(golden, tmp_path, plant=lambda device: None):
@@ -63,9 +64,13 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tm
     assert found.figures["lost"] == 0
 
 
-def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path, planted.verify_rotated_one_too_far)
-    assert lossless.same_text(bench, Noise(small_golden), "float32").verdict == "pass"
+def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(tiny, remake_small_golden, tmp_path):
+    """Two prompts whose every token it leaves as it was: the logits alone show it."""
+    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[2:4]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
+    golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
+    bench = planted.bench_of(golden, tmp_path, planted.verify_rotated_one_too_far)
+    assert lossless.same_text(bench, Noise(golden), "float32").verdict == "pass"
     found = run_gate(bench, "lossless")
     assert found.verdict == "fail"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
