@@ -19,7 +19,7 @@ from tests.sample import WHOLE, cut, sample
 SHOWN = sample(
     (fault for fault in CATALOGUE.values() if fault.stage and fault.gate),
     name=lambda fault: fault.id,
-    kind=lambda fault: (fault.family, fault.precision),
+    kind=lambda fault: fault.family,
 )
 DEAR = ("verify", "boundary")
 """Gates that take half a minute; tests/gates plants faults of their own for them, without all of the rest."""

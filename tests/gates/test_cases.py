@@ -10,7 +10,12 @@ from tests.sample import WHOLE, sample
 
 @pytest.mark.parametrize(
     "case",
-    [dict(k=1), dict(k=8), dict(target="target-mxfp4"), dict(prompts="prompts/raw.jsonl", max_new_tokens=4)],
+    [
+        dict(k=1, max_new_tokens=6),
+        dict(k=8),
+        dict(target="target-mxfp4"),
+        dict(prompts="prompts/raw.jsonl", max_new_tokens=4),
+    ],
     ids=["K=1", "K=8", "mxfp4", "raw"],
 )
 def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, tmp_path):

@@ -16,7 +16,7 @@ def golden(tiny, remake_small_golden, tmp_path_factory):
     """The default golden's prompts, or a sample of them cut short."""
     folder = tmp_path_factory.mktemp("clean")
     lines = sample((tiny / "prompts/chat.jsonl").read_text().splitlines())
-    lines = lines if WHOLE else list(map(cut, lines[:2]))
+    lines = lines if WHOLE else [cut(lines[0])]
     (folder / "prompts.jsonl").write_text("\n".join(lines))
     return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", max_new_tokens=48)
 
