@@ -46,7 +46,7 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
 
 def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
     context = planted.context_of(small_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
-    found = lossless.same_text(context, NoiseFloors(small_golden), "float32")
+    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32")
     assert found.verdict == "fail", found.evidence
     assert "prompt " in found.evidence
     assert "round " in found.evidence
@@ -69,7 +69,7 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
     golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
     context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
-    assert lossless.same_text(context, NoiseFloors(golden), "float32").verdict == "pass"
+    assert lossless.equals_plain_decoding(context, NoiseFloors(golden), "float32").verdict == "pass"
     found = run_gate(context, "lossless")
     assert found.verdict == "fail"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found

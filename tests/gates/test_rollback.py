@@ -59,11 +59,11 @@ def test_clean_devices_pass(device, precision, gate):
         (FAULTS + "rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
         (FAULTS + "commit_stale_placeholder", STATE, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
         (OTHERS + "commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
-        (OTHERS + "reads_dead_values", POISON, r"poison nan; .*→ .* is another when (draft|verify) is called again"),
+        (OTHERS + "reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
         (FAULTS + "attn_mask_one_ahead", STATE, r"never"),
         (OTHERS + "error_loses_state", ERRORS, r"error in (prefill|commit)"),
         (OTHERS + "error_loses_taps", ERRORS, r"error in verify|rehearse"),
-        (OTHERS + "swallows_errors", ERRORS, r"commit goes on after its tap raised"),
+        (OTHERS + "swallows_errors", ERRORS, r"commit continues after its tap raised"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
