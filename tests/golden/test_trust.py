@@ -42,7 +42,7 @@ JUDGES = (
         night_of,
         run_view,
     ),
-    *(engines.matrix, faults.Request, reduce.Reducer, calibrate.CalibrationRequest),
+    *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
     *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
 )
 
