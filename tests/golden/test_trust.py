@@ -43,7 +43,7 @@ JUDGES = (
         run_view,
     ),
     *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
-    *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
+    *(producers.builder, producers.device, producers.gate_context, producers.counterfactuals),
 )
 
 
