@@ -44,7 +44,7 @@ def load_loop(
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
 
     Args:
-        oracle: how to load the target.
+        oracle: loads the target: `HFTarget`, or what has its methods.
 
     Raises:
         UsageError: a checkpoint or K does not fit.
