@@ -39,7 +39,7 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     """
     from parity.api import diagnose_device
     from parity.golden.store import Dump
-    from parity.reports.diagnosis import print_clean, print_diagnosis, print_gates
+    from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
 
     golden = open_judging(golden)
     run = Dump(run) if run else None
@@ -52,5 +52,5 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     if not found:
         print_clean(golden, run)
         return
-    (print_gates if isinstance(found, list) else print_diagnosis)(found, golden)
+    (print_gate_findings if isinstance(found, list) else print_diagnosis)(found, golden)
     sys.exit(3 if getattr(found, "verdict", "") in ("inconclusive", "disputed") else 1)

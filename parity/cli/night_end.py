@@ -60,15 +60,15 @@ def _append(history: str, folder) -> None:
 def _tell(folder, history: str) -> list:
     """The page, and the summary of a job where there is one; what changed since when."""
     from parity.reports.page.markdown import markdown
+    from parity.reports.page.night import night_view
     from parity.reports.page.render import write
-    from parity.reports.page.views import night_view
 
     view = night_view(folder.path, history)
     write(view, folder.path / REPORT)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown(view))
-    return [change.told for change in view.past.changes if change.told.kind != "new"]
+    return [shown.change for shown in view.past.changes if shown.change.kind != "new"]
 
 
 def _as_json(folder, results, changes, verdict: str, code: int) -> dict:

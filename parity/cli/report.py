@@ -32,10 +32,10 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
     Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and `parity gate`.
     """
     from parity.nightly.folder import NIGHT
+    from parity.reports.nightly import night_data, print_view
     from parity.reports.page.markdown import markdown as short
+    from parity.reports.page.night import night_view, refuse_other, run_view
     from parity.reports.page.render import write
-    from parity.reports.page.terminal import print_told, told
-    from parity.reports.page.views import night_view, refuse_other, run_view
 
     if (run / NIGHT).is_file():
         view = night_view(run, url or _kept())
@@ -43,13 +43,13 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
         refuse_other(run)
         with progress("the reference with the run's experts") as bar:
             view = run_view(run, open_judging(golden), policy, bar)
-    write_json(json_file, lambda: told(view))
+    write_json(json_file, lambda: night_data(view))
     if out or not markdown:
         write(view, out or run / "report.html")
     if markdown:
         echo(short(view), nl=False)
     else:
-        print_told(view, out or run / "report.html")
+        print_view(view, out or run / "report.html")
 
 
 def _kept() -> str | None:

@@ -18,8 +18,7 @@ from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import log_softmax
 from parity.gates.gate import Check
 from parity.golden.views import DumpView, TrustedGolden
-from parity.metrics import measure
-from parity.metrics.topk import topk_overlap
+from parity.metrics import measure, topk_overlap
 from parity.stages import DRAFT_TOKENS, DRAFTER_LOGITS, TARGET_TOKENS, VERIFY_TOKENS
 
 OFFSETS = "d2t"
@@ -176,7 +175,7 @@ def judge_rows(on: Basis, run: DumpView, stage: str, vocabulary: DraftVocabulary
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])
     theirs = np.where(legal, theirs, mine)
-    choices, apart = judge(scores.golden, mine, theirs, row_noise(scores)), on.apart(scores)
+    choices, apart = judge(scores.golden, mine, theirs, row_noise(scores)), on.excluded(scores)
     _, step = regrets(scores.golden, mine, theirs)
     kl, relative, finite = _moved(scores.golden, scores.device)
     device = np.where(finite[:, None], scores.device.astype(np.float32), -np.inf)

@@ -122,7 +122,7 @@ def _line(report: Report) -> str:
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
     if wrong or report.findings:
         structural = f"; {len(report.findings)} structural findings" if report.findings else ""
-        return f"{len(wrong)} stages do not pass{structural}; first at {report.first_told or _found(report)}"
+        return f"{len(wrong)} stages do not pass{structural}; first at {report.first_summary or _found(report)}"
     return (
         "nothing to compare"
         if worst is None

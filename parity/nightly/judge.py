@@ -1,4 +1,4 @@
-"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; one run alone as a night of one cell."""
+"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; a run alone as a night of one cell."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NoReturn, cast
 
 from parity.compare.basis import Rerun
 from parity.compare.breakdown import heat
+from parity.compare.places import CORROBORATED
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, conclude
-from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
 from parity.gates.acceptance_counts import AcceptanceCounts
@@ -28,6 +28,7 @@ from parity.nightly.records import (
     Cell,
     CellAxes,
     CellResult,
+    CellVerdict,
     DiagnosisSummary,
     HeatMap,
     Night,
@@ -35,7 +36,6 @@ from parity.nightly.records import (
     PromptAcceptance,
     RunMode,
     Speed,
-    Verdict,
     label,
 )
 from parity.nightly.speed import Clocked, measure_speed
@@ -66,7 +66,7 @@ def judge(
     return CellResult(
         night=night,
         cell=cell,
-        verdict=cast(Verdict, verdict),
+        verdict=cast(CellVerdict, verdict),
         started=started,
         seconds=seconds,
         golden=str(context.golden.folder),
@@ -97,7 +97,7 @@ def broken(night: str, cell: Cell, why: str, started: str, seconds: float) -> Ce
     return CellResult(
         night=night,
         cell=cell,
-        verdict=cast(Verdict, INCONCLUSIVE),
+        verdict=cast(CellVerdict, INCONCLUSIVE),
         started=started,
         seconds=seconds,
         error=why,
@@ -121,7 +121,7 @@ def _first(gates: GateReport, reports: dict[RunMode, Report]) -> tuple[str, str]
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
-            return report.first_told or report.findings[0].message, _again(gates, report)
+            return report.first_summary or report.findings[0].message, _again(gates, report)
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first
@@ -206,13 +206,13 @@ def night_of(
     report = context.compared(case.mode)
     cell = _cell(golden, run, bounds or "")
     red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
-    place = report.first_told or next((finding.message for finding in report.findings), report.own_experts or "")
+    place = report.first_summary or next((finding.message for finding in report.findings), report.own_experts or "")
     mode = cast(RunMode, case.mode)
     prompts, positions = acceptance(context, mode)
     result = CellResult(
         night=str(run.folder),
         cell=cell,
-        verdict=cast(Verdict, report.verdict),
+        verdict=cast(CellVerdict, report.verdict),
         started=run.manifest.created,
         seconds=monotonic() - began,
         golden=str(golden.folder),

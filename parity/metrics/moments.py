@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf, isfinite, isnan, log10, sqrt
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf, isnan, sqrt
 
 import numpy as np
+
+from parity.arrays import Array
 
 CANCELLED = 1e-7
 """Share of a second moment below which what is left of it after subtraction is too inexact in float64."""
@@ -21,9 +24,9 @@ class Moments:
         golden_sq, device_sq, error_sq: sums of squares.
         cross: sum of golden * e.
         dot: sum of golden * device.
-        variance: sum of (golden - mean)^2; exactly 0 for a constant golden.
-        covariance: sum of (golden - mean) * e.
-        golden_constant, device_constant: all elements of that side are equal.
+        variance: sum of (golden - mean)^2, by subtraction.
+        covariance: sum of (golden - mean) * e, by subtraction.
+        golden_constant, device_constant: all elements of that side are equal; only `reread` finds out.
     """
 
     n: int
@@ -40,7 +43,7 @@ class Moments:
     device_constant: bool = False
 
     @classmethod
-    def of(cls, sums: np.ndarray) -> Moments:
+    def of(cls, sums: Array) -> Moments:
         """From the totals of a row table, by subtraction."""
         n, g, e, _, ee, gg, ge, _ = (float(x) for x in sums)
         m = max(n, 1.0)
@@ -59,29 +62,42 @@ class Moments:
             or spread <= CANCELLED * self.device_sq
         )
 
+    def reread(self, tiles: Iterable[tuple[Array, Array]]) -> Moments:
+        """With what subtraction could not give: the device's square sum, the dot product, constancy. Slow, and rare.
 
-def ratio(error: np.ndarray, norm: np.ndarray, differs: np.ndarray) -> np.ndarray:
+        Args:
+            tiles: golden and device, piece by piece, any shape.
+        """
+        device_sq = dot = 0.0
+        least, most = np.array([inf, inf]), np.array([-inf, -inf])
+        for golden, device in tiles:
+            g, d = golden.astype(np.float64), device.astype(np.float64)
+            finite = np.isfinite(g) & np.isfinite(d)
+            g, d = g[finite], d[finite]
+            if g.size:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    device_sq, dot = device_sq + (d * d).sum(), dot + (g * d).sum()
+                least, most = np.minimum(least, (g.min(), d.min())), np.maximum(most, (g.max(), d.max()))
+        constant = (least == most) & (self.n > 1)
+        return replace(
+            self,
+            device_sq=float(device_sq),
+            dot=float(dot),
+            golden_constant=bool(constant[0]),
+            device_constant=bool(constant[1]),
+        )
+
+
+def ratio(error: Array, norm: Array, differs: Array) -> Array:
     """error / norm per row; a zero norm gives inf where the row differs, else 0; overflow gives inf."""
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.where(norm > 0, error / norm, np.where(differs, inf, 0.0))
     return np.where(np.isnan(quotient), inf, quotient)
 
 
-def defined(value: float, otherwise: float = inf) -> float:
-    """`value`, or `otherwise` where overflowing sums made it NaN."""
-    return otherwise if isnan(value) else float(value)
-
-
 def relative(error: float, norm: float, differs: bool) -> float:
     """`ratio` of one pair."""
-    return float(ratio(np.float64(error), np.float64(norm), np.bool_(differs)))
-
-
-def sqnr_db(rel_l2: float) -> float:
-    """Signal to quantisation noise ratio in dB."""
-    if rel_l2 == 0:
-        return inf
-    return -20 * log10(rel_l2) if isfinite(rel_l2) else -inf
+    return float(ratio(np.asarray(error), np.asarray(norm), np.asarray(differs)))
 
 
 def cosine_distance(m: Moments) -> float:
@@ -96,15 +112,12 @@ def cosine_distance(m: Moments) -> float:
         return 0.0 if gg == dd else 1.0
     cosine = min(max(m.dot / (sqrt(gg) * sqrt(dd)), -1.0), 1.0)
     if not 4 * ee <= gg:
-        return defined(1.0 - cosine, 1.0)
+        return _defined(1.0 - cosine)
     # Divided step by step: the products overflow float64 before the quotient does.
     sine_sq = (ee / dd) * max(0.0, 1.0 - (ge / gg) * (ge / ee)) if ee else 0.0
-    return defined(sine_sq / (1.0 + cosine), 1.0)
+    return _defined(sine_sq / (1.0 + cosine))
 
 
-def fit(m: Moments) -> tuple[float, float]:
-    """Least squares device ~ (1 + scale_error) * golden + bias: those two; a constant golden has no slope."""
-    if m.golden_constant or m.golden_sq == 0 or m.variance == 0:
-        return 0.0, defined(m.error_mean)
-    scale_error = m.covariance / m.variance
-    return defined(scale_error), defined(m.error_mean - scale_error * m.golden_mean)
+def _defined(distance: float) -> float:
+    """1 where overflowing sums made the distance NaN."""
+    return 1.0 if isnan(distance) else float(distance)
