@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from parity.device.faults import CATALOGUE
-from parity.faults import PROMPTS, TOKENS, Request, compare_planted, judge, run_faults
+from parity.faults import PROMPTS, TOKENS, FaultRunRequest, compare_planted, judge_fault, run_faults
 from parity.gates import GATES
 from parity.producers import builder
 from tests.sample import WHOLE, sample
@@ -48,14 +48,14 @@ CHAINED = (
 
 
 @pytest.fixture(scope="module")
-def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> Request:
+def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> FaultRunRequest:
     """The first prompt of the command's default golden."""
     folder = tmp_path_factory.mktemp("faults")
     lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompt.jsonl"
     prompts.write_text(lines[PROMPTS[0]])
     golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS)
-    return Request(golden, "numpy", builder("numpy", golden))
+    return FaultRunRequest(golden, "numpy", builder("numpy", golden))
 
 
 @pytest.mark.parametrize("fault", SHOWN, ids=lambda fault: fault.id)
@@ -76,7 +76,7 @@ def test_a_chained_comparison_says_where_it_first_shows_and_what_inherits_it(nam
 def test_what_no_comparison_shows_is_killed_by_its_gate(fault, one_prompt):
     if fault.gate not in GATES:
         pytest.skip(f"the gate {fault.gate} is not there")
-    outcome = judge(one_prompt, fault, [])
+    outcome = judge_fault(one_prompt, fault, [])
     assert outcome.killed, outcome
 
 
@@ -96,7 +96,7 @@ def test_a_device_that_breaks_down_is_not_killed(one_prompt):
     def plant(device):
         device.draft = lambda tap: [][1]
 
-    outcome = judge(one_prompt, replace(CATALOGUE["tap-early"], plant=plant), [])
+    outcome = judge_fault(one_prompt, replace(CATALOGUE["tap-early"], plant=plant), [])
     assert not outcome.killed and "broke down" in outcome.note and outcome.text_changed is None
 
 

@@ -1,4 +1,4 @@
-"""Devices that accept, verify or choose wrongly, and benches to hold them against a golden."""
+"""Devices that accept, verify or choose wrongly, and contexts to compare them with a golden."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from parity.device.pipeline import Pipeline
-from parity.gates.context import Bench
-from parity.guard import bare
+from parity.gates.context import GateContext
+from parity.guard import unguarded
 from parity.producers import builder
 
 Plant = Callable[[Pipeline], None]
@@ -17,16 +17,16 @@ LAYER = 4
 """A sliding-window layer of the tiny target."""
 
 
-def bench_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> Bench:
-    """A bench whose devices all carry this defect."""
+def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> GateContext:
+    """A context whose devices all carry this defect."""
     build = builder("numpy", golden)
 
     def planted(precision: str, **options: int) -> Pipeline:
         device = build(precision=precision, **options)
-        plant(bare(device))
+        plant(unguarded(device))
         return device
 
-    return Bench(golden, "numpy", planted, precision, tmp_path)
+    return GateContext(golden, "numpy", planted, precision, tmp_path)
 
 
 def past_mismatch(device: Pipeline) -> None:

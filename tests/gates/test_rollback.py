@@ -9,13 +9,13 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from parity.gates import run_gate
-from parity.gates.context import Bench
-from parity.gates.rollback.history import Round, Sequence
+from parity.gates.context import GateContext
+from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.producers import builder
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
-PLAIN = (Sequence(0, 9, (Round(0, 4),)),)
+PLAIN = (SequencePlan(0, 9, (RoundPlan(0, 4),)),)
 
 
 CASES = 20
@@ -27,8 +27,10 @@ def gate(small_golden, tmp_path):
     """The rollback gate over a device; the plain cases show every fault here, none needs more histories."""
 
     def run(device: str, precision: str = "float32", histories: int = 1, **options):
-        bench = Bench(small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options)
-        return run_gate(bench, "rollback")
+        context = GateContext(
+            small_golden, device, builder(device, small_golden), precision, tmp_path, histories, **options
+        )
+        return run_gate(context, "rollback")
 
     return run
 
@@ -50,11 +52,11 @@ def test_clean_devices_pass(device, precision, gate):
         ("rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
         ("commit_stale_placeholder", STATE, r"kv\.drafter\.0\.k row \d+ is .* off the never-speculated one"),
         ("commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
-        ("reads_dead_values", POISON, r"poison nan; .*→ .* is another when (draft|verify) is called again"),
+        ("reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
         ("mask_off_by_one", STATE, r"never"),
         ("error_loses_state", ERRORS, r"error in (prefill|commit)"),
         ("error_loses_taps", ERRORS, r"error in verify|rehearse"),
-        ("swallows_errors", ERRORS, r"commit goes on after its tap raised"),
+        ("swallows_errors", ERRORS, r"commit continues after its tap raised"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):

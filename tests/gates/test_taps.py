@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from parity.gates import run_gate
-from parity.gates.context import Bench
-from parity.gates.taps.streams import tapped
+from parity.gates.context import GateContext
+from parity.gates.taps import tapped_streams
 from parity.golden.store import Dump
 from parity.producers import builder
 
@@ -18,8 +18,8 @@ def gate(small_golden, tmp_path):
     """The gate's two checks on a device."""
 
     def run(device: str = "numpy", golden: Dump = small_golden):
-        bench = Bench(golden, device, builder(device, small_golden), "bfloat16", tmp_path)
-        return run_gate(bench, "taps").checks
+        context = GateContext(golden, device, builder(device, small_golden), "bfloat16", tmp_path)
+        return run_gate(context, "taps").checks
 
     return run
 
@@ -33,7 +33,7 @@ def test_the_clean_device_passes_on_every_row_and_round(gate, small_golden):
 
 
 def test_the_tapped_streams_are_found_in_the_golden_alone(small_golden):
-    assert tapped(small_golden) == IN_OF
+    assert tapped_streams(small_golden) == IN_OF
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from parity import device
 from parity.errors import NotOffered, UsageError
 from parity.gates import verify
-from parity.gates.context import Noise
+from parity.gates.context import NoiseFloors
 from tests.gates import planted
 
 
@@ -23,7 +23,7 @@ def few(monkeypatch):
 def rows_agree(small_golden, tmp_path):
     """The check of verify against decode, in a precision, under a defect."""
     return lambda precision, plant=lambda device: None: verify.rows_agree(
-        planted.bench_of(small_golden, tmp_path, plant), Noise(small_golden), precision
+        planted.context_of(small_golden, tmp_path, plant), NoiseFloors(small_golden), precision
     )
 
 
@@ -59,29 +59,29 @@ def test_nan_rows_fail(rows_agree):
 
 
 def test_a_batch_of_two_agrees_and_its_figures_are_reported(small_golden, tmp_path):
-    found = verify.batch_agrees(planted.bench_of(small_golden, tmp_path), Noise(small_golden))
+    found = verify.batch_agrees(planted.context_of(small_golden, tmp_path), NoiseFloors(small_golden))
     assert found.verdict == "pass", found.evidence
     assert {"bit_equal", "worst_row"} <= found.figures["against_batch_1"].keys()
 
 
 def test_a_factory_without_a_batch_is_never_a_pass(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path)
-    build = bench.build
+    context = planted.context_of(small_golden, tmp_path)
+    build = context.build
 
     def alone(precision, **options):
         if "batch" in options:
             raise NotOffered("--device mine: its factory takes no batch")
         return build(precision=precision, **options)
 
-    bench.build = alone
-    found = verify.batch_agrees(bench, Noise(small_golden))
+    context.build = alone
+    found = verify.batch_agrees(context, NoiseFloors(small_golden))
     assert found.verdict == "inconclusive"
     assert "takes no batch" in found.evidence
 
 
 def test_a_batch_that_is_not_the_single_sequence_fails(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path)
-    build = bench.build
+    context = planted.context_of(small_golden, tmp_path)
+    build = context.build
 
     def crossed(precision, **options):
         device = build(precision=precision, **options)
@@ -89,41 +89,41 @@ def test_a_batch_that_is_not_the_single_sequence_fails(small_golden, tmp_path):
             device.target.windows = (None,) * len(device.target.windows)
         return device
 
-    bench.build = crossed
-    found = verify.batch_agrees(bench, Noise(small_golden))
+    context.build = crossed
+    found = verify.batch_agrees(context, NoiseFloors(small_golden))
     assert found.verdict == "fail", found.evidence
     assert found.figures["verify"]["worst_row"] < found.figures["against_batch_1"]["worst_row"]
 
 
 def test_a_k_that_the_device_refuses_is_said(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path)
-    build = bench.build
+    context = planted.context_of(small_golden, tmp_path)
+    build = context.build
 
     def small(precision, **options):
         if options["k"] > 4:
             raise UsageError("k: 5 drafts are more than this device takes.")
         return build(precision=precision, **options)
 
-    bench.build = small
-    assert "K 5 not checked: k: 5 drafts" in verify.rows_agree(bench, Noise(small_golden), "float32").evidence
+    context.build = small
+    assert "K 5 not checked: k: 5 drafts" in verify.rows_agree(context, NoiseFloors(small_golden), "float32").evidence
 
 
 def test_ties_go_to_the_lowest_id(small_golden, tmp_path):
-    found = verify.lowest_wins(planted.bench_of(small_golden, tmp_path))
+    found = verify.lowest_wins(planted.context_of(small_golden, tmp_path))
     assert found.verdict == "pass", found.evidence
     assert found.figures["rows"] == 4 * (8 + 1 + 5)
 
 
 def test_the_last_equal_value_winning_fails_and_is_told_from_a_wrong_path(small_golden, tmp_path, rows_agree):
-    bench = planted.bench_of(small_golden, tmp_path, planted.last_equal_wins_in_wide_passes)
-    found = verify.lowest_wins(bench)
+    context = planted.context_of(small_golden, tmp_path, planted.last_equal_wins_in_wide_passes)
+    found = verify.lowest_wins(context)
     assert found.verdict == "fail"
     assert "5 rows, row 0" in found.evidence
     assert rows_agree("float32", planted.last_equal_wins_in_wide_passes).verdict == "pass"
 
 
 def test_a_device_deaf_to_the_tap_leaves_ties_unchecked(small_golden, tmp_path):
-    found = verify.lowest_wins(planted.bench_of(small_golden, tmp_path, planted.deaf))
+    found = verify.lowest_wins(planted.context_of(small_golden, tmp_path, planted.deaf))
     assert found.verdict == "inconclusive"
 
 
