@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parity.nightly.single import night_of
 
 from parity import api, calibrate, compare, engines, faults, producers, reduce
 from parity.compare.basis import RebasedGolden, basis
@@ -24,26 +23,17 @@ from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, JoinedSlices, PromptSlice, TrustedGolden
 from parity.nightly.cell import judge_cell
+from parity.nightly.judge import night_of
 from parity.reports.page.views import run_view
 from tests.golden.edits import rewrite
 
 JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
-    *(
-        GateContext,
-        Asked,
-        FailingRun,
-        PromptTrials,
-        failing_run,
-        find_failing_run,
-        first_failing_rank,
-        judge_cell,
-        night_of,
-        run_view,
-    ),
-    *(engines.matrix, faults.Request, reduce.Reducer, calibrate.CalibrationRequest),
-    *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
+    *(GateContext, Asked, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
+    *(judge_cell, night_of, run_view),
+    *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
+    *(producers.builder, producers.device, producers.gate_context, producers.counterfactuals),
 )
 
 
