@@ -103,18 +103,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # to a type checker a name that is not listed above is an error
 
-        value: Any = version("parity-harness")
-    elif name in _MODULE:
-        value = getattr(import_module(_MODULE[name]), name)
-    else:
-        raise AttributeError(f"module 'parity' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value: Any = version("parity-harness")
+        elif name in _MODULE:
+            value = getattr(import_module(_MODULE[name]), name)
+        else:
+            raise AttributeError(f"module 'parity' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

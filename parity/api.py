@@ -362,8 +362,8 @@ def write_report(
     Raises:
         UsageError: the folder is neither, or a run comes without a golden.
     """
+    from parity.reports.page.night import view_of
     from parity.reports.page.render import write
-    from parity.reports.page.views import view_of
 
     view = view_of(Path(folder), golden, policy, history or None)
     write(view, Path(out) if out else Path(folder) / "report.html")

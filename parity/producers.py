@@ -1,4 +1,4 @@
-"""The only place where the instrument meets references, devices and fixtures: by name, when something needs them."""
+"""Where the instrument meets references and devices: by name, when something needs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ REFERENCES = {
     "vllm": "parity.references.vllm_capture.dump",
     "eagle": "parity.references.eagle_capture",
 }
-"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+"""Who can make a golden.
+
+The PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout.
+"""
 
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
@@ -254,7 +257,7 @@ def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `parity.device.variants`."""
+    """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`."""
     return (
         *present_engines()[0],
         *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),

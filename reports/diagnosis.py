@@ -1,10 +1,11 @@
-"""A diagnosis as a person reads it: what is wrong, how sure that is, where to mend it."""
+"""A diagnosis as a person reads it: what is wrong, how sure that is, where to fix it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isinf
 
+from rich.console import Console
 from rich.text import Text
 
 from parity.compare.report import FAIL
@@ -12,7 +13,7 @@ from parity.diagnose import Cause, Diagnosis
 from parity.diagnose.gates import GateCause
 from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView
-from parity.reports.dumps import console
+from parity.reports.console import console
 
 
 def print_clean(golden: DumpView, run: DumpView | None) -> None:
@@ -21,48 +22,52 @@ def print_clean(golden: DumpView, run: DumpView | None) -> None:
     console().print(f"nothing to diagnose: {what} over {len(golden.manifest.case.prompts)} prompts", style="green")
 
 
-def print_diagnosis(found: Diagnosis, golden: DumpView) -> None:
+def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
     """Causes in the order in which they show, then what stays unexplained."""
     out = console()
-    name = golden.manifest.case.prompts[found.prompt].id
-    if found.verdict == FAIL:
+    name = golden.manifest.case.prompts[diagnosis.prompt].id
+    if diagnosis.verdict == FAIL:
         out.print(
-            f"{found.mode} run, prompt {found.prompt} ({name}); {found.trials} counterfactual references tried",
+            f"{diagnosis.mode} run, prompt {diagnosis.prompt} ({name}); "
+            f"{diagnosis.trials} counterfactual references tried",
             style="dim",
         )
-    if found.first is not None:
-        out.print(f"first divergent: {found.first}")
-    for line in found.evidence:
+    if diagnosis.first is not None:
+        out.print(f"first divergent: {diagnosis.first}")
+    for line in diagnosis.evidence:
         out.print(f"evidence: {line}", soft_wrap=True)
-    for number, cause in enumerate(found.causes, 1):
+    for number, cause in enumerate(diagnosis.causes, 1):
         _print_cause(out, number, cause)
-    if found.unexplained is not None:
-        _print_unexplained(out, found)
-    word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in found.causes) or "no hypothesis fits"
-    if found.verdict != FAIL:
-        word = f"{found.verdict}: nothing fails, and not everything could be compared"
-    rest = f"; {found.unexplained.stage} stays unexplained" if found.causes and found.unexplained else ""
-    out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if found.causes else "magenta"), soft_wrap=True)
+    if diagnosis.unexplained is not None:
+        _print_unexplained(out, diagnosis.unexplained, diagnosis)
+    word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in diagnosis.causes) or "no hypothesis fits"
+    if diagnosis.verdict != FAIL:
+        word = f"{diagnosis.verdict}: nothing fails, and not everything could be compared"
+    rest = f"; {diagnosis.unexplained.stage} stays unexplained" if diagnosis.causes and diagnosis.unexplained else ""
+    out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if diagnosis.causes else "magenta"), soft_wrap=True)
 
 
-def print_gates(found: Sequence[GateCause], golden: DumpView) -> None:
+def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
-    whose = "the ranks differ" if found[0].gate == "stages" else f"gate {found[0].gate} fails"
+    whose = "the ranks differ" if defects[0].gate == "stages" else f"gate {defects[0].gate} fails"
     out.print(f"every stage passes, local and chained; {whose}")
-    for number, one in enumerate(found, 1):
-        out.print(f"{number}. {one.says or 'no known defect'}: {one.check.name}: {one.check.evidence}", soft_wrap=True)
-        out.print(f"   usual fix: {one.fix}" if one.fix else "   nobody has read this failure yet", soft_wrap=True)
-        if one.seen:
-            out.print(f"   met in: {', '.join(one.seen)}", soft_wrap=True)
-    out.print(f"reproduce: {found[0].reproduce}", soft_wrap=True)
-    named = "; ".join(dict.fromkeys(f"{one.says} ({one.id})" for one in found if one.id))
+    for number, defect in enumerate(defects, 1):
+        check, says = defect.check, defect.says or "no known defect"
+        out.print(f"{number}. {says}: {check.name}: {check.evidence}", soft_wrap=True)
+        out.print(
+            f"   usual fix: {defect.fix}" if defect.fix else "   nobody has read this failure yet", soft_wrap=True
+        )
+        if defect.seen:
+            out.print(f"   met in: {', '.join(defect.seen)}", soft_wrap=True)
+    out.print(f"reproduce: {defects[0].reproduce}", soft_wrap=True)
+    named = "; ".join(dict.fromkeys(f"{defect.says} ({defect.id})" for defect in defects if defect.id))
     out.print(
         Text(f"diagnosis: {named or 'no reading fits'}", style="bold red" if named else "magenta"), soft_wrap=True
     )
 
 
-def _print_cause(out, number: int, cause: Cause) -> None:
+def _print_cause(out: Console, number: int, cause: Cause) -> None:
     out.print(
         f"{number}. {cause.says} explains {cause.explained:.2%} of {cause.stage}'s error; "
         f"residual {_amount(cause.after)} (before: {_amount(cause.before)})",
@@ -80,12 +85,11 @@ def _print_cause(out, number: int, cause: Cause) -> None:
         out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True)
 
 
-def _print_unexplained(out, found: Diagnosis) -> None:
-    rest = found.unexplained
+def _print_unexplained(out: Console, rest: Residual, diagnosis: Diagnosis) -> None:
     out.print(f"unexplained: {rest.stage}, {_amount(rest)}, first at {rest.place}", soft_wrap=True)
-    if found.signature:
-        out.print(f"   its error: {'; '.join(found.signature)}", soft_wrap=True)
-    for says, share in found.nearest:
+    if diagnosis.signature:
+        out.print(f"   its error: {'; '.join(diagnosis.signature)}", soft_wrap=True)
+    for says, share in diagnosis.nearest:
         out.print(f"   nearest hypothesis: {says} explains {share:.1%}", soft_wrap=True)
 
 

@@ -1,39 +1,18 @@
-"""What a golden or run folder prints as, and the same content as plain data for --json."""
+"""What a golden or run folder prints as, and the same as plain data for --json; a golden and its second dump."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from parity.golden.views import DumpView
-from parity.plain import printable
+from parity.reports.console import STYLE, console
 
-
-class Plain(Console):
-    """Prints foreign text as it is: nothing in it is markup, and no character of it reaches the terminal as a control."""
-
-    def __init__(self, **options: Any):
-        super().__init__(highlight=False, emoji=False, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """As rich's, where a table cannot ask for markup again."""
-        return super().render_str(text, **options | {"markup": False})
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments without control characters, but for those that rich itself marks as such."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-
-def console() -> Console:
-    """Standard output; wide enough for a table where it is no terminal."""
-    out = Plain()
-    return out if out.is_terminal else Plain(width=140)
+if TYPE_CHECKING:
+    from parity.golden.manifest import TensorRow
+    from parity.golden.verify import Verified
 
 
 def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
@@ -43,6 +22,7 @@ def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
     free = [prompt.generation for prompt in case.prompts if prompt.generation is not None]
     rounds = [length for generation in free for length in generation.acceptance_length]
     drafts = [count for generation in free for count in generation.accepted_drafts]
+    variants = sorted(dump.variants())
     data = {
         "folder": str(dump.folder),
         "kind": manifest.kind,
@@ -58,7 +38,7 @@ def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
         "acceptance_length": sum(rounds) / len(rounds) if rounds else 0.0,
         "accepted_drafts": sum(drafts) / len(drafts) if drafts else 0.0,
         "tensors": len(manifest.tensors),
-        "variants": sorted(dump.variants()),
+        "variants": variants,
         "stages": list(manifest.stages),
     }
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
@@ -71,7 +51,7 @@ def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
         f"{data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
     )
     out.print(f"  case      {data['prompts']} prompts, {emitted if free else 'nothing generated'}", soft_wrap=True)
-    out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(data['variants'])}")
+    out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(variants)}")
     if stages:
         out.print(_stage_table(dump))
     return data
@@ -86,7 +66,8 @@ def _stage_table(dump: DumpView) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("stage", "axes", "first shape", "dtype", "tensors"):
         table.add_column(heading, no_wrap=True)
-    first, count = {}, {}
+    first: dict[str, TensorRow] = {}
+    count: dict[str, int] = {}
     main = "float32" if dump.manifest.kind == "golden" else dump.manifest.case.precision
     for row in dump.manifest.tensors:
         if row.variant == main:
@@ -94,9 +75,27 @@ def _stage_table(dump: DumpView) -> Table:
             first.setdefault(stage, row)
             count[stage] = count.get(stage, 0) + 1
     for stage in dump.manifest.stages:
-        row = first.get(stage)
-        if row is None:
+        if stage not in first:
             table.add_row(stage, "", Text("none", style="red"), "", "0")
         else:
+            row = first[stage]
             table.add_row(stage, ",".join(row.axes), "x".join(map(str, row.shape)), row.dtype, str(count[stage]))
     return table
+
+
+def print_verified(verified: Verified) -> None:
+    """All alike in one line; else the first tensor that differs, and what else changed since."""
+    out, verdict = console(), "fail" if verified.exit_code else "pass"
+    notes = [f"{what} changed" for what in (*verified.sources, *verified.versions)] + list(verified.unknown)
+    text = Text(f"golden verdict: {verdict}", style=STYLE[verdict])
+    if not verified.exit_code:
+        text.append(f"; {verified.golden}: {verified.tensors} tensors alike, byte for byte", style="default")
+    else:
+        parts = [f"{verified.differing} of {verified.tensors} tensors differ"] if verified.differing else []
+        parts += [f"first {verified.first}"] if verified.first else []
+        parts += [f"{what} differs" for what in verified.case]
+        text.append("; " + "; ".join([verified.golden, *parts]), style="default")
+        text.append(f"; reproduce: parity verify-golden {verified.golden}", style="default")
+    for note in notes:
+        out.print(f"since the dump: {note}", soft_wrap=True)
+    out.print(text, soft_wrap=True)

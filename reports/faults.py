@@ -8,15 +8,14 @@ from typing import Any
 from rich.text import Text
 
 from parity.faults import FaultComparison, FaultOutcome, PlantableFault
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 HEAD = """# Planted faults
 
-Defects that real implementations had, and variations of them that a port can have, each planted alone in the device from
-outside its kernels (`device/faults/`).
-`parity faults run --all` plants one after the other: a gate must turn red, a local comparison must name the stage, and a
-chained one must say where the fault first shows and mark everything behind it as inherited. Where a gate other than
+Defects that real implementations had, and variations of them that a port can have, each planted alone in the device
+from outside its kernels (`device/faults/`).
+`parity faults run --all` plants one after the other: a gate must turn red, a local comparison must name the stage, and
+a chained one must say where the fault first shows and mark everything behind it as inherited. Where a gate other than
 `stages` is named, that gate must turn red. A fault that ends in a
 crash or an inconclusive verdict is not caught. `--device parity.device.faults:ID`, hyphens as underscores, is the
 device with that fault, for every command. Printed by `parity faults list --markdown`; a test keeps this page current.
@@ -25,8 +24,8 @@ device with that fault, for every command. Printed by `parity faults list --mark
 the emitted tokens stay the same (up to ties) or may change: where they stay, token equality sees nothing.
 *Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
 comes by the defect. *Local only* says that a chained comparison's noise is as
-large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and shows:
-bfloat16's own rounding is as large as what is marked float32.
+large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and
+shows: bfloat16's own rounding is as large as what is marked float32.
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "seen in")
 
@@ -117,7 +116,7 @@ def _place(seen: FaultComparison) -> str:
 
 
 def print_summary(outcomes: Sequence[FaultOutcome], left_open: Sequence[str] = ()) -> None:
-    """The last line: how many were killed, how many of those that a comparison shows were placed, and what no gate kills yet."""
+    """The last line: how many were killed, how many that a comparison shows were placed, and what no gate kills yet."""
     killed = [outcome for outcome in outcomes if outcome.killed]
     shown = [outcome for outcome in outcomes if outcome.comparisons]
     placed = [outcome for outcome in shown if outcome.placed]

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from parity.compare.report import NOT_JUDGED, PASS
 from parity.gates.gate import Check, GateReport, GateResult
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 
 def print_names(gates: Mapping[str, str]) -> None:
@@ -37,7 +36,7 @@ def line(check: Check, gate: str) -> Text:
 
 
 def print_gates(gates: GateReport) -> None:
-    """The last line: the verdict, and the first gate that does not pass with its reproducing command."""
+    """The last line: the verdict, and the first gate that does not pass with the command that repeats it."""
     for said in gates.unseen:
         console().print(Text(f"not seen: {said}"), soft_wrap=True)
     word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])

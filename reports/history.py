@@ -11,8 +11,7 @@ from rich.text import Text
 from parity.history.changes import Change
 from parity.history.ratchet import Proposal
 from parity.history.series import Figure
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
@@ -25,15 +24,17 @@ KINDS = {
     "new": "cyan",
     "moved": "dim",
 }
+FIGURE_COLUMNS = ("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit")
+PROPOSAL_COLUMNS = ("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why")
 GRAVE, LACKING = ("regression", "drift"), ("broken", "gone")
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
     """The latest values as bars from their least to their largest; a dot where a night has none."""
     shown = values[-width:]
-    known = [one for one in shown if one is not None]
+    known = [value for value in shown if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    return "".join(GAP if one is None else BARS[_height(one, low, high)] for one in shown)
+    return "".join(GAP if value is None else BARS[_height(value, low, high)] for value in shown)
 
 
 def _height(value: float, low: float, high: float) -> int:
@@ -57,24 +58,23 @@ def print_figures(figures: Sequence[Figure], most: int, narrowed: bool) -> None:
     if not figures:
         out.print("no figure of history matches")
         return
-    for cell in dict.fromkeys(one.cell for one in figures[:most]):
-        table = _table("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit", title=cell,
-                       right=("latest", "bound", "least", "largest", "nights"))  # fmt: skip
-        for one in figures[:most]:
-            if one.cell == cell and one.known:
+    for cell in dict.fromkeys(figure.cell for figure in figures[:most]):
+        table = _table(*FIGURE_COLUMNS, title=cell, right=("latest", "bound", "least", "largest", "nights"))
+        for figure in figures[:most]:
+            if figure.cell == cell and figure.known:
                 numbers = (
                     "-" if value is None else f"{value:.4g}"
-                    for value in (one.values[-1], one.bound, min(one.known), max(one.known))
+                    for value in (figure.values[-1], figure.bound, min(figure.known), max(figure.known))
                 )
-                style = STYLE.get(one.verdict) if one.verdict not in ("pass", "not judged") else None
+                style = STYLE.get(figure.verdict) if figure.verdict not in ("pass", "not judged") else None
                 table.add_row(
-                    one.stage,
-                    one.mode,
-                    one.metric,
+                    figure.stage,
+                    figure.mode,
+                    figure.metric,
                     *numbers,
-                    str(len(one.known)),
-                    sparkline(one.values),
-                    one.unit,
+                    str(len(figure.known)),
+                    sparkline(figure.values),
+                    figure.unit,
                     style=style,
                 )
         out.print(table)
@@ -88,20 +88,20 @@ def print_nights(nights: Sequence[Mapping[str, Any]]) -> None:
     """One line a night."""
     out = console()
     table = _table("night", "date", "commit", "machine", "cells", "cells by verdict", right=("cells",))
-    for one in nights:
+    for night in nights:
         told = Text(", ").join(
-            Text(f"{count} {verdict}", style=STYLE.get(verdict, "")) for verdict, count in one["verdicts"].items()
+            Text(f"{count} {verdict}", style=STYLE.get(verdict, "")) for verdict, count in night["verdicts"].items()
         )
-        commit = f"{one['commit'][:12] or '-'}{' (dirty)' if one['dirty'] else ''}"
-        table.add_row(one["night"], one["date"], commit, one["machine"], str(one["cells"]), told)
+        commit = f"{night['commit'][:12] or '-'}{' (dirty)' if night['dirty'] else ''}"
+        table.add_row(night["night"], night["date"], commit, night["machine"], str(night["cells"]), told)
     out.print(table)
 
 
 def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, int]) -> int:
     """One line a change, then the last word; the exit code."""
     out = console()
-    for one in changes:
-        out.print(Text.assemble((f"{one.kind:12}", KINDS[one.kind]), one.sentence), soft_wrap=True)
+    for change in changes:
+        out.print(Text.assemble((f"{change.kind:12}", KINDS[change.kind]), change.sentence), soft_wrap=True)
     for cell, missing in waiting.items():
         nights = "night" if missing == 1 else "nights"
         out.print(
@@ -111,10 +111,11 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
             ),
             soft_wrap=True,
         )
-    grave = sum(one.kind in GRAVE for one in changes)
-    lacking = sum(one.kind in LACKING for one in changes) + len(waiting)
+    grave = sum(change.kind in GRAVE for change in changes)
+    lacking = sum(change.kind in LACKING for change in changes) + len(waiting)
     code = 1 if grave else 3 if lacking else 0
-    counts = f"{grave} changed for the worse, {lacking} without evidence, {len(changes) + len(waiting) - grave - lacking} other changes"
+    others = len(changes) + len(waiting) - grave - lacking
+    counts = f"{grave} changed for the worse, {lacking} without evidence, {others} other changes"
     out.print(
         Text(f"up to night {night}: {counts}", style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]]),
         soft_wrap=True,
@@ -122,22 +123,22 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
     return code
 
 
-def print_proposals(policy: str, found: Sequence[Proposal]) -> None:
+def print_proposals(policy: str, proposals: Sequence[Proposal]) -> None:
     """Every bound: what it is, what it could be, and why."""
     out = console()
-    table = _table("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why", title=f"policy {policy}",
-                   right=("bound", "proposed", "largest clean", "nights"))  # fmt: skip
-    for one in found:
-        largest = "-" if one.largest != one.largest else f"{one.largest:.3g}"
-        new = f"{one.new:g}" if one.tighter else "-"
+    right = ("bound", "proposed", "largest clean", "nights")
+    table = _table(*PROPOSAL_COLUMNS, title=f"policy {policy}", right=right)
+    for proposal in proposals:
+        largest = "-" if proposal.largest != proposal.largest else f"{proposal.largest:.3g}"
+        new = f"{proposal.new:g}" if proposal.tighter else "-"
         table.add_row(
-            one.stages,
-            one.statistic,
-            f"{one.old:g}",
+            proposal.stages,
+            proposal.statistic,
+            f"{proposal.old:g}",
             new,
             largest,
-            str(one.nights),
-            one.why,
-            style="bold green" if one.tighter else None,
+            str(proposal.nights),
+            proposal.why,
+            style="bold green" if proposal.tighter else None,
         )
     out.print(table)

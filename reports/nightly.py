@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -11,11 +13,15 @@ from rich.text import Text
 from parity.compare.report import PASS, WARN
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import Cell, CellResult
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
+
+if TYPE_CHECKING:
+    from parity.history import Change
+    from parity.reports.page.night import NightView
 
 AXES = ("case", "device", "family", "k", "tp", "policy")
 BROKEN = "broken"
+CHANGE_FIELDS = ("cell", "stage", "mode", "metric", "kind", "since_night", "since_date", "commits", "sentence")
 
 
 def word(result: CellResult) -> str:
@@ -47,7 +53,7 @@ def print_cell(result: CellResult, ended: int, planned: int) -> None:
 
 
 def print_night(
-    folder: NightFolder, results: Sequence[CellResult], changes: Sequence, verdict: str, page: str = ""
+    folder: NightFolder, results: Sequence[CellResult], changes: Sequence[Change], verdict: str, page: str = ""
 ) -> None:
     """The table, what changed since when, and the last line."""
     out = console()
@@ -82,16 +88,16 @@ def _table(results: Sequence[CellResult]) -> Table:
 
 def _worst(result: CellResult, mode: str) -> str:
     """The largest L2 of any stage, in the unit of its judge."""
-    found = [one for one in result.metrics if one.mode == mode and one.name == "l2"]
-    if not found:
+    errors = [metric for metric in result.metrics if metric.mode == mode and metric.name == "l2"]
+    if not errors:
         return ""
-    worst = max(found, key=lambda one: one.value)
+    worst = max(errors, key=lambda metric: metric.value)
     return f"{worst.value:.2f} x noise" if worst.unit == "x noise" else f"{worst.value:.1e}"
 
 
 def _acceptance(result: CellResult) -> str:
-    found = [one.value for one in result.metrics if one.name == "acceptance_length"]
-    return f"{found[0]:.3f}" if found else ""
+    lengths = [metric.value for metric in result.metrics if metric.name == "acceptance_length"]
+    return f"{lengths[0]:.3f}" if lengths else ""
 
 
 def _speed(result: CellResult) -> str:
@@ -99,11 +105,11 @@ def _speed(result: CellResult) -> str:
 
 
 def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) -> Text:
-    """The verdict with counts, then the first cell that is as bad: where it first shows, and the command that repeats it."""
+    """The verdict with counts, then the first cell that is as bad: where it shows first, the command to repeat it."""
     counts = Counter([*map(word, results), *("not run" for _ in folder.missing())])
     line = Text(f"nightly verdict: {verdict}", style=STYLE[verdict])
     line.append(f" ({', '.join(f'{count} {name}' for name, count in counts.items())})", style="default")
-    first = next((one for one in results if one.verdict == verdict and verdict not in (PASS, WARN)), None)
+    first = next((result for result in results if result.verdict == verdict and verdict not in (PASS, WARN)), None)
     if first is not None and first.error:
         line.append(
             f"; {first.title}: {first.error}; its output: {folder.log_file(first.cell.name, first.repeat)}",
@@ -112,3 +118,43 @@ def last_line(folder: NightFolder, results: Sequence[CellResult], verdict: str) 
     elif first is not None:
         line.append(f"; {first.title}: first divergent: {first.first}; reproduce: {first.reproduce}", style="default")
     return line
+
+
+def print_view(view: NightView, page: Path) -> None:
+    """The red cells, where the page is, and the last word."""
+    out = console()
+    for cell in view.red:
+        why = cell.error or "; ".join(filter(None, (cell.first, cell.diagnosed)))
+        out.print(Text.assemble((cell.word, STYLE[cell.verdict]), f" {cell.name}: {why}"), soft_wrap=True)
+    for changed in view.past.worse:
+        out.print(Text(changed.change.sentence), soft_wrap=True)
+    out.print(f"report {page}", soft_wrap=True)
+    word = Text(f"night verdict: {view.verdict}", style=STYLE[view.verdict])
+    word.append(f"; {view.tally}", style="default")
+    first = next((cell for cell in view.red if cell.reproduce), None)
+    if first is not None:
+        word.append(f"; first {first.name}: {first.first}; reproduce: {first.reproduce}", style="default")
+    out.print(word, soft_wrap=True)
+
+
+def night_data(view: NightView) -> dict[str, Any]:
+    """The night in short, for JSON."""
+    return {
+        "night": view.night.name,
+        "commit": view.night.commit,
+        "verdict": view.verdict,
+        "cells": [
+            {
+                "cell": cell.name,
+                "verdict": cell.verdict,
+                "word": cell.word,
+                "error": cell.error,
+                "first": cell.first,
+                "reproduce": cell.reproduce,
+                "diagnosis": cell.diagnosis and cell.diagnosis.model_dump(),
+            }
+            for cell in view.cells
+        ],
+        "history": view.past.why or f"{view.past.nights} nights",
+        "changes": [{name: getattr(changed.change, name) for name in CHANGE_FIELDS} for changed in view.past.changes],
+    }

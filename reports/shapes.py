@@ -11,23 +11,24 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.gemm.harness import GemmReport, GemmResult
-from parity.reports.dumps import console
-from parity.reports.terminal import STYLE
+from parity.reports.console import STYLE, console
 from parity.seam import Gemm
 
 
-def print_inventory(found: dict[str, Any]) -> None:
+def print_inventory(inventory: dict[str, Any]) -> None:
     """Multiplications, then programs, of `parity.device.inventory.Inventory.to_dict`."""
-    out, run = console(), found["run"]
+    out, run = console(), inventory["run"]
     ranks = f"one of {run['tp']} ranks, " if run["tp"] > 1 else ""
+    gemms = inventory["gemms"]
     out.print(
-        f"{run['precision']}, {ranks}experts {run['moe']}, K = {run['k']}, {run['prompt']} prompt tokens, {run['tokens']} new tokens in "
-        f"{found['rounds']} rounds of {run['emitted']}: {len(found['gemms'])} shapes of multiplication, "
-        f"{sum(one['calls'] for one in found['gemms'])} calls; {len(found['programs'])} programs",
+        f"{run['precision']}, {ranks}experts {run['moe']}, K = {run['k']}, {run['prompt']} prompt tokens, "
+        f"{run['tokens']} new tokens in {inventory['rounds']} rounds of {run['emitted']}: "
+        f"{len(gemms)} shapes of multiplication, {sum(gemm['calls'] for gemm in gemms)} calls; "
+        f"{len(inventory['programs'])} programs",
         soft_wrap=True,
     )
-    out.print(_gemms(found["gemms"]))
-    out.print(_programs(found["programs"]))
+    out.print(_gemms(gemms))
+    out.print(_programs(inventory["programs"]))
 
 
 def print_finding(finding: GemmResult, heading: bool) -> None:
@@ -35,7 +36,8 @@ def print_finding(finding: GemmResult, heading: bool) -> None:
     out = console()
     if heading:
         out.print(
-            f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} {'rms ULP':>9} {'max ULP':>9}  judged",
+            f"{'verdict':<8} {'shape':<24} {'program':<22} {'noise':>7} {'worst':>7} {'sums':>7} "
+            f"{'rms ULP':>9} {'max ULP':>9}  judged",
             soft_wrap=True,
         )
     gemm = finding.gemm
@@ -49,13 +51,15 @@ def print_finding(finding: GemmResult, heading: bool) -> None:
         out.print(f"         {finding.why}", soft_wrap=True)
 
 
-def print_findings(found: GemmReport) -> None:
+def print_findings(findings: GemmReport) -> None:
     """The last line: the verdict, and the shape that failed first."""
-    failed, last = [one for one in found.results if one.verdict == FAIL], ""
+    failed, last = [finding for finding in findings.results if finding.verdict == FAIL], ""
     if failed:
-        last = f"; {len(failed)} of {len(found.results)} shapes, first {failed[0].gemm}: {failed[0].why}"
+        last = f"; {len(failed)} of {len(findings.results)} shapes, first {failed[0].gemm}: {failed[0].why}"
         last += f"; reproduce: the same command with --gemm {failed[0].gemm}"
-    console().print(Text.assemble((f"shapes verdict: {found.verdict}", STYLE[found.verdict]), last), soft_wrap=True)
+    console().print(
+        Text.assemble((f"shapes verdict: {findings.verdict}", STYLE[findings.verdict]), last), soft_wrap=True
+    )
 
 
 def _gemms(rows: Iterable[dict[str, Any]]) -> Table:

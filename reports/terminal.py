@@ -13,16 +13,9 @@ from parity.compare.places import CORROBORATED
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
 from parity.golden.views import DumpView
 from parity.policy import STATISTICS
-from parity.reports.dumps import console, print_dump
+from parity.reports.console import STYLE, console
+from parity.reports.dumps import print_dump
 
-STYLE = {
-    "pass": "green",
-    "warn": "yellow",
-    "fail": "bold red",
-    "inconclusive": "magenta",
-    "disputed": "bold magenta",
-    "not judged": "dim",
-}
 UNIT = {"noise": "x noise", "relative": "rel"}
 DIRECTED = ("scale", "bias")
 
@@ -91,7 +84,7 @@ def _numbers(stage: StageResult) -> list[str]:
     shown = [
         "" if value is None else _short(value) if stage.judge == "relative" else f"{value:.2f}" for value in multiples
     ]
-    return shown + [_short(value) for value in plain]
+    return shown + ["" if value is None else _short(value) for value in plain]
 
 
 def _short(value: float) -> str:
@@ -121,21 +114,21 @@ def slice_table(per: str, slices: Mapping[str, Sequence[Slice]]) -> Table:
     table = Table(title=f"worst by {per}", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading in ("stage", per, "rows", "x noise", "rel L2", "floor"):
         table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
-    for stage, found in slices.items():
-        for one in found:
-            figures = (f"{one.x:.2f}", _short(one.relative_l2), _short(one.floor_l2))
-            table.add_row(stage, str(one.label), str(one.rows), *figures)
+    for stage, worst in slices.items():
+        for part in worst:
+            figures = (f"{part.x:.2f}", _short(part.relative_l2), _short(part.floor_l2))
+            table.add_row(stage, str(part.label), str(part.rows), *figures)
     return table
 
 
 def _print_failures(out: Console, report: Report) -> None:
-    """The findings, and every stage that is no pass, first places included."""
+    """The findings, and every stage that does not pass, first places included."""
     for finding in report.findings[:12]:
         out.print(Text(f"{finding.kind}: {finding.message}", style=STYLE[FAIL]))
     if len(report.findings) > 12:
         out.print(f"... and {len(report.findings) - 12} more findings (--json lists all)")
-    found = {finding.stage for finding in report.findings}
-    wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in found]
+    told = {finding.stage for finding in report.findings}
+    wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in told]
     wrong = [stage for stage in wrong if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]  # said once, below
     own = [stage for stage in wrong if "inherited" not in stage.marks]
     if report.own_experts is not None:

@@ -26,7 +26,7 @@ def faults() -> None:
 @faults.command("list")
 @click.option("--markdown", is_flag=True, help="The page docs/faults.md.")
 @json_option
-def list_faults(markdown, json_file) -> None:
+def list_faults(markdown: bool, json_file: Path | None) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
     from parity.producers import planted_faults
     from parity.reports.faults import page, plain, print_list
@@ -51,7 +51,7 @@ def list_faults(markdown, json_file) -> None:
 )
 @with_checkpoints
 @json_option
-def run_faults(names, every, device_name, golden, json_file) -> None:
+def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wanted, json_file: Path | None) -> None:
     """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
 
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
@@ -68,9 +68,9 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     catalogue = planted_faults()[0]
     chosen = choose_faults(catalogue, names)
     outcomes = []
-    with _golden(golden) as golden, progress("faults") as bar:
-        echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
-        request = FaultRunRequest(golden, device_name, builder(device_name, golden))
+    with _golden(golden) as opened, progress("faults") as bar:
+        echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
+        request = FaultRunRequest(opened, device_name, builder(device_name, opened))
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)
             print_outcome(outcome)

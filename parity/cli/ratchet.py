@@ -51,7 +51,7 @@ def ratchet(
     from parity.history.ratchet import labelled, looser, proposals, tightened
     from parity.history.series import WINDOW
     from parity.policy import read_policy, source_of
-    from parity.reports.dumps import console
+    from parity.reports.console import console
     from parity.reports.history import print_proposals
 
     source = source_of(policy, policy)

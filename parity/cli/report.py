@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import golden_option, json_option, open_judging, progress, write_json
 from parity.home import home
 from parity.plain import echo
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command()
@@ -26,16 +30,25 @@ from parity.plain import echo
 )
 @click.option("--markdown", is_flag=True, help="Print the short form for pull requests; the HTML file only with --out.")
 @json_option
-def report(run, golden, policy, url, out, markdown, json_file) -> None:
+def report(
+    run: Path,
+    golden: Wanted,
+    policy: str | None,
+    url: str | None,
+    out: Path | None,
+    markdown: bool,
+    json_file: Path | None,
+) -> None:
     """One HTML file that tells a night: RUN is the folder of a night, or of a run with its --golden.
 
-    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and `parity gate`.
+    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and
+    `parity gate`.
     """
     from parity.nightly.folder import NIGHT
+    from parity.reports.nightly import night_data, print_view
     from parity.reports.page.markdown import markdown as short
+    from parity.reports.page.night import night_view, refuse_other, run_view
     from parity.reports.page.render import write
-    from parity.reports.page.terminal import print_told, told
-    from parity.reports.page.views import night_view, refuse_other, run_view
 
     if (run / NIGHT).is_file():
         view = night_view(run, url or _kept())
@@ -43,13 +56,13 @@ def report(run, golden, policy, url, out, markdown, json_file) -> None:
         refuse_other(run)
         with progress("the reference with the run's experts") as bar:
             view = run_view(run, open_judging(golden), policy, bar)
-    write_json(json_file, lambda: told(view))
+    write_json(json_file, lambda: night_data(view))
     if out or not markdown:
         write(view, out or run / "report.html")
     if markdown:
         echo(short(view), nl=False)
     else:
-        print_told(view, out or run / "report.html")
+        print_view(view, out or run / "report.html")
 
 
 def _kept() -> str | None:

@@ -25,7 +25,7 @@ def verify_golden(golden: Wanted, json_file: Path | None) -> None:
     not; 2: a checkpoint changed, or the golden's files are damaged.
     """
     from parity.api import verify_golden as verify
-    from parity.reports.verified import print_verified
+    from parity.reports.dumps import print_verified
 
     opened = open_golden(golden)
     with progress("golden") as bar:

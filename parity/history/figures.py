@@ -10,11 +10,12 @@ import numpy as np
 from parity.history import steps
 from parity.history.changes import RECENT, Change, ChangeKind, Dated, Observed, between, lasting
 from parity.history.repeats import RepeatedSeries, floor, spend
-from parity.history.series import Array, Least, Series
+from parity.history.series import Least, Series
 from parity.history.statistics import (
     NEEDED,
     OUTSIDE,
     SPANS,
+    Array,
     inflation,
     kendall,
     limits,

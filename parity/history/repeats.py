@@ -23,8 +23,8 @@ import numpy as np
 from parity.compare.report import PASS, WARN
 from parity.errors import UsageError
 from parity.history.schema import moment, table
-from parity.history.series import WINDOW, Array, Least, Series, series, stamps
-from parity.history.statistics import ALARMS, NEEDED, chance, core, normal_limit, uncertainty
+from parity.history.series import WINDOW, Least, Series, series, stamps
+from parity.history.statistics import ALARMS, NEEDED, Array, chance, core, normal_limit, uncertainty
 from parity.history.store import load
 from parity.nightly.records import CellResult, Night
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.errors import UsageError
+from parity.history.statistics import Array
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[Any]
 Key = tuple[str, str, str, str]
 """(cell, stage, mode, metric)"""
 Least = Callable[[Array | float], Array]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from parity.history.repeats import NIGHTS, RepeatedSeries
-from parity.history.series import Array, Key, Least, series, stamps
-from parity.history.statistics import NEEDED, OUTSIDE, RUN, limits, scale, split, uncertainty
+from parity.history.series import Key, Least, series, stamps
+from parity.history.statistics import NEEDED, OUTSIDE, RUN, Array, limits, scale, split, uncertainty
 
 if TYPE_CHECKING:
     import pandas as pd

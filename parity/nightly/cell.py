@@ -41,8 +41,10 @@ def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary |
 
 
 def _by_gates(readings: list[GateCause]) -> DiagnosisSummary:
-    causes = [(one.id or "", f"{one.says or 'no known defect'}: {one.check.evidence}", one.fix) for one in readings]
-    words = [f"{one.says} ({one.id})" for one in readings if one.id]
+    causes = [
+        (found.id or "", f"{found.says or 'no known defect'}: {found.check.evidence}", found.fix) for found in readings
+    ]
+    words = [f"{found.says} ({found.id})" for found in readings if found.id]
     return DiagnosisSummary(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
 
 

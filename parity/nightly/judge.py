@@ -1,4 +1,4 @@
-"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; one run alone as a night of one cell."""
+"""One cell judged: gates, both comparisons, maps, acceptance, speed, diagnosis; a run alone as a night of one cell."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from parity.nightly.records import (
     Cell,
     CellAxes,
     CellResult,
+    CellVerdict,
     DiagnosisSummary,
     HeatMap,
     Night,
@@ -35,7 +36,6 @@ from parity.nightly.records import (
     PromptAcceptance,
     RunMode,
     Speed,
-    Verdict,
     label,
 )
 from parity.nightly.speed import Clocked, measure_speed
@@ -66,7 +66,7 @@ def judge(
     return CellResult(
         night=night,
         cell=cell,
-        verdict=cast(Verdict, verdict),
+        verdict=cast(CellVerdict, verdict),
         started=started,
         seconds=seconds,
         golden=str(context.golden.folder),
@@ -97,7 +97,7 @@ def broken(night: str, cell: Cell, why: str, started: str, seconds: float) -> Ce
     return CellResult(
         night=night,
         cell=cell,
-        verdict=cast(Verdict, INCONCLUSIVE),
+        verdict=cast(CellVerdict, INCONCLUSIVE),
         started=started,
         seconds=seconds,
         error=why,
@@ -212,7 +212,7 @@ def night_of(
     result = CellResult(
         night=str(run.folder),
         cell=cell,
-        verdict=cast(Verdict, report.verdict),
+        verdict=cast(CellVerdict, report.verdict),
         started=run.manifest.created,
         seconds=monotonic() - began,
         golden=str(golden.folder),

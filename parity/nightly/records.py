@@ -15,7 +15,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 RunMode = Literal["local", "chained"]
 Better = Literal["lower", "higher", "none"]
-Verdict = Literal["pass", "warn", "fail", "disputed", "inconclusive"]
+CellVerdict = Literal["pass", "warn", "fail", "disputed", "inconclusive"]
 """A whole cell's."""
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 """Part of a cell's name, which is a file's name: no dot, which parts the labels, and no way out of a folder."""
@@ -182,7 +182,7 @@ class CellResult(NightRecord):
     night: str
     cell: Cell
     repeat: int = 0
-    verdict: Verdict
+    verdict: CellVerdict
     started: str
     seconds: float
     golden: str = ""

@@ -1,1 +1,4 @@
-"""A night as a page: one HTML file that opens offline, and its short form in Markdown."""
+"""A night as one HTML page or as Markdown: views (night, cells, past) made from records, then drawn and rendered.
+
+Drawings: pipeline, heatmap, plots; text: figures, markdown; render fills the templates.
+"""

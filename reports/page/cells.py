@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
-from parity.nightly.records import Cell, CellResult, DiagnosisSummary, Speed
-from parity.reports.page import acceptance, heatmap, speed
+from parity.nightly.records import Cell, CellResult, CellVerdict, DiagnosisSummary, Speed
+from parity.reports.page import heatmap
 from parity.reports.page.figures import count, figure, legend
-from parity.reports.page.past import Changed, Past
-from parity.reports.page.pipeline import Group, error, pipeline
-from parity.reports.page.trends import Series
+from parity.reports.page.past import ChangeView, Past, TrendLine
+from parity.reports.page.pipeline import PipelineGroup, error, pipeline
+from parity.reports.page.plots import Bars, Forest, acceptance_lengths, by_draft, by_prompt, speed_bars
 
 RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""
@@ -34,7 +34,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Choices:
+class DecisionFigures:
     """One group of logits: how its choices differ, and what that costs."""
 
     group: str
@@ -55,19 +55,19 @@ class CellView:
     reproduce: str
     diagnosis: DiagnosisSummary | None
     findings: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[PipelineGroup, ...]
     worst: dict[str, str]
-    maps: dict[str, list[heatmap.Picture]]
+    maps: dict[str, list[heatmap.MapPicture]]
     legends: dict[str, list[tuple[str, str]]]
-    drafts: acceptance.Forest | None
-    prompts: acceptance.Forest | None
+    drafts: Forest | None
+    prompts: Forest | None
     lengths: tuple[float, float] | None
-    choices: tuple[Choices, ...]
+    choices: tuple[DecisionFigures, ...]
     checks: tuple[Checked, ...]
     speed: Speed | None
-    bars: speed.Bars | None
-    changes: tuple[Changed, ...]
-    series: tuple[Series, ...]
+    bars: Bars | None
+    changes: tuple[ChangeView, ...]
+    series: tuple[TrendLine, ...]
     corroborated: int
     golden: str
     log: str
@@ -97,40 +97,43 @@ class CellView:
 
 
 def view(number: int, cell: Cell, result: CellResult | None, past: Past, log: str) -> CellView:
-    """A planned cell and what it found; a cell without a result is inconclusive. `log` is the end of what a broken one printed."""
-    found = result or CellResult(night="", cell=cell, verdict=INCONCLUSIVE, started="", seconds=0, error=MISSING)
-    maps = {mode: pictures for mode in found.stages if (pictures := heatmap.pictures(found, mode))}
+    """A planned cell and its result; inconclusive without one. `log` is the end of what a broken cell printed."""
+    missing = CellResult(
+        night="", cell=cell, verdict=cast(CellVerdict, INCONCLUSIVE), started="", seconds=0, error=MISSING
+    )
+    shown = result or missing
+    maps = {mode: pictures for mode in shown.stages if (pictures := heatmap.pictures(shown, mode))}
     return CellView(
         id=f"cell-{number}",
         cell=cell,
-        verdict=found.verdict,
-        seconds=None if result is None else found.seconds,
-        error=found.error,
-        first=found.first,
-        reproduce=found.reproduce,
-        diagnosis=found.diagnosis,
-        findings=found.findings,
-        groups=pipeline(found.stages),
-        worst={mode: _worst(stages) for mode, stages in found.stages.items()},
+        verdict=shown.verdict,
+        seconds=None if result is None else shown.seconds,
+        error=shown.error,
+        first=shown.first,
+        reproduce=shown.reproduce,
+        diagnosis=shown.diagnosis,
+        findings=shown.findings,
+        groups=pipeline(shown.stages),
+        worst={mode: _worst(stages) for mode, stages in shown.stages.items()},
         maps=maps,
         legends={unit: legend(unit) for unit in heatmap.units(maps)},
-        drafts=acceptance.by_draft(found),
-        prompts=acceptance.by_prompt(found),
-        lengths=acceptance.lengths(found),
-        choices=tuple(_choices(found)),
-        checks=tuple(_checks(found)),
-        speed=found.speed,
-        bars=speed.bars(found.speed),
+        drafts=by_draft(shown),
+        prompts=by_prompt(shown),
+        lengths=acceptance_lengths(shown),
+        choices=tuple(_choices(shown)),
+        checks=tuple(_checks(shown)),
+        speed=shown.speed,
+        bars=speed_bars(shown.speed),
         changes=past.of(cell.name),
         series=past.series.get(cell.name, ()),
-        corroborated=len(found.corroborated),
-        golden=found.golden,
-        log=log if found.error else "",
-        versions=found.versions,
+        corroborated=len(shown.corroborated),
+        golden=shown.golden,
+        log=log if shown.error else "",
+        versions=shown.versions,
     )
 
 
-def _worst(stages) -> str:
+def _worst(stages: Iterable[dict[str, Any]]) -> str:
     """The largest error of a mode."""
     errors = [(value, stage["judge"]) for stage in stages if (value := error(stage)) is not None]
     if not errors:
@@ -139,19 +142,19 @@ def _worst(stages) -> str:
     return f"{figure(value)} {SHORT.get(judge, '')}".rstrip()
 
 
-def _checks(found: CellResult) -> Iterator[Checked]:
-    for gate in found.gates:
+def _checks(result: CellResult) -> Iterator[Checked]:
+    for gate in result.gates:
         for check in gate["checks"]:
             yield Checked(gate["gate"], check["name"], check["verdict"], check["evidence"])
         if not gate["checks"]:
             yield Checked(gate["gate"], "no check", gate["verdict"], "")
 
 
-def _choices(found: CellResult) -> Iterator[Choices]:
-    for gate in found.gates:
+def _choices(result: CellResult) -> Iterator[DecisionFigures]:
+    for gate in result.gates:
         for check in gate["checks"]:
             if gate["gate"] == "decisions" and "kl_mean" in check["figures"]:
-                yield Choices(check["name"].split(",")[0], check["verdict"], check["figures"])
+                yield DecisionFigures(check["name"].split(",")[0], check["verdict"], check["figures"])
 
 
 def tally(cells: tuple[CellView, ...]) -> str:

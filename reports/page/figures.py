@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import isfinite, isnan
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN
@@ -38,7 +39,7 @@ def level(value: float, unit: str) -> str:
 def legend(unit: str) -> list[tuple[str, str]]:
     """Class and label of every level, in order."""
     edges = [figure(edge) for edge in EDGES[unit]]
-    between = [f"{low} to {high}" for low, high in zip(edges, edges[1:], strict=False)]
+    between = [f"{low} to {high}" for low, high in pairwise(edges)]
     labels = [f"up to {edges[0]}", *between, f"beyond {edges[-1]}", "not finite"]
     return [(f"h{number}" if number < len(labels) - 1 else NOT_FINITE, label) for number, label in enumerate(labels)]
 

@@ -13,7 +13,7 @@ from parity.reports.page.figures import figure, level
 
 
 @dataclass(frozen=True)
-class Line:
+class LayerLine:
     """One layer in figures, for a table."""
 
     family: str
@@ -24,7 +24,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Picture:
+class MapPicture:
     """One map, ready to draw: `paths` are (class, path data) on a grid of `columns` x `rows`."""
 
     family: str
@@ -35,72 +35,80 @@ class Picture:
     layers: tuple[str, ...]
     positions: str
     paths: tuple[tuple[str, str], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[LayerLine, ...]
     says: str
 
 
-def pictures(result: CellResult, mode: str) -> list[Picture]:
+def pictures(result: CellResult, mode: str) -> list[MapPicture]:
     """Every map of a mode, in dataflow order, with the verdict of its stages."""
     verdicts: dict[str, list[str]] = {}
     for stage in result.stages.get(mode, ()):
         verdicts.setdefault(stage["family"], []).append(stage["verdict"])
-    return [_picture(one, join(verdicts.get(one.family, [NOT_JUDGED]))) for one in result.heat if one.mode == mode]
+    maps = (heat_map for heat_map in result.heat if heat_map.mode == mode)
+    return [_picture(heat_map, join(verdicts.get(heat_map.family, [NOT_JUDGED]))) for heat_map in maps]
 
 
-def _picture(one: HeatMap, verdict: str) -> Picture:
-    layers = tuple("" if layer is None else str(layer) for layer in one.layers)
+def _picture(heat_map: HeatMap, verdict: str) -> MapPicture:
+    layers = tuple("" if layer is None else str(layer) for layer in heat_map.layers)
     paths: dict[str, str] = {}
-    for row, values in enumerate(one.x):
-        for shade, start, width in _runs(values, one.unit):
+    for row, values in enumerate(heat_map.x):
+        for shade, start, width in _runs(values, heat_map.unit):
             paths[shade] = paths.get(shade, "") + f"M{start} {row}h{width}v1h-{width}z"
-    lines = tuple(_line(one, row) for row in range(len(layers)))
-    return Picture(
-        family=one.family,
+    lines = tuple(_line(heat_map, row) for row in range(len(layers)))
+    return MapPicture(
+        family=heat_map.family,
         verdict=verdict,
-        unit=one.unit,
-        columns=max(len(one.positions), 1),
+        unit=heat_map.unit,
+        columns=max(len(heat_map.positions), 1),
         rows=max(len(layers), 1),
         layers=layers,
-        positions=f"{one.positions[0]} to {one.positions[-1]}" if one.positions else "none",
+        positions=f"{heat_map.positions[0]} to {heat_map.positions[-1]}" if heat_map.positions else "none",
         paths=tuple(sorted(paths.items())),
         lines=lines,
-        says=_says(one, verdict),
+        says=_says(heat_map, verdict),
     )
 
 
 def _runs(values: Sequence[float | None], unit: str) -> Iterator[tuple[str, int, int]]:
     """Neighbouring positions of one colour: class, first column, width. Positions without a row stay empty."""
     shades = ((number, None if value is None else level(value, unit)) for number, value in enumerate(values))
-    for shade, group in groupby(shades, key=lambda one: one[1]):
+    for shade, group in groupby(shades, key=lambda shaded: shaded[1]):
         columns = [number for number, _ in group]
         if shade is not None:
             yield shade, columns[0], len(columns)
 
 
-def _line(one: HeatMap, row: int) -> Line:
-    found = [(value, position) for value, position in zip(one.x[row], one.positions, strict=True) if value is not None]
-    layer = "" if one.layers[row] is None else str(one.layers[row])
-    if not found:
-        return Line(one.family, layer, "no row", "", "")
-    largest, position = max(found, key=lambda pair: pair[0])
-    return Line(one.family, layer, figure(median(value for value, _ in found)), figure(largest), str(position))
+def _line(heat_map: HeatMap, row: int) -> LayerLine:
+    errors = [
+        (value, position)
+        for value, position in zip(heat_map.x[row], heat_map.positions, strict=True)
+        if value is not None
+    ]
+    layer = "" if heat_map.layers[row] is None else str(heat_map.layers[row])
+    if not errors:
+        return LayerLine(heat_map.family, layer, "no row", "", "")
+    largest, position = max(errors, key=lambda pair: pair[0])
+    return LayerLine(
+        heat_map.family, layer, figure(median(value for value, _ in errors)), figure(largest), str(position)
+    )
 
 
-def _says(one: HeatMap, verdict: str) -> str:
+def _says(heat_map: HeatMap, verdict: str) -> str:
     """The map in a sentence, for those who do not see it."""
     cells = {
         (row, column): value
-        for row, values in enumerate(one.x)
+        for row, values in enumerate(heat_map.x)
         for column, value in enumerate(values)
         if value is not None
     }
     if not cells:
-        return f"{one.family}: no rows"
+        return f"{heat_map.family}: no rows"
     row, column = max(cells, key=cells.__getitem__)
-    layer = "" if one.layers[row] is None else f" in layer {one.layers[row]}"
-    return f"{one.family}, {verdict}: largest {figure(cells[row, column])} {one.unit}{layer} from position {one.positions[column]}"
+    layer = "" if heat_map.layers[row] is None else f" in layer {heat_map.layers[row]}"
+    largest = f"{figure(cells[row, column])} {heat_map.unit}{layer}"
+    return f"{heat_map.family}, {verdict}: largest {largest} from position {heat_map.positions[column]}"
 
 
-def units(found: Mapping[str, Sequence[Picture]]) -> list[str]:
+def units(maps: Mapping[str, Sequence[MapPicture]]) -> list[str]:
     """The units that occur, each once."""
-    return list(dict.fromkeys(one.unit for pictures in found.values() for one in pictures))
+    return list(dict.fromkeys(picture.unit for pictures in maps.values() for picture in pictures))

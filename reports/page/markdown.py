@@ -25,7 +25,8 @@ def _head(view: NightView) -> Iterator[str]:
     yield f"## {SIGNS[view.verdict]} Parity: {view.verdict}"
     yield ""
     commit = f"commit {_code(night.commit)}{' with changes' if night.dirty else ''}, " if night.commit else ""
-    yield f"{_text(view.tally)}. {view.says} Night {_text(night.name)}, {commit}{_text(night.machine)}, engine {_text(night.engine)}."
+    where = f"{commit}{_text(night.machine)}, engine {_text(night.engine)}"
+    yield f"{_text(view.tally)}. {view.says} Night {_text(night.name)}, {where}."
     yield ""
 
 
@@ -36,8 +37,8 @@ def _changes(view: NightView) -> Iterator[str]:
         yield f"Not known: {_text(view.past.why)}."
     elif not view.past.worse:
         yield f"Nothing to look at, over {view.past.nights} nights of history."
-    for one in view.past.worse[:CHANGES]:
-        yield f"- **{one.told.kind}**: {_text(one.told.sentence)}"
+    for changed in view.past.worse[:CHANGES]:
+        yield f"- **{changed.change.kind}**: {_text(changed.change.sentence)}"
     yield from _more(len(view.past.worse) - CHANGES, "changes")
     yield ""
 
@@ -79,7 +80,7 @@ def _all(view: NightView) -> Iterator[str]:
 
 
 def _figures(cell: CellView) -> Sequence[str]:
-    lengths = ", ".join(figure(one) for one in cell.lengths) if cell.lengths else "–"
+    lengths = ", ".join(figure(length) for length in cell.lengths) if cell.lengths else "–"
     speed = figure(cell.speed.over_plain) if cell.speed else "–"
     return cell.worst.get("local", "–"), cell.worst.get("chained", "–"), lengths, speed
 

@@ -1,21 +1,30 @@
-"""What a page shows of a night: the verdict, its cells, what changed."""
+"""What a page shows of a night, or of a run alone: the verdict, its cells, what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from parity.compare.report import conclude
+from parity.errors import UsageError
+from parity.golden.manifest import FILE
+from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
+from parity.nightly.folder import NIGHT, NightFolder
+from parity.nightly.judge import night_of
 from parity.nightly.records import CellResult, Night
+from parity.producers import ReferenceRerun
+from parity.progress import Progress, quiet
 from parity.reports.page.cells import CellView, tally, view
-from parity.reports.page.past import Past
+from parity.reports.page.past import Past, read_past
 
 SAYS = {
     "pass": "Every cell holds.",
     "warn": "Every cell holds, some with a warning.",
     "fail": "At least one cell is wrong.",
     "disputed": "References disagree: no fault is shown, and nothing is proved.",
-    "inconclusive": "Evidence is missing, which is no pass.",
+    "inconclusive": "Evidence is missing, which is never a pass.",
 }
 
 
@@ -43,7 +52,7 @@ class NightView:
         return {cell.name: cell.id for cell in self.cells}
 
 
-def tell(
+def make_view(
     night: Night, results: Sequence[CellResult], past: Past | None = None, logs: Mapping[str, str] | None = None
 ) -> NightView:
     """Everything a page needs; planned cells without a result count as inconclusive.
@@ -51,17 +60,64 @@ def tell(
     Args:
         logs: by cell, the end of what it printed.
     """
-    held, past, logs = {one.cell.name: one for one in results}, past or Past(), logs or {}
+    by_name, past, logs = {result.cell.name: result for result in results}, past or Past(), logs or {}
     cells = tuple(
-        view(number, cell, held.get(cell.name), past, logs.get(cell.name, ""))
+        view(number, cell, by_name.get(cell.name), past, logs.get(cell.name, ""))
         for number, cell in enumerate(night.cells, 1)
     )
     verdict = conclude(cell.verdict for cell in cells)
-    versions = {name: _joined(one.versions.get(name) for one in results) for one in results for name in one.versions}
+    names = dict.fromkeys(name for result in results for name in result.versions)
+    versions = {name: _joined(result.versions.get(name) for result in results) for name in names}
     return NightView(
-        night, verdict, SAYS[verdict], tally(cells), cells, past, versions, sum(one.seconds for one in results)
+        night, verdict, SAYS[verdict], tally(cells), cells, past, versions, sum(result.seconds for result in results)
     )
 
 
-def _joined(values) -> str:
+def _joined(values: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def view_of(folder: Path, golden: TrustedGolden | None, policy: str | None, history: str | None) -> NightView:
+    """What the folder of a night or of a run tells; see `parity.api.write_report`.
+
+    Raises:
+        UsageError: it is neither, or a run comes without a golden.
+    """
+    if (folder / NIGHT).is_file():
+        return night_view(folder, history)
+    refuse_other(folder)
+    if golden is None:
+        raise UsageError(f"{folder} is a run: a report of it needs the golden that judges it")
+    return run_view(folder, golden, policy)
+
+
+def night_view(path: Path, history: str | None) -> NightView:
+    """What a night's folder tells, with what the history at this URL adds."""
+    folder = NightFolder(path)
+    night, results = folder.night, folder.worst()
+    past = read_past(history, night.name, [cell.name for cell in night.cells]) if history else None
+    logs = {broken.cell.name: folder.log_tail(broken.cell.name, broken.repeat) for broken in results if broken.error}
+    return make_view(night, results, past, logs)
+
+
+def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Progress = quiet) -> NightView:
+    """What a run tells when it is judged by a golden.
+
+    Raises:
+        UsageError: it is no run.
+    """
+    run = Dump(path)
+    if run.manifest.kind != "run":
+        raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
+    night, result = night_of(golden, run, policy, ReferenceRerun(progress))
+    return make_view(night, [result])
+
+
+def refuse_other(path: Path) -> None:
+    """Refuse a folder that is neither a night's nor a run's.
+
+    Raises:
+        UsageError: it is.
+    """
+    if not (path / FILE).is_file():
+        raise UsageError(f"{path} is neither the folder of a night (night.json) nor of a run (manifest.json)")

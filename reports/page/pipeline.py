@@ -28,12 +28,16 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Other": {"Other stages": ("*",)},
 }
 """Globs of full stage names; the first node that matches has the stage, so that none is left out."""
+StageRecord = Mapping[str, Any]
+"""One `StageResult` as a cell's record keeps it."""
+ByNode = dict[tuple[str, str], dict[str, list[StageRecord]]]
+"""Stages by group and node, then by mode."""
 CHOICE_LEVEL = {PASS: "h0", WARN: "h3", FAIL: "h5"}
 
 
 @dataclass(frozen=True)
-class Square:
-    """One layer in one mode: the colour of its largest error, and whether it is no pass."""
+class LayerSquare:
+    """One layer in one mode: the colour of its largest error, and whether it does not pass."""
 
     x: int
     layer: int
@@ -42,7 +46,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Reading:
+class NodeReading:
     """A node in one mode: colour, figure with unit, verdict, and what is behind them."""
 
     mode: str
@@ -51,65 +55,66 @@ class Reading:
     figure: str
     unit: str
     detail: str
-    squares: tuple[Square, ...] = ()
+    squares: tuple[LayerSquare, ...] = ()
 
 
 @dataclass(frozen=True)
-class Node:
+class PipelineNode:
     """One box of the drawing."""
 
     name: str
     verdict: str
-    readings: tuple[Reading, ...]
+    readings: tuple[NodeReading, ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class PipelineGroup:
     """Boxes that belong to one model, in dataflow order."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[PipelineNode, ...]
 
 
 def node_of(stage: str) -> tuple[str, str]:
-    """Group and node of a full stage name."""
-    found = (
+    """PipelineGroup and node of a full stage name."""
+    matching = (
         (group, name)
         for group, nodes in GROUPS.items()
         for name, globs in nodes.items()
         if any(fnmatchcase(stage, glob) for glob in globs)
     )
-    return next(found)
+    return next(matching)
 
 
-def pipeline(stages: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[Group, ...]:
+def pipeline(stages: Mapping[str, Sequence[StageRecord]]) -> tuple[PipelineGroup, ...]:
     """The drawing of a cell: `stages` by mode, as a result keeps them. A mode without stages has no reading."""
-    held: dict[tuple[str, str], dict[str, list]] = {}
+    by_node: ByNode = {}
     for mode, results in stages.items():
         for stage in results:
-            held.setdefault(node_of(stage["stage"]), {}).setdefault(mode, []).append(stage)
-    return tuple(Group(group, nodes) for group, names in GROUPS.items() if (nodes := tuple(_nodes(group, names, held))))
+            by_node.setdefault(node_of(stage["stage"]), {}).setdefault(mode, []).append(stage)
+    groups = {group: tuple(_nodes(group, names, by_node)) for group, names in GROUPS.items()}
+    return tuple(PipelineGroup(group, nodes) for group, nodes in groups.items() if nodes)
 
 
-def _nodes(group: str, names: Mapping[str, tuple[str, ...]], held: Mapping) -> Iterator[Node]:
+def _nodes(group: str, names: Mapping[str, tuple[str, ...]], by_node: ByNode) -> Iterator[PipelineNode]:
     for name in names:
-        if modes := held.get((group, name)):
+        if modes := by_node.get((group, name)):
             readings = tuple(_reading(mode, members) for mode, members in modes.items())
-            yield Node(name, join(one.verdict for one in readings), readings)
+            yield PipelineNode(name, join(reading.verdict for reading in readings), readings)
 
 
-def error(stage: Mapping[str, Any]) -> float | None:
+def error(stage: StageRecord) -> float | None:
     """A stage's relative L2 in its unit; None for choices."""
     value = stage["x"].get("l2")
     return None if value is None else float(value)
 
 
-def _reading(mode: str, members: Sequence[Mapping[str, Any]]) -> Reading:
+def _reading(mode: str, members: Sequence[StageRecord]) -> NodeReading:
     verdict = join(stage["verdict"] for stage in members)
     numbers = [stage for stage in members if error(stage) is not None]
     if not numbers:
         wrong, unit, near = _choices(members)
-        return Reading(
+        return NodeReading(
             mode,
             verdict,
             CHOICE_LEVEL.get(verdict, "hn"),
@@ -118,41 +123,57 @@ def _reading(mode: str, members: Sequence[Mapping[str, Any]]) -> Reading:
             "; ".join(filter(None, (near, _why(members, verdict)))),
         )
     # The gravest verdict first, then the largest error: one stage may fail by its scale alone.
-    worst = max(numbers, key=lambda stage: (stage["verdict"] == verdict, error(stage)))
-    unit = UNITS[worst["judge"]] if worst["judge"] in UNITS else ""
-    shade = level(error(worst), unit) if unit else "hn"
-    where = _part(worst) if len(numbers) > 1 else ""
-    told = [
-        where,
+    worst = max(numbers, key=lambda stage: (stage["verdict"] == verdict, _error(stage)))
+    details = [
+        _part(worst) if len(numbers) > 1 else "",
         _why(members, verdict),
         " ".join(_choices(members)[:2]) if any(stage["choices"] for stage in members) else "",
     ]
-    return Reading(mode, verdict, shade, figure(error(worst)), unit, "; ".join(filter(None, told)), _squares(numbers))
+    return NodeReading(
+        mode,
+        verdict,
+        _level(worst),
+        figure(_error(worst)),
+        UNITS.get(worst["judge"], ""),
+        "; ".join(filter(None, details)),
+        _squares(numbers),
+    )
 
 
-def _squares(numbers: Sequence[Mapping[str, Any]]) -> tuple[Square, ...]:
-    layers: dict[int, list] = {}
+def _error(stage: StageRecord) -> float:
+    """Of a stage that has one."""
+    return float(stage["x"]["l2"])
+
+
+def _level(stage: StageRecord) -> str:
+    """The colour of a stage's error."""
+    unit = UNITS.get(stage["judge"])
+    return level(_error(stage), unit) if unit else "hn"
+
+
+def _squares(numbers: Sequence[StageRecord]) -> tuple[LayerSquare, ...]:
+    layers: dict[int, list[StageRecord]] = {}
     for stage in numbers:
         if stage["layer"] is not None and not stage["stage"].startswith("kv."):
             layers.setdefault(stage["layer"], []).append(stage)
     return tuple(
-        Square(x, layer, _shade(members), join(one["verdict"] for one in members) not in (PASS, NOT_JUDGED))
+        LayerSquare(
+            x,
+            layer,
+            _level(max(members, key=_error)),
+            join(stage["verdict"] for stage in members) not in (PASS, NOT_JUDGED),
+        )
         for x, (layer, members) in enumerate(sorted(layers.items()))
     )
 
 
-def _shade(members: Sequence[Mapping[str, Any]]) -> str:
-    worst = max(members, key=error)
-    return level(error(worst), UNITS[worst["judge"]]) if worst["judge"] in UNITS else "hn"
-
-
-def _part(stage: Mapping[str, Any]) -> str:
+def _part(stage: StageRecord) -> str:
     part = stage["stage"].rsplit(".", 1)[-1]
     side = stage["stage"].split(".")[1] + " " if stage["stage"].startswith("kv.") else ""
     return f"{side}{part}" if stage["layer"] is None else f"{side}layer {stage['layer']}, {part}"
 
 
-def _choices(members: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+def _choices(members: Sequence[StageRecord]) -> tuple[str, str, str]:
     """Rows that differ beyond tie and noise; of how many; and those that differ within."""
     chosen = [stage for stage in members if stage["choices"]]
     if not chosen:
@@ -163,7 +184,7 @@ def _choices(members: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     return f"{wrong:,}", f"of {rows:,} {what} wrong", f"{near:,} tied or within noise" if near else ""
 
 
-def _why(members: Sequence[Mapping[str, Any]], verdict: str) -> str:
+def _why(members: Sequence[StageRecord], verdict: str) -> str:
     """The statistic furthest beyond its bound, where it is not L2 that shows already; or why nothing was judged."""
     if verdict in (PASS, NOT_JUDGED):
         return ""

@@ -32,7 +32,8 @@ def render(view: NightView) -> str:
         name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")
     }
     style, script = (_inline(name) for name in ("page.css", "page.js"))
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    sources = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     return environment.get_template("page.html").render(
         view=view, style=Markup(style), script=Markup(script), policy=policy
     )

@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from parity.plain import printable
-from parity.reports.dumps import Plain
+from parity.reports.console import SafeConsole
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -27,7 +27,7 @@ NAMES = [
 
 
 def shown(what) -> str:
-    out = Plain(file=StringIO(), force_terminal=True, width=100, color_system=None)
+    out = SafeConsole(file=StringIO(), force_terminal=True, width=100, color_system=None)
     out.print(what)
     return out.file.getvalue()
 
@@ -58,7 +58,7 @@ def test_nothing_else_prints():
     """`print`, click's echo and rich's Console are called in one place each."""
     allowed = {
         "parity/plain.py": "click.echo",
-        "reports/dumps.py": "class Plain(Console)",
+        "reports/console.py": "class SafeConsole(Console)",
         "parity/cli/common.py": "Console(stderr",
     }
     for path in [*ROOT.glob("parity/**/*.py"), *ROOT.glob("reports/**/*.py")]:

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from parity.cli.common import progress
-from parity.reports.dumps import console
+from parity.reports.console import console
 
 ERASED = re.compile(r"\x1b\[2K")
 

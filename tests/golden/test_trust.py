@@ -24,7 +24,7 @@ from parity.golden.trust import trusted
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, JoinedSlices, PromptSlice, TrustedGolden
 from parity.nightly.cell import judge_cell
 from parity.nightly.judge import night_of
-from parity.reports.page.views import run_view
+from parity.reports.page.night import run_view
 from tests.golden.edits import rewrite
 
 JUDGES = (

@@ -12,9 +12,8 @@ import pandas as pd
 
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
-from parity.reports.page.night import NightView, tell
-from parity.reports.page.past import Past, tell_past
-from parity.reports.page.trends import FIGURES
+from parity.reports.page.night import NightView, make_view
+from parity.reports.page.past import FIGURES, Past, past_from
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "nights" / "small.zip"
 BEFORE, SINCE = 20, 17
@@ -83,7 +82,7 @@ def step(kind: str = "regression", **changes) -> Change:
 def past(folder: NightFolder, *changes: Change, waiting: dict[str, int] | None = None) -> Past:
     """History around the recorded night."""
     cells = [cell.name for cell in folder.night.cells]
-    return tell_past(history(folder.results()), changes, waiting or {}, folder.night.name, cells)
+    return past_from(history(folder.results()), changes, waiting or {}, folder.night.name, cells)
 
 
 @cache
@@ -91,4 +90,4 @@ def told(folder: Path) -> NightView:
     """The recorded night with its step and an improvement."""
     night = unpack(folder)
     better = step("improvement", stage="speed", mode="", metric="over_plain", sentence="speed over_plain is better")
-    return tell(night.night, night.results(), past(night, step(), better))
+    return make_view(night.night, night.results(), past(night, step(), better))

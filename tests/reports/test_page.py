@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from parity.nightly.records import DiagnosisSummary
 from parity.reports.page.markdown import markdown
-from parity.reports.page.night import tell
+from parity.reports.page.night import make_view
 from parity.reports.page.render import render
 from tests.reports.nights import RED, past, step, told, unpack
 
@@ -59,7 +59,7 @@ def evil(night):
         results.append(one.model_copy(update=update))
     plan = night.night.model_copy(update={"machine": EVIL, "commit": EVIL, "matrix": EVIL})
     changes = past(night, step(sentence=EVIL, commits=(EVIL, EVIL)))
-    return tell(plan, results, changes, {cell.name: EVIL for cell in plan.cells})
+    return make_view(plan, results, changes, {cell.name: EVIL for cell in plan.cells})
 
 
 def text(page: str) -> str:
@@ -124,20 +124,20 @@ def test_every_cell_has_its_pipeline_maps_acceptance_decisions_speed_trend_and_g
 
 def test_a_planned_cell_without_a_result_is_no_pass(night):
     clean = [one for one in night.results() if one.verdict == "pass"]
-    found = tell(night.night, clean)
+    found = make_view(night.night, clean)
     assert found.verdict == "inconclusive" and len(found.cells) == 4
     assert text(render(found)).count("no result: the cell has not run to its end") >= 2
-    assert tell(night.night, []).verdict == "inconclusive"
+    assert make_view(night.night, []).verdict == "inconclusive"
 
 
 def test_without_history_the_page_says_that_nothing_is_known(night):
-    assert "Not known: no history was given" in text(render(tell(night.night, night.results())))
+    assert "Not known: no history was given" in text(render(make_view(night.night, night.results())))
 
 
 def test_cells_that_wait_for_a_band_are_told(night):
     found = past(night, waiting={RED: 4})
     assert "1 cell of 4 has too few nights for a noise band; the last needs 4 more nights" in text(
-        render(tell(night.night, night.results(), found))
+        render(make_view(night.night, night.results(), found))
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parity.reports.page.past import tell_past
+from parity.reports.page.past import past_from
 from tests.reports import nights
 from tests.reports.nights import BEFORE, RED, SINCE, name, past, step, unpack
 
@@ -20,7 +20,7 @@ def frame(night):
 
 
 def trends(frame, night, *changes, bands=None):
-    found = tell_past(frame, changes, {}, night.night.name, [RED], bands)
+    found = past_from(frame, changes, {}, night.night.name, [RED], bands)
     return {one.label: one for one in found.series[RED]}
 
 
@@ -39,7 +39,7 @@ def test_a_change_of_what_no_stage_has_names_no_stage(night):
 
 def test_improvements_and_new_cells_are_quiet(night):
     found = past(night, step("improvement"), step("new"), step("gone"), step("drift"))
-    assert [one.told.kind for one in found.quiet] == ["improvement", "new"] and len(found.worse) == 2
+    assert [one.change.kind for one in found.quiet] == ["improvement", "new"] and len(found.worse) == 2
 
 
 def test_the_stage_that_is_largest_tonight_stands_for_its_node(frame, night):
@@ -65,7 +65,7 @@ def test_a_figure_that_tonight_lacks_is_not_told_as_tonights(frame, night):
 
 
 def test_later_nights_are_not_shown(frame, night):
-    found = tell_past(frame, (), {}, name(SINCE), [RED])
+    found = past_from(frame, (), {}, name(SINCE), [RED])
     assert found.nights == SINCE + 1 and all(len(one.values) <= SINCE + 1 for one in found.series[RED])
 
 

@@ -10,7 +10,7 @@ from parity.gates.acceptance_interval import mean_limits
 from parity.nightly.records import HeatMap
 from parity.reports.page.figures import figure, legend, level, seconds, signed
 from parity.reports.page.heatmap import _picture
-from parity.reports.page.plots import Scale, round_steps, trend
+from parity.reports.page.plots import DrawingSize, Scale, round_steps, trend
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_scale_keeps_marks_inside_and_has_round_ticks():
 
 
 def test_a_trend_marks_the_night_of_the_change_and_its_band():
-    drawn = trend([1.0, 1.0, 5.0], band=(0.9, 1.1), change=2, width=109, height=50)
+    drawn = trend([1.0, 1.0, 5.0], (0.9, 1.1), 2, DrawingSize(width=109, height=50))
     (x0, y0), (x1, y1), (x2, y2) = drawn.points
     assert x1 < drawn.change < x2 and y2 < y0 == y1
     assert drawn.band[0] <= y0 <= drawn.band[0] + drawn.band[1]

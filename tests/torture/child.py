@@ -77,7 +77,7 @@ def warm(base: Path) -> None:
     """Import and compile in this process what every fork would by itself."""
     from parity.api import compare_dumps
     from parity.golden.store import Dump
-    from parity.reports import terminal, verified  # noqa: F401
+    from parity.reports import dumps, terminal  # noqa: F401
 
     golden, made = Dump(base / "golden"), Dump(base / "run")
     for wiring in ("parity.producers", "parity.golden.trust", "parity.imports.run", "rich.table", "rich.progress"):

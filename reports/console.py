@@ -1,0 +1,44 @@
+"""The console that everything prints on, and the styles of verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from parity.plain import printable
+
+STYLE = {
+    "pass": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "inconclusive": "magenta",
+    "disputed": "bold magenta",
+    "not judged": "dim",
+}
+"""Verdict to its style."""
+
+
+class SafeConsole(Console):
+    """Prints foreign text as it is: nothing in it is markup, and no character reaches the terminal as a control."""
+
+    def __init__(self, **options: Any):
+        super().__init__(highlight=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As rich's, where a table cannot ask for markup again."""
+        return super().render_str(text, **options | {"markup": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments without control characters, but for those that rich itself marks as such."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def console() -> Console:
+    """Standard output; wide enough for a table where it is no terminal."""
+    out = SafeConsole()
+    return out if out.is_terminal else SafeConsole(width=140)
