@@ -17,7 +17,7 @@ import numpy as np
 from parity.compare.choices import row_noise, ulp
 from parity.compare.rows import stage_rows
 from parity.compare.scores import SCORES
-from parity.compare.statistics import LEAST, SIGMAS, Fit, fit
+from parity.compare.statistics import LEAST, SIGMAS, LineFit, fit
 from parity.golden.store import Dump
 
 COEFFICIENTS = (0.0, 0.5, 1.0)
@@ -25,7 +25,7 @@ MULTIPLES = (5, 6, 7)
 PLANTED = 1.001
 
 
-def scale_beyond(device: Fit, floor: Fit, coefficient: float) -> float:
+def scale_beyond(device: LineFit, floor: LineFit, coefficient: float) -> float:
     """The device's scale beyond the floor's own, in standard errors; see `parity.compare.statistics.beyond`."""
     error = max(hypot(device.scale_error, floor.scale_error), LEAST, coefficient * floor.noise**2)
     return max(abs(device.scale) - abs(floor.scale), 0.0) / error

@@ -9,19 +9,19 @@ to stay below `parity.compare.evidence.SHARE`.
 import argparse
 from pathlib import Path
 
-from parity.compare.evidence import SHARE, Copies, Place
+from parity.compare.evidence import SHARE, Copies, Origin
 from parity.compare.rows import stage_rows
 from parity.golden.store import Dump
 from parity.policy import read_policy
 
 
-def largest(golden: Dump, run: Dump) -> tuple[float, Place]:
+def largest(golden: Dump, run: Dump) -> tuple[float, Origin]:
     """The largest share, and where it is."""
     case = run.manifest.case
     copies, policy = Copies(golden, case.mode), read_policy(None, case.precision)
     for name in (name for name in run.manifest.stages if not golden.declared[name].stage.exact):
         copies.look(stage_rows(golden, run, golden.declared[name]), policy.row(name, case.mode))
-    return max((copies.alike.get(place, 0) / told, place) for place, told in copies.told.items() if told)
+    return max((copies.copied.get(origin, 0) / count, origin) for origin, count in copies.counted.items() if count)
 
 
 def main() -> None:
@@ -32,9 +32,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for run in chosen.runs:
         share, (prompt, passes, source) = largest(Dump(chosen.golden), Dump(run))
-        print(
-            f"{run.name}: prompt {prompt} is {source} in {share:.1%} of the rows of its {passes}; {SHARE:.0%} would be a copy"
-        )
+        print(f"{run.name}: {share:.1%} of the rows of prompt {prompt}'s {passes} are {source}; {SHARE:.0%} is a copy")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its device.py is not the device
 
 from parity.gates import run_gates  # noqa: E402
-from parity.gates.context import Bench  # noqa: E402
+from parity.gates.context import GateContext  # noqa: E402
 from parity.golden.store import Dump  # noqa: E402
 from parity.nightly import metrics  # noqa: E402
 from parity.nightly.judge import MODES  # noqa: E402
@@ -33,9 +33,9 @@ FIRST = "numpy"
 def figures(golden: Dump, device: str, precision: str) -> dict[tuple[str, str, str], float]:
     """(stage, mode, metric) to value."""
     with TemporaryDirectory() as folder:
-        bench = Bench(golden, device, builder(device, golden), precision, Path(folder))
-        gates = run_gates(bench, GATES)
-        found = [one for mode in MODES for one in metrics.of_report(bench.compared(mode))]
+        context = GateContext(golden, device, builder(device, golden), precision, Path(folder))
+        gates = run_gates(context, GATES)
+        found = [one for mode in MODES for one in metrics.of_report(context.compared(mode))]
         found += metrics.of_gates(gates.results)
     return {(one.stage, one.mode, one.name): one.value for one in found}
 

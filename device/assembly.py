@@ -34,7 +34,7 @@ def assemble(
     moe: str = MOE[0],
     read: Callable[[Path], Tensors] = Checkpoint,
 ) -> Pipeline:
-    """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a checkpoint."""
+    """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder."""
     target_files, drafter_files = read(target), read(drafter)
     outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)

@@ -73,7 +73,7 @@ class Drafter(Model):
         return pad_rows(ids, positions, slots, width, self.trash)
 
     def layout(self, committed: np.ndarray, masked: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ids, shifted by one against their positions; every row writes the slot of its position. int64 [C + masked]."""
+        """Ids, shifted by one against their positions; a row writes the slot of its position. int64 [C + masked]."""
         ids = np.concatenate([committed, np.full(masked, self.config.placeholder)])
         positions = self.length + np.arange(len(ids))
         return ids, positions, positions.copy()

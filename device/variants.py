@@ -19,6 +19,8 @@ from parity.device.assembly import assemble
 from parity.device.engines.reordered import Order, engine
 from parity.device.pipeline import Pipeline
 
+PLAIN = Order()
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -34,7 +36,7 @@ class Variant:
         name: what the device calls itself.
     """
 
-    order: Order = Order()
+    order: Order = PLAIN
     lanes: int = 1
     prompt_bucket: int | None = None
     span_bucket: int | None = None

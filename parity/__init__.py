@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from parity.compare.report import Report
     from parity.diagnose import Diagnosis
     from parity.errors import Inconclusive, ParityError, UsageError
-    from parity.gates.evidence import Gates
+    from parity.gates.gate import GateReport
     from parity.golden.store import Dump
-    from parity.isolation import Limits
+    from parity.isolation import ProcessLimits
     from parity.policy import Policy, read_policy
     from parity.producers import ReferenceRerun, dump_golden
     from parity.seam import Description, Device
@@ -56,9 +56,9 @@ _PLACES = {
     "parity.compare.report": ("Report",),
     "parity.diagnose": ("Diagnosis",),
     "parity.errors": ("Inconclusive", "ParityError", "UsageError"),
-    "parity.gates.evidence": ("Gates",),
+    "parity.gates.gate": ("GateReport",),
     "parity.golden.store": ("Dump",),
-    "parity.isolation": ("Limits",),
+    "parity.isolation": ("ProcessLimits",),
     "parity.policy": ("Policy", "read_policy"),
     "parity.producers": ("ReferenceRerun", "dump_golden"),
     "parity.seam": ("Description", "Device"),
@@ -72,11 +72,11 @@ __all__ = [
     "Device",
     "Diagnosis",
     "Dump",
-    "Gates",
+    "GateReport",
     "Inconclusive",
-    "Limits",
     "ParityError",
     "Policy",
+    "ProcessLimits",
     "ReferenceRerun",
     "Report",
     "TensorReport",
@@ -103,18 +103,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # to a type checker a name that is not listed above is an error
 
-        value: Any = version("parity-harness")
-    elif name in _MODULE:
-        value = getattr(import_module(_MODULE[name]), name)
-    else:
-        raise AttributeError(f"module 'parity' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """A public name, from the module that holds it; it is kept, so that this runs once for each (PEP 562)."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value: Any = version("parity-harness")
+        elif name in _MODULE:
+            value = getattr(import_module(_MODULE[name]), name)
+        else:
+            raise AttributeError(f"module 'parity' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from parity.compare.breakdown import Slice
     from parity.compare.report import Report
     from parity.diagnose import Diagnosis
-    from parity.diagnose.gates import Found
-    from parity.gates.evidence import GateResult, Gates
+    from parity.diagnose.gates import GateCause
+    from parity.gates.gate import GateReport, GateResult
     from parity.golden.manifest import Mode
     from parity.golden.store import Dump
     from parity.golden.verify import Verified
     from parity.golden.views import DumpView, TrustedGolden
     from parity.imports.placing import Placing
-    from parity.isolation import Limits
+    from parity.isolation import ProcessLimits
     from parity.reduce import Reduced
     from parity.reports.page.night import NightView
 
@@ -89,7 +89,7 @@ def run_device(
     out: File | None = None,
     *,
     free: bool = True,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     progress: Progress = quiet,
 ) -> Dump:
     """Run a device over a golden's prompts and write down every stage; the run, opened.
@@ -131,7 +131,7 @@ def device_difference(
     run: DumpView,
     other: str,
     stages: Sequence[str] = (),
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     progress: Progress = quiet,
 ) -> DeviceDifference:
     """A run as it differs from another one over the same golden; `compare_dumps` judges it.
@@ -207,10 +207,10 @@ def gate_device(
     seed: int = 0,
     bound: float = 0.05,
     keep: File | None = None,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     done: Callable[[GateResult], None] = lambda result: None,
     progress: Progress = quiet,
-) -> Gates:
+) -> GateReport:
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
     Args:
@@ -229,7 +229,7 @@ def gate_device(
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
     from parity.partial import scratch
-    from parity.producers import ReferenceRerun, bench
+    from parity.producers import ReferenceRerun, gate_context
 
     if unknown := [name for name in only if name not in GATES]:
         raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
@@ -238,7 +238,7 @@ def gate_device(
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
         folder = Path(keep) if keep else stack.enter_context(scratch("gate"))
         asked = dict(histories=histories, seed=seed, bound=bound, progress=progress, rerun=ReferenceRerun(progress))
-        context = bench(golden, device, precision, folder, limits, **asked)
+        context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
             context.give(run)
         return run_gates(context, only, done)
@@ -252,9 +252,9 @@ def diagnose_device(
     run: DumpView | None = None,
     policy: File | None = None,
     threads: int = 1,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     progress: Progress = quiet,
-) -> Diagnosis | list[Found] | None:
+) -> Diagnosis | list[GateCause] | None:
     """Name the defect behind a red run, or behind a device that is run now; needs torch.
 
     Args:
@@ -262,7 +262,7 @@ def diagnose_device(
         threads: of the references.
 
     Returns:
-        A `Diagnosis`; what ranks or gates say (`Found`) where no stage is red; None where nothing is wrong.
+        A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
     """
     from parity.diagnose.whole import Asked, diagnosed
     from parity.partial import scratch

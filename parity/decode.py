@@ -10,19 +10,20 @@ import numpy as np
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.seam import Device
+from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 NO_DRAFTS = np.empty(0, np.int64)
-WATCHED = ("verify.logits", "verify.tokens", "router_logits", "experts")
+WATCHED = (VERIFY_LOGITS, VERIFY_TOKENS, "router_logits", "experts")
 """Stages of a target pass that tell why a token was chosen, by full name or last part."""
 
 
 def watched(stage: str) -> bool:
-    """Whether `RowTap` keeps this stage."""
+    """Whether `TargetPassTap` keeps this stage."""
     return stage in WATCHED or stage.rsplit(".", 1)[-1] in WATCHED
 
 
-class RowTap:
-    """Keeps the rows of one target pass, and goes on with others where told.
+class TargetPassTap:
+    """Keeps the rows of one target pass, and continues with others where told.
 
     Args:
         force: full stage name to rows [n, ...]; they replace the first n rows of the stage.
@@ -82,15 +83,15 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
     seen: list[dict[str, np.ndarray]] = []
     while not ended(tokens, eos, budget) and (like is None or len(seen) < like.steps):
         step = len(seen)
-        force = like.routed(step, 1) | {"verify.tokens": np.array([like.tokens[step + 1]])} if like else {}
-        tap = RowTap(force)
+        force = like.routed(step, 1) | {VERIFY_TOKENS: np.array([like.tokens[step + 1]])} if like else {}
+        tap = TargetPassTap(force)
         chosen = device.verify(NO_DRAFTS, tap)
         fresh = device.commit(NO_DRAFTS, chosen, untapped)
-        if "verify.logits" not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
+        if VERIFY_LOGITS not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
             raise Inconclusive(f"plain decoding, token {step + 1}: chose {list(chosen)}, emitted {list(fresh)}")
         tokens.append(int(fresh[0]))
         seen.append(tap.seen)
-    return Decoded(tuple(tokens), {name: np.concatenate([one[name] for one in seen]) for name in (seen or [{}])[0]})
+    return Decoded(tuple(tokens), {name: np.concatenate([step[name] for step in seen]) for name in (seen or [{}])[0]})
 
 
 def ended(tokens: Sequence[int], eos: Sequence[int], budget: int) -> bool:

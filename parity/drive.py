@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
-from parity.guard import told
+from parity.guard import as_parity_error
 from parity.progress import Progress, quiet
-from parity.seam import Device
+from parity.seam import Description, Device
 from parity.stages import Named, declared, select
 from parity.trace import ForcingTrace, forced_templates
+
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,13 @@ def run_device(request: RunRequest) -> Path:
     """Drive the device over every prompt of the golden and write a run folder.
 
     Stage tensors are taken with the golden's tokens forced (chained) or every stage forced (local).
-    What the device emits by itself is measured in a free run of its own, with the chained one.
+    What the device emits freely is measured in a run of its own, with the chained one.
 
     Raises:
         UsageError: the device's shapes are not the golden's, or a stage glob matches nothing.
     """
     golden, says = request.golden, request.device.describe()
+    precision = _precision(says)
     _same_shapes(golden, says)
     case, names = golden.manifest.case, golden.declared
     wanted = set(select(request.stages, golden.manifest.stages))
@@ -62,12 +66,12 @@ def run_device(request: RunRequest) -> Path:
         for number, prompt in enumerate(case.prompts):
             request.progress(number, len(case.prompts), prompt.id)
             trace = ForcingTrace(names, _truth(golden, number), request.mode, keep=wanted.__contains__)
-            rounds = len(prompt.generation.acceptance_length)
+            rounds = len(prompt.generated.acceptance_length)
             with _device_errors(says.name, prompt.id, trace):
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
                 free = request.free and request.mode == "chained"
                 generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
-            _write(writer, number, says.precision, stages, trace)
+            _write(writer, number, precision, stages, trace)
             prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
@@ -86,7 +90,7 @@ def run_device(request: RunRequest) -> Path:
             case=Case(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,
-                precision=says.precision,
+                precision=precision,
                 mode=request.mode,
                 forced=forced_templates(request.mode),
                 prompts_digest=case.prompts_digest,
@@ -96,7 +100,7 @@ def run_device(request: RunRequest) -> Path:
     return request.out
 
 
-def _write(writer: DumpWriter, prompt: int, precision: str, stages: Sequence[Named], trace: ForcingTrace) -> None:
+def _write(writer: DumpWriter, prompt: int, precision: Precision, stages: Sequence[Named], trace: ForcingTrace) -> None:
     """One prompt's tensors, rank by rank where the device has ranks; what they share is rank 0's."""
     sharding = {stage: how for (_, stage), (how, _) in trace.shards.items()}
     for rank in range(max((len(shards) for _, shards in trace.shards.values()), default=1)):
@@ -113,7 +117,7 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        failed = error if isinstance(error, ParityError) else told(name, "what it handed back", error)
+        failed = error if isinstance(error, ParityError) else as_parity_error(name, "what it handed back", error)
         if isinstance(failed, DeviceFailed):
             failed.place = f"prompt {prompt}, round {trace.round}"
         raise failed from (error if failed is not error else error.__cause__)
@@ -130,10 +134,11 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
-    """Let the device speculate by itself until it emits EOS or the budget is spent."""
+    """Let the device speculate freely until it emits EOS or the budget is spent."""
     eos = device.describe().eos
     emitted = [index(device.prefill(ids, budget, untapped))]
-    lengths, accepted = [], []
+    lengths: list[int] = []
+    accepted: list[int] = []
     while emitted[-1] not in eos and len(emitted) < budget:
         drafts = device.draft(untapped)
         tokens = device.verify(drafts, untapped)
@@ -161,7 +166,7 @@ class _Untapped:
         return value
 
     def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
-        """Ranks that part go on apart, as they would with nobody watching."""
+        """Ranks that differ continue so, as they would with nobody watching."""
         return shards
 
 
@@ -173,7 +178,19 @@ def _truth(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | N
     return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
 
 
-def _same_shapes(golden: DumpView, says) -> None:
+def _precision(says: Description) -> Precision:
+    """The precision that a device describes.
+
+    Raises:
+        UsageError: it is none that a run can be in.
+    """
+    for precision in get_args(Precision):
+        if says.precision == precision:
+            return cast(Precision, precision)
+    raise UsageError(f"device {says.name} describes its precision as {says.precision!r}; it is float32 or bfloat16")
+
+
+def _same_shapes(golden: DumpView, says: Description) -> None:
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -185,8 +202,8 @@ def _same_shapes(golden: DumpView, says) -> None:
 
 
 def _all_stages(golden: DumpView) -> None:
-    missing = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers).keys()
-    missing = [name for name in missing if name not in golden.manifest.stages]
+    names = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers)
+    missing = [name for name in names if name not in golden.manifest.stages]
     if missing:
         raise UsageError(
             f"{golden.folder} lacks {missing[0]} and {len(missing) - 1} more stages; a local comparison starts every "

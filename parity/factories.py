@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from parity.errors import NotOffered, UsageError
-from parity.guard import Guarded, agreed, ask, guard, watch_threads
+from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
 from parity.seam import Device, Multiply, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -47,17 +47,19 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
-        options = {"k": self.k, **self._named, **options}
-        for option in options:
+        given: dict[str, int | str] = {"k": self.k, **self._named, **options}
+        for option in given:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         watch_threads()
-        made = ask(
+        made = call_guarded(
             self.name,
             "its factory",
-            lambda: guard(self._make(**self._fixed, precision=precision, **options), self.name),
+            lambda: guard(self._make(**self._fixed, precision=precision, **given), self.name),
         )
-        ask(self.name, "describe", lambda: agreed(made.describe(), self.name, precision, options["k"]))
+        call_guarded(
+            self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))
+        )
         return made
 
     def rotary(self) -> Rotary | None:
@@ -76,10 +78,10 @@ def multiplier(name: str) -> Multiply:
         raise UsageError(
             f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options"
         )
-    found = _function(name, "multiply")
-    if found is None:
+    multiply = _function(name, "multiply")
+    if multiply is None:
         raise NotOffered(f"--device {name}: its module {module} has no function multiply")
-    return found
+    return multiply
 
 
 def module_of(name: str) -> tuple[str, str]:
@@ -91,13 +93,13 @@ def module_of(name: str) -> tuple[str, str]:
 
 def options_of(name: str) -> dict[str, int | str]:
     """The options behind a device's name, whole numbers as such."""
-    found: dict[str, int | str] = {}
+    options: dict[str, int | str] = {}
     for part in name.split(",")[1:]:
         option, equals, value = part.partition("=")
-        if not (option.isidentifier() and equals and value) or option in (*FIXED, *found):
+        if not (option.isidentifier() and equals and value) or option in (*FIXED, *options):
             raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
-        found[option] = int(value) if value.isdecimal() else value
-    return found
+        options[option] = int(value) if value.isdecimal() else value
+    return options
 
 
 def _imported(name: str) -> Callable[..., Device]:
@@ -108,9 +110,10 @@ def _imported(name: str) -> Callable[..., Device]:
     if not factory.isidentifier():
         raise UsageError(f"--device {name} cannot be imported: {factory!r} names no factory")
     try:
-        return getattr(_module(name), factory)
+        make: Callable[..., Device] = getattr(_module(name), factory)
     except AttributeError as error:
         raise UsageError(f"--device {name} cannot be imported: {error}") from None
+    return make
 
 
 def _module(name: str) -> ModuleType:
@@ -128,13 +131,13 @@ def _module(name: str) -> ModuleType:
         except ImportError as error:
             raise UsageError(f"--device {name} cannot be imported: {error}") from None
 
-    return ask(name, "its import", load)
+    return call_guarded(name, "its import", load)
 
 
 def _function(name: str, function: str) -> Callable[..., Any] | None:
     """A function beside the factory, guarded."""
-    found = getattr(_module(name), function, None)
-    return found and partial(ask, name, function, partial(found, **_engine(name)))
+    attribute = getattr(_module(name), function, None)
+    return attribute and partial(call_guarded, name, function, partial(attribute, **_engine(name)))
 
 
 def _engine(name: str) -> dict[str, str]:
@@ -145,4 +148,4 @@ def _engine(name: str) -> dict[str, str]:
 def _takes(make: Callable[..., Device], option: str) -> bool:
     """Whether a factory has this parameter, by name or among its keywords."""
     parameters = signature(make).parameters
-    return option in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    return option in parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())

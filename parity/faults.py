@@ -20,12 +20,12 @@ from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
-from parity.guard import bare
+from parity.guard import unguarded
 from parity.partial import scratch
 from parity.policy import read_policy
 from parity.producers import dump_golden
@@ -42,8 +42,9 @@ HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
 
-class Fault(Protocol):
-    """What a catalogue says of a fault: see `parity.device.faults.planting.Fault`; `plant` changes a device."""
+class PlantableFault(Protocol):
+    """What a catalogue says of a fault: see `parity.device.faults.planting.Fault`; `plant` changes a
+    device."""
 
     id: str
     family: str
@@ -62,7 +63,7 @@ class Fault(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class FaultComparison:
     """What one comparison made of a fault.
 
     Attributes:
@@ -88,7 +89,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """One fault's end; `comparisons` by mode, empty where the catalogue expects nothing of them.
 
     `precision` is that of the device it was planted in.
@@ -97,7 +98,7 @@ class Outcome:
     id: str
     gate: str
     killed: bool
-    comparisons: dict[str, Seen]
+    comparisons: dict[Mode, FaultComparison]
     text_changed: bool | None
     note: str = ""
     precision: str = "bfloat16"
@@ -113,7 +114,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Request:
+class FaultRunRequest:
     """`build` makes the clean device that faults are planted in: `build(precision=…, **options)`."""
 
     golden: TrustedGolden
@@ -123,7 +124,7 @@ class Request:
     rounds: int = 99
 
 
-def choose(catalogue: dict[str, Fault], names: Sequence[str]) -> list[Fault]:
+def choose_faults(catalogue: dict[str, PlantableFault], names: Sequence[str]) -> list[PlantableFault]:
     """The named faults; all that a gate is named for where no name is given.
 
     Raises:
@@ -135,61 +136,63 @@ def choose(catalogue: dict[str, Fault], names: Sequence[str]) -> list[Fault]:
     return [catalogue[name] for name in names] or [fault for fault in catalogue.values() if fault.gate]
 
 
-def run_faults(request: Request, faults: Sequence[Fault]) -> Iterator[Outcome]:
+def run_faults(request: FaultRunRequest, faults: Sequence[PlantableFault]) -> Iterator[FaultOutcome]:
     """Plant each fault in a device of its own, and judge it."""
     clean: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for fault in faults:
         if (fault.precision, fault.tp) not in clean:
             clean[fault.precision, fault.tp] = _emitted(request, _clean(request, fault)(precision=fault.precision))
-        yield judge(request, fault, clean[fault.precision, fault.tp])
+        yield judge_fault(request, fault, clean[fault.precision, fault.tp])
 
 
-def judge(request: Request, fault: Fault, clean: list[tuple[int, ...]]) -> Outcome:
+def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tuple[int, ...]]) -> FaultOutcome:
     """One fault: both comparisons where it has a stage, its own gate where that is another one, and its text."""
     seen = {mode: compare_planted(request, fault, mode) for mode in request.modes if _due(fault, mode)[0]}
     gate, note = fault.gate, ""
-    killed = any(one.verdict == FAIL for one in seen.values())
+    killed = any(comparison.verdict == FAIL for comparison in seen.values())
     if gate not in ("", "stages"):
         killed, note = _gate(request, fault)
-    broken = [one.verdict for one in seen.values() if one.verdict.startswith("broke")]
+    broken = [comparison.verdict for comparison in seen.values() if comparison.verdict.startswith("broke")]
     try:
         changed = _emitted(request, _planted(request, fault)(precision=fault.precision)) != clean
     except Exception as error:
         changed, note = None, note or f"free run broke down: {type(error).__name__}: {error}"
-    return Outcome(fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note, fault.precision)
+    return FaultOutcome(
+        fault.id, gate, killed and not broken, seen, changed, broken[0] if broken else note, fault.precision
+    )
 
 
-def _clean(request: Request, fault: Fault) -> Callable[..., Device]:
+def _clean(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
     """Makes the device that a fault is planted in; one without ranks need not know the option."""
     return partial(request.build, tp=fault.tp) if fault.tp > 1 else request.build
 
 
-def _planted(request: Request, fault: Fault) -> Callable[..., Device]:
+def _planted(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
     def build(**options: Any) -> Device:
         device = _clean(request, fault)(**options)
-        fault.plant(bare(device))
+        fault.plant(unguarded(device))
         return device
 
     return build
 
 
-def compare_planted(request: Request, fault: Fault, mode: Mode) -> Seen:
+def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode) -> FaultComparison:
     """Prompt by prompt, until one shows the fault."""
     due = _due(fault, mode)
-    seen = Seen("nothing compared", None, due)
+    seen = FaultComparison("nothing compared", None, due)
     for number in range(len(request.golden.manifest.case.prompts)):
         case = GoldenSlice(request.golden, number, request.rounds)
         try:
             report = _report(case, _planted(request, fault)(precision=fault.precision), mode)
         except Exception as error:
-            return Seen(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
+            return FaultComparison(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
         seen = _seen(case, report, fault, due)
         if seen.verdict == FAIL and seen.first:  # constants that differ fail every prompt, and have no stage
             break
     return seen
 
 
-def _due(fault: Fault, mode: Mode) -> tuple[str, int | None]:
+def _due(fault: PlantableFault, mode: Mode) -> tuple[str, int | None]:
     """Where the catalogue expects it; an empty stage where it expects nothing."""
     return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
@@ -200,40 +203,40 @@ def _report(case: GoldenSlice, device: Device, mode: Mode) -> Report:
         return compare(case, run, read_policy(None, run.manifest.case.precision))
 
 
-def _seen(golden: TrustedGolden, report: Report, fault: Fault, due: tuple[str, int | None]) -> Seen:
+def _seen(golden: TrustedGolden, report: Report, fault: PlantableFault, due: tuple[str, int | None]) -> FaultComparison:
     """Sort the failing stages: the fault's own, those that inherit it, and those that are accused wrongly."""
     marks = {stage.stage: stage.marks for stage in report.stages if stage.verdict == FAIL}
-    found = {one.stage for one in report.findings if one.kind not in ("generation", "config")}
-    wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | found
+    structural = {finding.stage for finding in report.findings if finding.kind not in ("generation", "config")}
+    wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | structural
 
     def inherits(stage: str) -> bool:
         behind = any(source in wrong for source in inputs(golden.declared[stage], golden.declared))
-        return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in found and behind)
+        return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in structural and behind)
 
-    outside = [name for name in {**marks, **dict.fromkeys(sorted(found))} if not _at_home(fault, name)]
+    outside = [name for name in {**marks, **dict.fromkeys(sorted(structural))} if not _at_home(fault, name)]
     own = tuple(name for name in outside if not inherits(name))
     first = (report.first.stage, report.first.round) if report.first else None
-    return Seen(report.verdict, first, due, own, len(outside) - len(own))
+    return FaultComparison(report.verdict, first, due, own, len(outside) - len(own))
 
 
-def _at_home(fault: Fault, stage: str) -> bool:
+def _at_home(fault: PlantableFault, stage: str) -> bool:
     return any(fnmatchcase(stage, site) for site in fault.sites)
 
 
-def _gate(request: Request, fault: Fault) -> tuple[bool, str]:
+def _gate(request: FaultRunRequest, fault: PlantableFault) -> tuple[bool, str]:
     """Whether the fault's own gate turns red, and what it says."""
     if fault.gate not in GATES:
         return False, f"there is no gate {fault.gate}"
     with scratch("faults") as folder:
         build = _planted(request, fault)
-        bench = Bench(request.golden, request.device_name, build, fault.precision, folder, histories=HISTORIES)
-        result = run_gate(bench, fault.gate)
+        context = GateContext(request.golden, request.device_name, build, fault.precision, folder, histories=HISTORIES)
+        result = run_gate(context, fault.gate)
     checks = [check for check in result.checks if check.verdict == result.verdict]
     return result.verdict == FAIL, "; ".join(f"{check.name}: {check.evidence}" for check in checks[:1])
 
 
-def _emitted(request: Request, device: Device) -> list[tuple[int, ...]]:
-    """What a device emits by itself over the golden's prompts."""
+def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
+    """What a device emits freely over the golden's prompts."""
     case = request.golden.manifest.case
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
 

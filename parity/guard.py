@@ -1,4 +1,5 @@
-"""Every call into a device's code goes through here: what it raises becomes one sentence, and the process stays ours."""
+"""Every call into a device's code goes through here: what it raises becomes one sentence, and the process stays
+ours."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,15 +22,18 @@ from parity.seam import Description, Device, Poisonable, Tap
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+T = TypeVar("T")
+
 LONGEST = 400
 """Characters of an exception's message that are told."""
 
 
-def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def call_guarded(device: str, call: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call a device's code.
 
     Its errors of parity are passed on as what they are (`UsageError`, `Inconclusive`, `NotOffered`), Ctrl-C too.
-    `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from `sys.path`.
+    `sys.stdout`, `sys.stderr`, `sys.exit` and the working directory are afterwards what they were; nothing is gone from
+    `sys.path`.
 
     Raises:
         DeviceFailed: it raised.
@@ -42,7 +46,7 @@ def ask(device: str, call: str, function: Callable[..., Any], *arguments: Any, *
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or type(error).__module__.partition(".")[0] == "parity":
             raise
-        raise told(device, call, error) from error
+        raise as_parity_error(device, call, error) from error
     finally:
         sys.stdout, sys.stderr, sys.exit = kept
         if here and _folder() != here:
@@ -61,28 +65,29 @@ def _folder() -> str:
         return ""
 
 
-def told(device: str, call: str, error: BaseException) -> ParityError:
+def as_parity_error(device: str, call: str, error: BaseException) -> ParityError:
     """The error in our terms: a device's own subclass of an error of parity is the class it was made from."""
     for known in (NotOffered, Inconclusive, UsageError):
         if isinstance(error, known):
-            return known(words(error))
+            return known(error_text(error))
     at = raised_at(error)
     if not isinstance(error, Exception) or type(error).__module__.startswith("click"):
-        return DeviceEnded(device, call, f"raised {words(error)}, which ends a process,", at)
-    return DeviceFailed(device, call, words(error), at, refuses(error))
+        return DeviceEnded(device, call, f"raised {error_text(error)}, which ends a process,", at)
+    return DeviceFailed(device, call, error_text(error), at, refuses(error))
 
 
-def raised(error: BaseException) -> str:
+def raised_text(error: BaseException) -> str:
     """What a device raised, its file and line, without saying which device and verb."""
     if isinstance(error, ParityError) and not isinstance(error, DeviceFailed):
         return f"{type(error).__name__}: {error}"
     if not isinstance(error, DeviceFailed):
-        return words(error)
+        return error_text(error)
     return f"{error.said} ({error.at})" if error.at else error.said
 
 
 def refuses(error: BaseException) -> bool:
-    """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of parity."""
+    """Whether an error is how a device refuses what does not fit: ValueError, NotImplementedError, or an error of
+    parity."""
     return (
         error.refuses
         if isinstance(error, DeviceFailed)
@@ -90,7 +95,7 @@ def refuses(error: BaseException) -> bool:
     )
 
 
-def words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception in one line; its class as well, unless its message is a sentence of parity's."""
     try:
         said = " ".join(str(error).split())[:LONGEST]
@@ -102,7 +107,8 @@ def words(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is another."""
+    """`file:line` of the innermost frame that is the user's: not parity's, and not an installed package's if there is
+    another."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     places = [
@@ -124,41 +130,46 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 class Guarded:
-    """A device whose verbs are called through `ask`; anything else is the attribute of the device inside."""
+    """A device whose verbs are called through `call_guarded`; anything else is the attribute of the device inside."""
 
     def __init__(self, inside: Device, name: str):
         self.__dict__.update(inside=inside, guarded_as=name)
 
     def describe(self) -> Description:
         """What the device says of itself."""
-        return self._ask("describe")
+        description: Description = self._ask("describe")
+        return description
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
-        return self._ask("prefill", prompt_ids, max_new_tokens, tap)
+        token: int = self._ask("prefill", prompt_ids, max_new_tokens, tap)
+        return token
 
     def draft(self, tap: Tap) -> np.ndarray:
         """See `Device.draft`."""
-        return self._tokens("draft", tap)
+        drafts: np.ndarray = self._tokens("draft", tap)
+        return drafts
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.verify`."""
-        return self._tokens("verify", draft_tokens, tap)
+        tokens: np.ndarray = self._tokens("verify", draft_tokens, tap)
+        return tokens
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.commit`."""
-        return self._tokens("commit", draft_tokens, verify_tokens, tap)
+        emitted: np.ndarray = self._tokens("commit", draft_tokens, verify_tokens, tap)
+        return emitted
 
     def _tokens(self, verb: str, *arguments: Any) -> Any:
         """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""
         value = self._ask(verb, *arguments)
-        size = ask(self.guarded_as, verb, lambda: _count(value))
+        size = call_guarded(self.guarded_as, verb, lambda: _count(value))
         if size > TOKENS:
             raise DeviceFailed(self.guarded_as, verb, f"it returned {size} values as the tokens of one round")
         return value
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
-        return ask(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
+        return call_guarded(self.guarded_as, verb, lambda: getattr(self.inside, verb)(*arguments))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inside"], name)
@@ -180,7 +191,7 @@ class PoisonableGuarded(Guarded):
 
     def poison(self, value: float) -> None:
         """See `Poisonable.poison`."""
-        return self._ask("poison", value)
+        self._ask("poison", value)
 
 
 def guard(device: Device, name: str) -> Guarded:
@@ -194,19 +205,20 @@ def watch_threads() -> None:
         threading.excepthook = _thread_raised
 
 
-def _thread_raised(raised: threading.ExceptHookArgs) -> None:
+def _thread_raised(ended: threading.ExceptHookArgs) -> None:
     from parity.plain import echo
 
-    at = raised_at(raised.exc_value)
-    echo(f"parity: a thread of the device raised {words(raised.exc_value)}" + (f" ({at})" if at else ""), err=True)
+    error = ended.exc_value or ended.exc_type()
+    at = raised_at(error)
+    echo(f"parity: a thread of the device raised {error_text(error)}" + (f" ({at})" if at else ""), err=True)
 
 
-def bare(device: Device) -> Device:
+def unguarded(device: Device) -> Device:
     """The device inside, for what looks at its class."""
     return device.inside if isinstance(device, Guarded) else device
 
 
-def agreed(says: Description, name: str, precision: str, k: int) -> None:
+def check_description(says: Description, name: str, precision: str, k: int) -> None:
     """What a device was asked for is what it describes.
 
     Raises:
@@ -215,6 +227,6 @@ def agreed(says: Description, name: str, precision: str, k: int) -> None:
     for what, asked, described in (("precision", precision, says.precision), ("K", k, says.k)):
         if asked != described:
             raise UsageError(
-                f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory has "
-                f"to take {what} as it is asked for, or the command has to ask for {described}"
+                f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory "
+                f"has to take {what} as it is asked for, or the command has to ask for {described}"
             )

@@ -1,4 +1,4 @@
-"""The only place where the instrument meets references, devices and fixtures: by name, when something needs them."""
+"""Where the instrument meets references and devices: by name, when something needs them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from parity.progress import Progress, quiet
 from parity.seam import Device
 
 if TYPE_CHECKING:
-    from parity.gates.context import Bench
-    from parity.isolation import IsolatedFactory, Limits
+    from parity.gates.context import GateContext
+    from parity.isolation import IsolatedFactory, ProcessLimits
 
 REFERENCES = {
     "own": "parity.references.dump",
@@ -32,7 +32,10 @@ REFERENCES = {
     "vllm": "parity.references.vllm_capture.dump",
     "eagle": "parity.references.eagle_capture",
 }
-"""Who can make a golden: the PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout."""
+"""Who can make a golden.
+
+The PyTorch references, the same with the plain target, vLLM in its own environment, the official EAGLE-3 of a checkout.
+"""
 
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
@@ -164,12 +167,12 @@ def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], 
     return clocked
 
 
-def device(name: str, golden: TrustedGolden, precision: str, limits: Limits | None = None) -> Device:
+def device(name: str, golden: TrustedGolden, precision: str, limits: ProcessLimits | None = None) -> Device:
     """Build the device for a golden's case; see `builder`."""
     return builder(name, golden, limits)(precision=precision)
 
 
-def builder(name: str, golden: TrustedGolden, limits: Limits | None = None) -> Factory | IsolatedFactory:
+def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = None) -> Factory | IsolatedFactory:
     """How to build a device on a golden's checkpoints: `build(precision=..., k=the golden's, **options)`.
 
     Args:
@@ -185,19 +188,24 @@ def builder(name: str, golden: TrustedGolden, limits: Limits | None = None) -> F
     return Factory(*case) if limits is None else IsolatedFactory(*case, limits)
 
 
-def bench(
-    golden: TrustedGolden, device_name: str, precision: str, folder: Path, limits: Limits | None = None, **rest: Any
-) -> Bench:
+def gate_context(
+    golden: TrustedGolden,
+    device_name: str,
+    precision: str,
+    folder: Path,
+    limits: ProcessLimits | None = None,
+    **rest: Any,
+) -> GateContext:
     """What gates judge of a device by name, with its rotary embedding and the published configs.
 
     Args:
         folder: for its runs.
-        rest: as `parity.gates.context.Bench` takes it.
+        rest: as `parity.gates.context.GateContext` takes it.
     """
-    from parity.gates.context import Bench
+    from parity.gates.context import GateContext
 
     build = builder(device_name, golden, limits)
-    return Bench(
+    return GateContext(
         golden, device_name, build, precision, folder, rotate=build.rotary(), configs=published_configs(), **rest
     )
 
@@ -249,7 +257,7 @@ def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def clean_devices() -> tuple[str, ...]:
-    """Names of the devices that ship to be clean: every engine that runs here, and every variant of `parity.device.variants`."""
+    """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`."""
     return (
         *present_engines()[0],
         *(f"parity.device.variants:{name}" for name in import_module("parity.device.variants").CLEAN),

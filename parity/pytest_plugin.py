@@ -23,7 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--parity-device",
         type=_named,
-        help="run the hardware gates on this device: neuron where there is one, numpy, xla, nkipy, or package.module:factory",
+        help="run the hardware gates on this device: neuron where there is one, numpy, xla, nkipy, "
+        "or package.module:factory",
     )
     group.addoption(
         "--parity-golden",

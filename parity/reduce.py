@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from parity.compare import compare
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.evidence import Red, failures, red_device
-from parity.diagnose.ranks import Parted, read_ranks
+from parity.diagnose.failing_run import FailingRun, failures, find_failing_run
+from parity.diagnose.ranks import RankMismatch, rank_causes
 from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive
 from parity.golden.manifest import Mode
@@ -150,10 +150,10 @@ def reduced(
         out: takes the golden of the case; `folder` what is tried.
     """
     bounds = read_policy(policy, precision)
-    red = red_device(golden, build_device(device, golden, precision), bounds, folder, quiet)
+    red = find_failing_run(golden, build_device(device, golden, precision), bounds, folder, quiet)
     if red is None:
         return None
-    if not isinstance(red, Red):
+    if not isinstance(red, FailingRun):
         raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
     model, derived = golden.manifest.model, f"cut from {golden.folder} by parity reduce"
 
@@ -170,9 +170,9 @@ def reduced(
     return Reduced(case, reducer.write(case), mode)
 
 
-def _why(red: Parted | Report) -> str:
+def _why(red: RankMismatch | Report) -> str:
     """What a comparison says in which no row fails."""
-    if isinstance(red, Parted):
-        (read,) = read_ranks(red)
+    if isinstance(red, RankMismatch):
+        (read,) = rank_causes(red)
         return f"{read.check.evidence} ({read.says})"
     return "; ".join(failures(red)) or red.verdict

@@ -22,7 +22,7 @@ def open_store(url: str) -> tuple[Any, str]:
         UsageError: fsspec or the package of the protocol is missing, or there is no such protocol.
     """
     try:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # ships no types
+        from fsspec.core import url_to_fs
     except ModuleNotFoundError:
         raise UsageError(f"{url} needs fsspec: {INSTALL}") from None
     files, root = ask(url, lambda: url_to_fs(url))

@@ -2,7 +2,7 @@
 
 An implementation of speculative decoding becomes a *device* by offering the five verbs of
 `Device`. Parity drives them round by round; the device hands every stage tensor to the `Tap`
-it is given and goes on with what the tap returns.
+it is given and continues with what the tap returns.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+Side = Literal["target", "drafter"]
+
 
 class Tap(Protocol):
-    """Receives a stage tensor and returns the tensor to go on with.
+    """Receives a stage tensor and returns the tensor to continue with.
 
     A recording tap returns its argument. A forcing tap returns the golden's tensor in the
     argument's dtype and shape, so that the next stage starts from the golden's input: this one
@@ -30,14 +32,15 @@ class Tap(Protocol):
 
 @runtime_checkable
 class RankTap(Protocol):
-    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they part.
+    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they
+    part.
 
     A device hands it a stage in this way where its ranks hold tensors of their own; any other stage, and
     any other tap, gets the one whole tensor.
     """
 
     def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
-        """Take each rank's tensor of a stage; return what each goes on with.
+        """Take each rank's tensor of a stage; return what each continues with.
 
         Args:
             shards: in rank order, each with all axes of the stage.
@@ -56,7 +59,7 @@ class RowTap(Protocol):
     """
 
     def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
-        """Take the next rows of a stage; return those to go on with.
+        """Take the next rows of a stage; return those to continue with.
 
         Args:
             value: some rows, with all axes of the stage.
@@ -134,7 +137,7 @@ class Device(Protocol):
         """Verify: the last emitted token and n <= K drafts as n+1 target rows; n+1 greedy ids.
 
         Parity chooses the drafts when it explores accepts and rejects. With none this is plain greedy
-        decoding; a sequence that skipped `draft` goes on without the drafter until the next `prefill`.
+        decoding; a sequence that skipped `draft` continues without the drafter until the next `prefill`.
         """
         ...
 
@@ -156,15 +159,13 @@ class Poisonable(Protocol):
 
 
 class Rotary(Protocol):
-    """A device's rotary embedding by itself: the function `rotate`, in the module that holds the device's factory.
+    """A device's rotary embedding alone: the function `rotate`, in the module that holds the device's factory.
 
     Optional. It shows long positions, which no small pass reaches, so it must use what a pass uses: the same reading
     of the config, the same tables, the same kernel.
     """
 
-    def __call__(
-        self, folder: Path, side: Literal["target", "drafter"], x: np.ndarray, positions: np.ndarray
-    ) -> np.ndarray:
+    def __call__(self, folder: Path, side: Side, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Rotate head vectors as a pass under this checkpoint's config.json rotates q and k; no weights are read.
 
         Args:
@@ -207,7 +208,7 @@ class Gemm:
 
 
 class Multiply(Protocol):
-    """A device's matrix multiplication by itself: the function `multiply`, in the module that holds its factory.
+    """A device's matrix multiplication alone: the function `multiply`, in the module that holds its factory.
 
     Optional. It shows which shapes a device multiplies well, so it must use what a pass uses.
     """

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from parity.errors import UsageError
 
 PREFILL, ROUND = "prefill", "round"
+
+# Full names that other modules speak of; every other name is made from a template of the table below.
+TARGET_EMBED = "target.embed"
+TARGET_LOGITS = "target.logits"
+TARGET_TOKENS = "target.tokens"
+VERIFY_LOGITS = "verify.logits"
+VERIFY_TOKENS = "verify.tokens"
+DRAFTER_TAPS = "drafter.taps"
+DRAFTER_INPUT_IDS = "drafter.input_ids"
+DRAFTER_POSITIONS = "drafter.positions"
+DRAFTER_SLOTS = "drafter.slots"
+DRAFTER_FC_OUT = "drafter.fc_out"
+DRAFTER_LOGITS = "drafter.logits"
+DRAFT_TOKENS = "drafter.draft_tokens"
+ACCEPT_LENGTH = "accept.length"
+ACCEPT_EMITTED = "accept.emitted"
 
 
 @dataclass(frozen=True)
@@ -47,8 +64,8 @@ class Stage:
 
 
 TABLE: tuple[Stage, ...] = (
-    Stage("target.embed", ("S", "H")),
-    Stage("target.layers.{l}.attn_in", ("S", "H"), inputs=("target.embed", "target.layers.{p}.out")),
+    Stage(TARGET_EMBED, ("S", "H")),
+    Stage("target.layers.{l}.attn_in", ("S", "H"), inputs=(TARGET_EMBED, "target.layers.{p}.out")),
     Stage("target.layers.{l}.q", ("S", "N", "D"), inputs=("target.layers.{l}.attn_in", "kv.target.length")),
     Stage("target.layers.{l}.k", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in", "kv.target.length")),
     Stage("target.layers.{l}.v", ("S", "G", "D"), inputs=("target.layers.{l}.attn_in",)),
@@ -66,7 +83,7 @@ TABLE: tuple[Stage, ...] = (
     Stage(
         "target.layers.{l}.router_logits",
         ("S", "E"),
-        inputs=("target.embed", "target.layers.{p}.out", "target.layers.{l}.attn_out"),
+        inputs=(TARGET_EMBED, "target.layers.{p}.out", "target.layers.{l}.attn_out"),
     ),
     Stage(
         "target.layers.{l}.experts", ("S", "X"), exact=True, forced=True, inputs=("target.layers.{l}.router_logits",)
@@ -75,7 +92,7 @@ TABLE: tuple[Stage, ...] = (
         "target.layers.{l}.ffn_out",
         ("S", "H"),
         inputs=(
-            "target.embed",
+            TARGET_EMBED,
             "target.layers.{p}.out",
             "target.layers.{l}.attn_out",
             "target.layers.{l}.router_logits",
@@ -85,26 +102,26 @@ TABLE: tuple[Stage, ...] = (
     Stage(
         "target.layers.{l}.out",
         ("S", "H"),
-        inputs=("target.embed", "target.layers.{p}.out", "target.layers.{l}.attn_out", "target.layers.{l}.ffn_out"),
+        inputs=(TARGET_EMBED, "target.layers.{p}.out", "target.layers.{l}.attn_out", "target.layers.{l}.ffn_out"),
     ),
     Stage("target.pre_head_hidden", ("S", "H"), inputs=("target.layers.{last}.out",)),
-    Stage("target.logits", ("S", "V"), when=(PREFILL,), inputs=("target.pre_head_hidden",)),
-    Stage("target.tokens", ("S",), exact=True, when=(PREFILL,), forced=True, inputs=("target.logits",)),
-    Stage("verify.logits", ("S", "V"), when=(ROUND,), inputs=("target.pre_head_hidden",)),
-    Stage("verify.tokens", ("S",), exact=True, when=(ROUND,), forced=True, inputs=("verify.logits",)),
-    Stage("drafter.taps", ("C", "TH"), inputs=("target.embed", "target.layers.{any}.out")),
-    Stage("drafter.input_ids", ("W",), exact=True, inputs=("accept.emitted",)),
-    Stage("drafter.positions", ("W",), exact=True, inputs=("kv.drafter.length",)),
-    Stage("drafter.slots", ("W",), exact=True, inputs=("kv.drafter.length",)),
-    Stage("drafter.fc_out", ("W", "H"), inputs=("drafter.taps",)),
+    Stage(TARGET_LOGITS, ("S", "V"), when=(PREFILL,), inputs=("target.pre_head_hidden",)),
+    Stage(TARGET_TOKENS, ("S",), exact=True, when=(PREFILL,), forced=True, inputs=(TARGET_LOGITS,)),
+    Stage(VERIFY_LOGITS, ("S", "V"), when=(ROUND,), inputs=("target.pre_head_hidden",)),
+    Stage(VERIFY_TOKENS, ("S",), exact=True, when=(ROUND,), forced=True, inputs=(VERIFY_LOGITS,)),
+    Stage(DRAFTER_TAPS, ("C", "TH"), inputs=(TARGET_EMBED, "target.layers.{any}.out")),
+    Stage(DRAFTER_INPUT_IDS, ("W",), exact=True, inputs=(ACCEPT_EMITTED,)),
+    Stage(DRAFTER_POSITIONS, ("W",), exact=True, inputs=("kv.drafter.length",)),
+    Stage(DRAFTER_SLOTS, ("W",), exact=True, inputs=("kv.drafter.length",)),
+    Stage(DRAFTER_FC_OUT, ("W", "H"), inputs=(DRAFTER_TAPS,)),
     Stage(
         "drafter.layers.{l}.attn_out",
         ("W", "H"),
         inputs=(
-            "drafter.input_ids",
-            "drafter.positions",
-            "drafter.slots",
-            "drafter.fc_out",
+            DRAFTER_INPUT_IDS,
+            DRAFTER_POSITIONS,
+            DRAFTER_SLOTS,
+            DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
             "kv.drafter.{l}.k",
             "kv.drafter.{l}.v",
@@ -113,42 +130,42 @@ TABLE: tuple[Stage, ...] = (
     Stage(
         "drafter.layers.{l}.ffn_out",
         ("W", "H"),
-        inputs=("drafter.fc_out", "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out"),
+        inputs=(DRAFTER_FC_OUT, "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out"),
     ),
     Stage(
         "drafter.layers.{l}.out",
         ("W", "H"),
         inputs=(
-            "drafter.fc_out",
+            DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
             "drafter.layers.{l}.attn_out",
             "drafter.layers.{l}.ffn_out",
         ),
     ),
     Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,), inputs=("drafter.layers.{last}.out",)),
-    Stage("drafter.logits", ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",)),
-    Stage("drafter.draft_tokens", ("K",), exact=True, when=(ROUND,), forced=True, inputs=("drafter.logits",)),
+    Stage(DRAFTER_LOGITS, ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",)),
+    Stage(DRAFT_TOKENS, ("K",), exact=True, when=(ROUND,), forced=True, inputs=(DRAFTER_LOGITS,)),
     Stage(
-        "accept.length",
+        ACCEPT_LENGTH,
         ("1",),
         exact=True,
         when=(ROUND,),
         forced=True,
-        inputs=("drafter.draft_tokens", "verify.tokens"),
+        inputs=(DRAFT_TOKENS, VERIFY_TOKENS),
     ),
-    Stage("accept.emitted", ("M",), exact=True, when=(ROUND,), forced=True, inputs=("accept.length", "verify.tokens")),
+    Stage(ACCEPT_EMITTED, ("M",), exact=True, when=(ROUND,), forced=True, inputs=(ACCEPT_LENGTH, VERIFY_TOKENS)),
     Stage("kv.target.{l}.k", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.k", "kv.target.length")),
     Stage("kv.target.{l}.v", ("S", "G", "D"), cache=True, inputs=("target.layers.{l}.v", "kv.target.length")),
-    Stage("kv.target.length", ("1",), exact=True, inputs=("accept.length",)),
+    Stage("kv.target.length", ("1",), exact=True, inputs=(ACCEPT_LENGTH,)),
     Stage(
         "kv.drafter.{l}.k",
         ("S", "G", "D"),
         cache=True,
         inputs=(
-            "drafter.input_ids",
-            "drafter.positions",
-            "drafter.slots",
-            "drafter.fc_out",
+            DRAFTER_INPUT_IDS,
+            DRAFTER_POSITIONS,
+            DRAFTER_SLOTS,
+            DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
             "kv.drafter.length",
         ),
@@ -158,15 +175,15 @@ TABLE: tuple[Stage, ...] = (
         ("S", "G", "D"),
         cache=True,
         inputs=(
-            "drafter.input_ids",
-            "drafter.positions",
-            "drafter.slots",
-            "drafter.fc_out",
+            DRAFTER_INPUT_IDS,
+            DRAFTER_POSITIONS,
+            DRAFTER_SLOTS,
+            DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
             "kv.drafter.length",
         ),
     ),
-    Stage("kv.drafter.length", ("1",), exact=True, inputs=("accept.length", "kv.target.length")),
+    Stage("kv.drafter.length", ("1",), exact=True, inputs=(ACCEPT_LENGTH, "kv.target.length")),
 )
 
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
@@ -202,7 +219,7 @@ def inputs(named: Named, names: Mapping[str, Named]) -> list[str]:
         if "{any}" in template or "{last}" in template:
             same = [name for name, one in names.items() if one.stage.template == _own(template)]
             sources += same[-1:] if "{last}" in template else same
-        elif template != "target.embed" or layer <= 0:
+        elif template != TARGET_EMBED or layer <= 0:
             sources.append(template.format(l=layer, p=layer - 1))
     return [name for name in sources if name in names]
 
@@ -248,6 +265,7 @@ def select(globs: Sequence[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if any(matches(glob, name) for glob in globs)]
 
 
+@lru_cache(maxsize=2**16)
 def matches(glob: str, name: str) -> bool:
     """A stage glob against one full stage name; `rollback` stands for all the cache stages."""
     if glob == "rollback":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
 from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
-
-if TYPE_CHECKING:
-    from parity.references.plain import PlainTarget
+from parity.references.target import Target
 
 
 def is_chain(drafter: str | Path) -> bool:
@@ -41,12 +39,12 @@ def load_loop(
     dtype: torch.dtype,
     k: int,
     max_positions: int | None = None,
-    oracle: Callable[[str | Path, torch.dtype], HFTarget | PlainTarget] = HFTarget,
+    oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
 
     Args:
-        oracle: how to load the target.
+        oracle: loads the target: `HFTarget`, or what has its methods.
 
     Raises:
         UsageError: a checkpoint or K does not fit.

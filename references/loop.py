@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,10 +18,7 @@ from parity.references.capture import Wrapped, torch_tap
 from parity.references.drafter_config import Eagle3Config, PEagleConfig
 from parity.references.drafter_layers import KVCache
 from parity.references.points import point
-
-if TYPE_CHECKING:
-    from parity.references.hf_target import HFTarget
-    from parity.references.plain import PlainTarget
+from parity.references.target import Target
 
 
 class Recorder(Protocol):
@@ -40,7 +37,7 @@ class Drafter(Protocol):
         """What its config.json says."""
 
 
-T = TypeVar("T", bound="HFTarget | PlainTarget")
+T = TypeVar("T", bound=Target)
 D = TypeVar("D", bound=Drafter)
 
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
-from parity.diagnose.explain import Residual
-from parity.diagnose.gates import Found
+from parity.diagnose.gates import GateCause
+from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView
 from parity.reports.console import console
 
@@ -47,7 +47,7 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if diagnosis.causes else "magenta"), soft_wrap=True)
 
 
-def print_gate_findings(defects: Sequence[Found], golden: DumpView) -> None:
+def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
     whose = "the ranks differ" if defects[0].gate == "stages" else f"gate {defects[0].gate} fails"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from parity.faults import Fault, Outcome, Seen
+from parity.faults import FaultComparison, FaultOutcome, PlantableFault
 from parity.reports.console import STYLE, console
 
 HEAD = """# Planted faults
@@ -30,7 +30,7 @@ shows: bfloat16's own rounding is as large as what is marked float32.
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "seen in")
 
 
-def plain(fault: Fault) -> dict[str, Any]:
+def plain(fault: PlantableFault) -> dict[str, Any]:
     """A fault's metadata, for JSON."""
     names = (
         "id",
@@ -50,7 +50,7 @@ def plain(fault: Fault) -> dict[str, Any]:
     return {name: getattr(fault, name) for name in names}
 
 
-def cells(fault: Fault) -> tuple[str, ...]:
+def cells(fault: PlantableFault) -> tuple[str, ...]:
     """A fault's row in a table of `COLUMNS`."""
     round_ = "" if fault.round is None or not fault.stage else f", round {fault.round}"
     where = f"{fault.stage}{round_}" if fault.stage else "-"
@@ -60,7 +60,7 @@ def cells(fault: Fault) -> tuple[str, ...]:
     return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, fault.seen
 
 
-def print_list(faults: Iterable[Fault], left_out: Mapping[str, str]) -> None:
+def print_list(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> None:
     """One line a fault, then what is not planted and why."""
     rows = [
         [cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"] for fault in faults
@@ -79,7 +79,7 @@ def print_list(faults: Iterable[Fault], left_out: Mapping[str, str]) -> None:
         out.print(f"{name}: {why}", soft_wrap=True)
 
 
-def page(faults: Iterable[Fault], left_out: Mapping[str, str]) -> str:
+def page(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> str:
     """The whole of docs/faults.md."""
     lines, family = [HEAD], ""
     for fault in faults:
@@ -91,7 +91,7 @@ def page(faults: Iterable[Fault], left_out: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: FaultOutcome) -> None:
     """One line: killed or survived, the gate, both places, the text."""
     text = Text(f"{'killed' if outcome.killed else 'SURVIVED':<10}", style=STYLE["pass" if outcome.killed else "fail"])
     text.append(f"{outcome.id:<34}{outcome.gate or 'no gate yet':<11}{outcome.precision:<9} ", style="default")
@@ -103,7 +103,7 @@ def print_outcome(outcome: Outcome) -> None:
     console().print(text, soft_wrap=True)
 
 
-def _place(seen: Seen) -> str:
+def _place(seen: FaultComparison) -> str:
     """Where it showed; what was due instead, and who else is accused."""
     shown = f"{seen.first[0]} r{seen.first[1]}" if seen.first else seen.verdict
     if seen.inherited:
@@ -115,7 +115,7 @@ def _place(seen: Seen) -> str:
     return f"MISPLACED {shown}, due {due}{accused}"
 
 
-def print_summary(outcomes: Sequence[Outcome], left_open: Sequence[str] = ()) -> None:
+def print_summary(outcomes: Sequence[FaultOutcome], left_open: Sequence[str] = ()) -> None:
     """The last line: how many were killed, how many that a comparison shows were placed, and what no gate kills yet."""
     killed = [outcome for outcome in outcomes if outcome.killed]
     shown = [outcome for outcome in outcomes if outcome.comparisons]

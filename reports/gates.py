@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from parity.compare.report import NOT_JUDGED, PASS
-from parity.gates.evidence import Check, GateResult, Gates
+from parity.gates.gate import Check, GateReport, GateResult
 from parity.reports.console import STYLE, console
 
 
@@ -35,7 +35,7 @@ def line(check: Check, gate: str) -> Text:
     return text
 
 
-def print_gates(gates: Gates) -> None:
+def print_gates(gates: GateReport) -> None:
     """The last line: the verdict, and the first gate that does not pass with the command that repeats it."""
     for said in gates.unseen:
         console().print(Text(f"not seen: {said}"), soft_wrap=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.text import Text
 
-from parity.logs.scan import Fallback, Hit, Scan
+from parity.logs.scan import Fallback, FallbackLine, LogScan
 from parity.reports.console import STYLE, console
 
 SHOWN = 3
 """Lines shown of each kind in each file; the rest is counted."""
 
 
-def print_scan(scan: Scan) -> None:
+def print_scan(scan: LogScan) -> None:
     """Found lines by kind with what they mean, then the verdict."""
     out = console()
     for (file, _id), hits in _grouped(scan.hits).items():
@@ -39,7 +39,7 @@ def print_table(fallbacks: Iterable[Fallback]) -> None:
         console().print("\n    ".join([text, *fallback.sources]), soft_wrap=True)
 
 
-def plain(scan: Scan) -> dict[str, Any]:
+def plain(scan: LogScan) -> dict[str, Any]:
     """For JSON."""
     hits = [
         {"file": hit.file, "line": hit.line, "text": hit.text, "id": hit.fallback.id, "reason": hit.fallback.reason}
@@ -53,8 +53,8 @@ def plain_table(fallbacks: Iterable[Fallback]) -> list[dict[str, Any]]:
     return [vars(fallback) | {"pattern": fallback.pattern.pattern} for fallback in fallbacks]
 
 
-def _grouped(hits: Iterable[Hit]) -> dict[tuple[str, str], list[Hit]]:
-    groups: dict[tuple[str, str], list[Hit]] = {}
+def _grouped(hits: Iterable[FallbackLine]) -> dict[tuple[str, str], list[FallbackLine]]:
+    groups: dict[tuple[str, str], list[FallbackLine]] = {}
     for hit in hits:
         groups.setdefault((hit.file, hit.fallback.id), []).append(hit)
     return groups

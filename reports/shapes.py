@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.report import FAIL
-from parity.gemm.harness import Finding, Findings
+from parity.gemm.harness import GemmReport, GemmResult
 from parity.reports.console import STYLE, console
 from parity.seam import Gemm
 
@@ -31,7 +31,7 @@ def print_inventory(inventory: dict[str, Any]) -> None:
     out.print(_programs(inventory["programs"]))
 
 
-def print_finding(finding: Finding, heading: bool) -> None:
+def print_finding(finding: GemmResult, heading: bool) -> None:
     """One line as soon as a shape is done; figures in x the floor and in ULP of bfloat16."""
     out = console()
     if heading:
@@ -51,7 +51,7 @@ def print_finding(finding: Finding, heading: bool) -> None:
         out.print(f"         {finding.why}", soft_wrap=True)
 
 
-def print_findings(findings: Findings) -> None:
+def print_findings(findings: GemmReport) -> None:
     """The last line: the verdict, and the shape that failed first."""
     failed, last = [finding for finding in findings.results if finding.verdict == FAIL], ""
     if failed:

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.compare.breakdown import Slice
+from parity.compare.places import CORROBORATED
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Acceptance, Report, StageResult, join
-from parity.compare.witnesses import CORROBORATED
 from parity.golden.views import DumpView
 from parity.policy import STATISTICS
 from parity.reports.console import STYLE, console
@@ -173,7 +173,7 @@ def _why(stage: StageResult) -> str:
 def _rows(stage: StageResult) -> str:
     """The first row, the worst one and which rows are bad, behind the figures."""
     told = f", first at {stage.first}" if stage.first else ""
-    return told + (f"; {stage.rows_told}" if stage.rows_told else "")
+    return told + (f"; {stage.rows_summary}" if stage.rows_summary else "")
 
 
 def _unit(stage: StageResult, statistic: str) -> str:
@@ -214,7 +214,7 @@ def _print_verdict(out: Console, report: Report) -> None:
         out.print(f"not judged by policy {report.policy}: {', '.join(unjudged)}", soft_wrap=True)
     word = Text(f"{report.mode} verdict: {report.verdict}", style=STYLE[report.verdict])
     if report.verdict != PASS and report.first is not None:
-        word.append(f"; first divergent: {report.first_told}; reproduce: {report.reproduce}", style="default")
+        word.append(f"; first divergent: {report.first_summary}; reproduce: {report.reproduce}", style="default")
     elif report.verdict != PASS:
         said = f"; {report.findings[0].message}" if report.findings else ""
         word.append(f"{said}; reproduce: {report.reproduce}", style="default")

@@ -69,7 +69,7 @@ class Spread(Ranks):
 
     @property
     def held(self) -> jax.Array:
-        """All ranks as one array, their first axes one behind the other; nothing is copied that lies where it should."""
+        """All ranks as one array, their first axes one behind the other; what lies where it should is not copied."""
         here = [jax.device_put(part.held, one) for part, one in zip(self.parts, self.mesh.devices, strict=True)]
         whole = len(here) * here[0].shape[0], *here[0].shape[1:]
         return jax.make_array_from_single_device_arrays(whole, NamedSharding(self.mesh, PartitionSpec(AXIS)), here)

@@ -30,11 +30,11 @@ class Hardware:
     """
 
     name = NAME
-    notes: dict[str, str] = {}
 
     def __init__(self, runtime: Any) -> None:
         self._kernel, self._tensor = runtime.DeviceKernel, runtime.DeviceTensor
         self.versions = {"nkipy": tracer_version(), "neuronx-cc": version("neuronx-cc")}
+        self.notes: dict[str, str] = {}
 
     def put(self, value: np.ndarray) -> Any:
         """A device tensor with these values."""

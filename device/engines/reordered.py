@@ -53,7 +53,10 @@ class Order:
 
 
 def engine(name: str, order: Order, lanes: int = 1) -> SimpleNamespace:
-    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch (`parity.device.engines.lanes`)."""
+    """An engine that sums in this order and runs `lanes` copies of the sequence as one batch.
+
+    See `parity.device.engines.lanes` for the batch.
+    """
     kind: type[Reordered] = type("Reordered", (Reordered,), {"__slots__": (), "order": order})
 
     def array(value: np.ndarray, dtype: Any = None) -> Any:

@@ -29,7 +29,7 @@ NAME = "xla"
 FLAGS: Any = jax.config
 """JAX's flags are attributes that its class does not declare."""
 CACHE_BYTES = 2**30
-"""Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair takes 50 to 300 KB."""
+"""Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair has 50 to 300 KB."""
 _NARROW = ml_dtypes.finfo(ml_dtypes.bfloat16)
 
 

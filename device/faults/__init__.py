@@ -1,4 +1,4 @@
-"""Planted faults: every one a defect that a real implementation had, put into a loaded pipeline from outside the kernels.
+"""Planted faults: each a defect that a real implementation had, put into a loaded pipeline from outside the kernels.
 
 `CATALOGUE` names them; `--device parity.device.faults:ID` (hyphens as underscores) is the device with that defect.
 """
@@ -61,12 +61,14 @@ CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault
 
 LEFT_OUT = {
     "tap-config-ignored": "the tiny drafter's tap list is the default one; tap-one-wrong and tap-early stand for it",
-    "input-raw-prompt": "the device is given token ids; the golden's prompt digest and the case identity hold the template",
+    "input-raw-prompt": "the device is given token ids; "
+    "the golden's prompt digest and the case identity hold the template",
     "drafter-recycles-post-norm": "needs a chain drafter (EAGLE-3)",
     "commit-window-ring": "sliding-window layers keep all rows, there is no ring",
     "capture-aliased": "the tap is handed copies: nothing can change what was captured",
     "tree faults": "there is one device, without a tree",
-    "expert-parallel faults": "ranks share out every expert's intermediate, not the experts; the ffn-shard faults emulate it",
+    "expert-parallel faults": "ranks share out every expert's intermediate, not the experts; "
+    "the ffn-shard faults emulate it",
 }
 """Known faults without a place in this device, and why."""
 

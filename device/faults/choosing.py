@@ -11,7 +11,7 @@ from parity.device.faults.planting import Family, during
 from parity.device.pipeline import Pipeline
 
 EXPERTS, TOKENS = 0.05, 0.3
-"""Logits: a few units in the last place of bfloat16 at the size that either has in the tiny pair; one row of a hundred."""
+"""Logits: a few units in the last place of bfloat16 at the size that either has in the tiny pair; 1 row of 100."""
 
 fault = Family("choosing", round=None, seen="approximate top-k and sorts on accelerators")
 

@@ -62,7 +62,9 @@ class CommandGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does, which returns 0 for an `Exit(0)` wherever it came from: ours are those of `--help`, before a command runs.
+        """As click does, which returns 0 for an `Exit(0)` wherever it came from.
+
+        Ours are those of `--help`, before a command runs.
 
         Raises:
             Inconclusive: one came out of a running command.
@@ -141,7 +143,7 @@ def command() -> int:
         return code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         number = getattr(error.__cause__ or error, "number", None)
-        signalled: int = number if number in ENDING else signal.SIGINT
+        signalled = number if isinstance(number, int) and number in ENDING else int(signal.SIGINT)
         return _end("interrupted; nothing was left half-written", 128 + signalled)
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message(), err=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command()
@@ -17,7 +21,8 @@ from parity.cli.common import golden_option, json_option, open_judging, precisio
     "names",
     multiple=True,
     metavar="NAME",
-    help="A clean device, as for `parity diff`; may be repeated. Default: numpy and every variant of parity.device.variants.",
+    help="A clean device, as for `parity diff`; may be repeated. "
+    "Default: numpy and every variant of parity.device.variants.",
 )
 @precision_option
 @click.option(
@@ -36,7 +41,16 @@ from parity.cli.common import golden_option, json_option, open_judging, precisio
 )
 @click.option("--strict", is_flag=True, help="A warning is a false alarm.")
 @json_option
-def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file) -> None:
+def calibrate(
+    golden: Wanted,
+    names: tuple[str, ...],
+    precision: str,
+    runs: int,
+    rounds: int,
+    policy: Path | None,
+    strict: bool,
+    json_file: Path | None,
+) -> None:
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
     from parity.calibrate import CalibrationRequest
     from parity.calibrate import calibrate as count
@@ -44,12 +58,12 @@ def calibrate(golden, names, precision, runs, rounds, policy, strict, json_file)
     from parity.producers import clean_devices, device
     from parity.reports.calibration import print_calibration
 
-    golden = open_judging(golden)
+    opened = open_judging(golden)
     with progress("clean") as bar:
         found = count(
             CalibrationRequest(
-                golden=golden,
-                device=lambda name: device(name, golden, precision),
+                golden=opened,
+                device=lambda name: device(name, opened, precision),
                 names=names or clean_devices(),
                 policy=read_policy(policy, precision),
                 runs=runs,

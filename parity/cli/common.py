@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import wraps
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -16,6 +16,15 @@ from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo, printable
 from parity.progress import Progress, quiet
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
+    from parity.golden.store import Dump
+    from parity.golden.trust import OpenedGolden
+    from parity.isolation import ProcessLimits
+
+Command = Callable[..., Any]
+"""A function that click makes a command of, or a command."""
 
 MOST = 1e9
 """Seconds or gibibytes of a limit."""
@@ -72,26 +81,43 @@ class Amount(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
-def isolation_options(default: bool) -> Callable:
+def isolation_options(default: bool) -> Callable[[Command], Command]:
     """`--isolate`, with its limits; `limits` makes one of the three."""
     options = (
-        click.option("--isolate/--no-isolate", default=default, show_default=True, help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive."),
-        click.option("--time-limit", type=Amount(), default=3600, show_default=True, metavar="SECONDS", help="With --isolate: of one verb; a first pass may wait long for its compiler."),
-        click.option("--memory-limit", type=Amount(), metavar="GIB", help="With --isolate: memory of the device's own; nine tenths of the machine's by default."),
-    )  # fmt: skip
+        click.option(
+            "--isolate/--no-isolate",
+            default=default,
+            show_default=True,
+            help="Run the device in a process of its own: if it ends, hangs or blows up, one check is inconclusive.",
+        ),
+        click.option(
+            "--time-limit",
+            type=Amount(),
+            default=3600,
+            show_default=True,
+            metavar="SECONDS",
+            help="With --isolate: of one verb; a first pass may wait long for its compiler.",
+        ),
+        click.option(
+            "--memory-limit",
+            type=Amount(),
+            metavar="GIB",
+            help="With --isolate: memory of the device's own; nine tenths of the machine's by default.",
+        ),
+    )
     return lambda command: options[0](options[1](options[2](command)))
 
 
-def limits(isolate: bool, time_limit: float, memory_limit: float | None):
+def limits(isolate: bool, time_limit: float, memory_limit: float | None) -> ProcessLimits | None:
     """The limits of a device's process; None where it has none of its own.
 
     Raises:
         UsageError: there is a limit, and no process of its own.
     """
-    from parity.isolation import Limits
+    from parity.isolation import ProcessLimits
 
     if isolate:
-        return Limits(time_limit, memory_limit and int(memory_limit * 2**30))
+        return ProcessLimits(time_limit, None if memory_limit is None else int(memory_limit * 2**30))
     for name in ("time_limit", "memory_limit"):
         if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise UsageError(f"--{name.replace('_', '-')} limits a process of the device's own: it goes with --isolate")
@@ -106,7 +132,7 @@ json_option = click.option(
 )
 
 
-def golden_option(command: Callable) -> Callable:
+def golden_option(command: Command) -> Command:
     """--golden, --target and --drafter, for the command together its `golden`: see `open_golden`."""
     option = click.option(
         "--golden", type=click.Path(path_type=Path), metavar="DIR", help="Golden folder; the newest one by default."
@@ -114,7 +140,7 @@ def golden_option(command: Callable) -> Callable:
     return option(with_checkpoints(command))
 
 
-def with_checkpoints(command: Callable) -> Callable:
+def with_checkpoints(command: Command) -> Command:
     """--target and --drafter beside a command's own `golden`, for checkpoints that are not where they were."""
 
     @wraps(command)
@@ -126,8 +152,8 @@ def with_checkpoints(command: Callable) -> Callable:
     return moved_options["target"](moved_options["drafter"](run))
 
 
-def open_golden(wanted):
-    """Open a golden to look at: the one a `Wanted` names, or the newest that stands for a whole case; standard error says which.
+def open_golden(wanted: Wanted) -> Dump:
+    """Open a golden to look at: the one a `Wanted` names, or the newest of a whole case; standard error says which.
 
     Raises:
         UsageError: there is none, the folder is a device's run, or a named checkpoint is not the golden's.
@@ -139,7 +165,7 @@ def open_golden(wanted):
     return golden
 
 
-def open_judging(wanted):
+def open_judging(wanted: Wanted) -> OpenedGolden:
     """As `open_golden`, to judge by: checked once, see `parity.golden.trust.trusted`."""
     from parity.golden.trust import trusted
 
@@ -159,7 +185,8 @@ def agree(run: Any, **chosen: Any) -> None:
         if given and value != said[name]:
             option = f"--{name.removesuffix('_name')}"
             raise UsageError(
-                f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge another run"
+                f"{option} {value} contradicts {run.folder}, which holds {said[name]}: leave {option} out, or judge "
+                "another run"
             )
 
 
@@ -200,10 +227,12 @@ def _bar(what: str, shown: ExitStack) -> Progress:
     what_is_done = rich_progress.TextColumn("{task.description}", markup=False)
     figures = rich_progress.MofNCompleteColumn(), rich_progress.TimeRemainingColumn()
     columns = what_is_done, rich_progress.BarColumn(), *figures
-    plain = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
-    bar = rich_progress.Progress(*columns, console=console, **plain)
-    for manager in (bar, redirect_stdout(_Above(bar, sys.stdout)), redirect_stderr(_Above(bar, sys.stderr))):
-        shown.enter_context(manager)
+    bar = rich_progress.Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+    shown.enter_context(bar)
+    shown.enter_context(redirect_stdout(_Above(bar, sys.stdout)))
+    shown.enter_context(redirect_stderr(_Above(bar, sys.stderr)))
     task = bar.add_task(what, total=None)
 
     def tell(done: int, total: int, name: str) -> None:

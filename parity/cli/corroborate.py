@@ -20,7 +20,7 @@ from parity.cli.common import json_option, write_json
     help="Bounds of an agreement in float32; the shipped policy of that name by default.",
 )
 @json_option
-def corroborate(golden, witnesses, policy, json_file) -> None:
+def corroborate(golden: Path, witnesses: tuple[Path, ...], policy: str | None, json_file: Path | None) -> None:
     """Hold references against each other, stage by stage, and mark the first GOLDEN with what the others say.
 
     Exit code 0: stages are corroborated and none is disputed; 1: references disagree; 3: nothing could be

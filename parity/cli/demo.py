@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import json_option, progress, write_json
+
+if TYPE_CHECKING:
+    from parity.golden.manifest import Mode
 
 
 @click.command()
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @json_option
-def demo(k, max_new_tokens, json_file) -> None:
+def demo(k: int, max_new_tokens: int, json_file: Path | None) -> None:
     """The whole job on the tiny pair: golden, device both ways, one summary."""
     from parity.api import compare_dumps, run_device
     from parity.golden.trust import trusted
@@ -22,8 +27,9 @@ def demo(k, max_new_tokens, json_file) -> None:
 
     with progress("golden") as bar:
         golden = trusted(dump_golden(k=k, max_new_tokens=max_new_tokens, progress=bar))
+    modes: tuple[Mode, ...] = ("local", "chained")
     reports = []
-    for mode in ("local", "chained"):
+    for mode in modes:
         with progress(f"numpy {mode}") as bar:
             run = run_device(golden, "numpy", mode, progress=bar)
         reports.append(compare_dumps(golden, run))

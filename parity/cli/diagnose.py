@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,9 @@ from parity.cli.common import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN]")
@@ -31,7 +35,16 @@ from parity.cli.common import (
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
 @isolation_options(default=False)
 @json_option
-def diagnose(run, golden, device_name, precision, policy, threads, json_file, **isolation) -> None:
+def diagnose(
+    run: Path | None,
+    golden: Wanted,
+    device_name: str,
+    precision: str,
+    policy: str | None,
+    threads: int,
+    json_file: Path | None,
+    **isolation: Any,
+) -> None:
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
@@ -41,16 +54,24 @@ def diagnose(run, golden, device_name, precision, policy, threads, json_file, **
     from parity.golden.store import Dump
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
 
-    golden = open_judging(golden)
-    run = Dump(run) if run else None
-    if run is not None:
-        agree(run, device_name=device_name, precision=precision)
-    asked = dict(run=run, policy=policy, threads=threads, limits=limits(**isolation))
+    opened = open_judging(golden)
+    made = Dump(run) if run else None
+    if made is not None:
+        agree(made, device_name=device_name, precision=precision)
+    held = limits(**isolation)
     with progress(f"diagnose {device_name}") as bar:
-        found = diagnose_device(golden, device_name, precision, **asked, progress=bar)
-    write_json(json_file, [asdict(one) for one in found] if isinstance(found, list) else asdict(found) if found else {})
-    if not found:
-        print_clean(golden, run)
+        told = diagnose_device(
+            opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar
+        )
+    if isinstance(told, list):
+        write_json(json_file, [asdict(reading) for reading in told])
+    else:
+        write_json(json_file, asdict(told) if told else {})
+    if not told:
+        print_clean(opened, made)
         return
-    (print_gate_findings if isinstance(found, list) else print_diagnosis)(found, golden)
-    sys.exit(3 if getattr(found, "verdict", "") in ("inconclusive", "disputed") else 1)
+    if isinstance(told, list):
+        print_gate_findings(told, opened)
+        sys.exit(1)
+    print_diagnosis(told, opened)
+    sys.exit(3 if told.verdict in ("inconclusive", "disputed") else 1)

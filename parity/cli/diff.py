@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,12 @@ from parity.cli.common import (
     stage_option,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from parity.compare.breakdown import Slice
+    from parity.golden.choice import Wanted
+    from parity.golden.manifest import Mode
+    from parity.golden.views import DumpView
 
 
 @click.command()
@@ -54,7 +61,19 @@ from parity.cli.common import (
 @isolation_options(default=False)
 @json_option
 def diff(
-    run, golden, device_name, stages, mode, precision, against, policy, per, worst, strict, json_file, **isolation
+    run: Path | None,
+    golden: Wanted,
+    device_name: str,
+    stages: tuple[str, ...],
+    mode: Mode,
+    precision: str,
+    against: str | None,
+    policy: str | None,
+    per: str | None,
+    worst: int,
+    strict: bool,
+    json_file: Path | None,
+    **isolation: Any,
 ) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
 
@@ -65,26 +84,26 @@ def diff(
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
-    golden = open_judging(golden)
+    opened = open_judging(golden)
     held = limits(**isolation)
     if run:
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
     else:
         with progress(f"{device_name} {mode}") as bar:
-            made = run_device(golden, device_name, mode, precision, stages, limits=held, progress=bar)
-    compared: Any = made
+            made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)
+    compared: DumpView = made
     if against:
         with progress(f"{against} {made.manifest.case.mode}") as bar:
-            compared = device_difference(golden, made, against, stages, held, bar)
+            compared = device_difference(opened, made, against, stages, held, bar)
     with progress("the reference with the run's experts") as bar:
         rerun = ReferenceRerun(bar)
-        report = compare_dumps(golden, compared, stages, policy, strict, rerun)
-        slices = worst_slices(golden, compared, report, per, worst, rerun) if per else {}
+        report = compare_dumps(opened, compared, stages, policy, strict, rerun)
+        slices = worst_slices(opened, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
     print_report(report, per, slices)
     sys.exit(report.exit_code)
 
 
-def _plain(slices):
+def _plain(slices: Mapping[str, Sequence[Slice]]) -> dict[str, list[dict[str, Any]]]:
     """Slices as plain data."""
-    return {name: [asdict(one) | {"x": one.x} for one in found] for name, found in slices.items()}
+    return {name: [asdict(one) | {"x": one.x} for one in worst] for name, worst in slices.items()}

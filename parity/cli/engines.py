@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
 from parity.plain import echo
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
+    from parity.golden.manifest import Mode
+    from parity.golden.store import Dump
 
 
 @click.command()
@@ -23,7 +30,14 @@ from parity.plain import echo
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the policy of the precision by default.")
 @click.option("--markdown", is_flag=True, help="The page docs/engines.md.")
 @json_option
-def engines(golden, devices, precision, policy, markdown, json_file) -> None:
+def engines(
+    golden: Wanted,
+    devices: tuple[str, ...],
+    precision: str,
+    policy: str | None,
+    markdown: bool,
+    json_file: Path | None,
+) -> None:
     """Hold every engine against the golden and against every other one, in both modes."""
     from parity.api import run_device
     from parity.engines import matrix
@@ -32,19 +46,20 @@ def engines(golden, devices, precision, policy, markdown, json_file) -> None:
     from parity.producers import present_engines
     from parity.reports.engines import page, print_matrix
 
-    here, absent = ((), {}) if devices else present_engines()
-    devices = devices or here
     if len(set(devices)) != len(devices):
         raise UsageError("parity engines: name every --device once")
-    golden = open_judging(golden)
+    absent: dict[str, str] = {}
+    if not devices:
+        devices, absent = present_engines()
+    opened = open_judging(golden)
     with scratch("engines") as folder:
 
-        def run(name, mode):
+        def run(name: str, mode: Mode) -> Dump:
             out = folder / f"{devices.index(name)}-{mode}"
             with progress(f"{name} {mode}") as bar:
-                return run_device(golden, name, mode, precision, out=out, free=False, progress=bar)
+                return run_device(opened, name, mode, precision, out=out, free=False, progress=bar)
 
-        found = matrix(golden, devices, precision, run, policy, absent)
+        found = matrix(opened, devices, precision, run, policy, absent)
     write_json(json_file, found.to_dict)
     if markdown:
         echo(page(found), nl=False)

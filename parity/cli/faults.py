@@ -26,7 +26,7 @@ def faults() -> None:
 @faults.command("list")
 @click.option("--markdown", is_flag=True, help="The page docs/faults.md.")
 @json_option
-def list_faults(markdown, json_file) -> None:
+def list_faults(markdown: bool, json_file: Path | None) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
     from parity.producers import planted_faults
     from parity.reports.faults import page, plain, print_list
@@ -51,14 +51,14 @@ def list_faults(markdown, json_file) -> None:
 )
 @with_checkpoints
 @json_option
-def run_faults(names, every, device_name, golden, json_file) -> None:
+def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wanted, json_file: Path | None) -> None:
     """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
 
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
     fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
     """
     from parity.errors import UsageError
-    from parity.faults import Request, choose
+    from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
     from parity.producers import builder, planted_faults
     from parity.reports.faults import print_outcome, print_summary
@@ -66,11 +66,11 @@ def run_faults(names, every, device_name, golden, json_file) -> None:
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
     catalogue = planted_faults()[0]
-    chosen = choose(catalogue, names)
+    chosen = choose_faults(catalogue, names)
     outcomes = []
-    with _golden(golden) as golden, progress("faults") as bar:
-        echo(f"golden {golden.folder}: {len(golden.manifest.case.prompts)} prompts", err=True)
-        request = Request(golden, device_name, builder(device_name, golden))
+    with _golden(golden) as opened, progress("faults") as bar:
+        echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
+        request = FaultRunRequest(opened, device_name, builder(device_name, opened))
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)
             print_outcome(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,9 @@ from parity.cli.common import (
     progress,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command()
@@ -53,7 +57,19 @@ from parity.cli.common import (
 )
 @isolation_options(default=True)
 @json_option
-def gate(golden, device_name, precision, only, run, histories, bound, seed, keep, json_file, **isolation) -> None:
+def gate(
+    golden: Wanted,
+    device_name: str,
+    precision: str,
+    only: tuple[str, ...],
+    run: Path | None,
+    histories: int,
+    bound: float,
+    seed: int,
+    keep: Path | None,
+    json_file: Path | None,
+    **isolation: Any,
+) -> None:
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
     Which gates there are: `parity gate --only help`.
@@ -66,14 +82,26 @@ def gate(golden, device_name, precision, only, run, histories, bound, seed, keep
     if only == ("help",):
         print_names(GATES)
         return
-    golden, run = open_judging(golden), run and Dump(run)
-    if run:
-        agree(run, precision=precision)
-        precision = run.manifest.case.precision
+    opened, made = open_judging(golden), Dump(run) if run else None
+    if made:
+        agree(made, precision=precision)
+        precision = made.manifest.case.precision
     held = limits(**isolation)
-    asked = dict(run=run, histories=histories, seed=seed, bound=bound, keep=keep, limits=held, done=print_result)
     with progress("gate") as bar:
-        gates = gate_device(golden, device_name, precision, only, **asked, progress=bar)
+        gates = gate_device(
+            opened,
+            device_name,
+            precision,
+            only,
+            run=made,
+            histories=histories,
+            seed=seed,
+            bound=bound,
+            keep=keep,
+            limits=held,
+            done=print_result,
+            progress=bar,
+        )
     write_json(json_file, gates.to_dict())
     print_gates(gates)
     sys.exit(gates.exit_code)

@@ -29,7 +29,8 @@ folder = click.Path(path_type=Path)
     type=click.Choice(["own", "plain", "vllm", "eagle"]),
     default="own",
     show_default=True,
-    help="Who computes: the PyTorch references, the same with a target written from the equations, vLLM in its own environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).",
+    help="Who computes: the PyTorch references, the same with a target written from the equations, vLLM in its own "
+    "environment (docs/vllm.md), or the official EAGLE-3 drafter (docs/eagle3.md).",
 )
 @click.option(
     "--vllm-python",

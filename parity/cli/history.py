@@ -40,7 +40,8 @@ url_argument = click.argument("url", required=False)
 @click.option(
     "--changes",
     is_flag=True,
-    help="What changed up to the latest night, against the run's own past. Exit 1 with a regression or drift, 3 where evidence is missing.",
+    help="What changed up to the latest night, against the run's own past. Exit 1 with a regression or drift, 3 where "
+    "evidence is missing.",
 )
 @click.option(
     "--rows", "most", type=click.IntRange(min=1), default=60, show_default=True, help="Lines printed at the most."

@@ -35,7 +35,8 @@ anywhere = click.Path(path_type=Path)
     "--reference",
     default="",
     metavar="NAME==VERSION",
-    help="The dump is this independent implementation's: write a golden to hold against another one; it judges no device.",
+    help="The dump is this independent implementation's: write a golden to hold against another one; it judges no "
+    "device.",
 )
 @click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
 @json_option

@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from parity.cli.common import write_json
 from parity.errors import ParityError
 from parity.plain import echo
 
+if TYPE_CHECKING:
+    from parity.history.changes import Change
+    from parity.nightly.folder import NightFolder
+    from parity.nightly.records import CellResult
+
 REPORT = "report.html"
 
 
-def end(folder, history: str, github: bool, json_file: Path | None) -> int:
+def end(folder: NightFolder, history: str, github: bool, json_file: Path | None) -> int:
     """Everything that is written and said at the end; the exit code.
 
-    The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it. Everything
-    tells of each cell the worst that it found, measured again or not.
+    The results are kept already: what cannot be written takes nothing from them, nor from what is written beside it.
+    Everything tells of each cell the worst that it found, measured again or not.
     """
     from parity.compare.report import exit_code
     from parity.nightly.outputs import github_annotations, verdict_of, write_outputs
@@ -30,7 +36,7 @@ def end(folder, history: str, github: bool, json_file: Path | None) -> int:
     code = exit_code(verdict)
     kept = not history or _tried("the night is not in the history", lambda: _append(history, folder))
     written = _tried("results.jsonl and junit.xml are not written", lambda: write_outputs(folder))
-    changes: list = []
+    changes: list[Change] = []
     told = _tried(f"{REPORT} is not written", lambda: changes.extend(_tell(folder, history if kept else "")))
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(folder, results):
@@ -51,13 +57,13 @@ def _tried(otherwise: str, make: Callable[[], None]) -> bool:
     return True
 
 
-def _append(history: str, folder) -> None:
+def _append(history: str, folder: NightFolder) -> None:
     from parity.history import append
 
     append(history, folder.night, folder.measured())
 
 
-def _tell(folder, history: str) -> list:
+def _tell(folder: NightFolder, history: str) -> list[Change]:
     """The page, and the summary of a job where there is one; what changed since when."""
     from parity.reports.page.markdown import markdown
     from parity.reports.page.night import night_view
@@ -71,7 +77,9 @@ def _tell(folder, history: str) -> list:
     return [shown.change for shown in view.past.changes if shown.change.kind != "new"]
 
 
-def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
+def _as_json(
+    folder: NightFolder, results: Sequence[CellResult], changes: Sequence[Change], verdict: str, code: int
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
@@ -98,14 +106,15 @@ def _as_json(folder, results, changes, verdict: str, code: int) -> dict:
 
 
 @contextmanager
-def interruptible(folder, again: str):
+def interruptible(folder: NightFolder, again: str) -> Iterator[None]:
     """Finished cells stay; says how the night goes on."""
     try:
         yield
     except KeyboardInterrupt as error:
         planned = len(folder.night.cells)
         echo(
-            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on with the others",
+            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on "
+            "with the others",
             err=True,
         )
         sys.exit(128 + getattr(error, "number", signal.SIGINT))

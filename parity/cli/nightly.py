@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,13 @@ from parity.errors import UsageError
 from parity.home import home
 from parity.remote import INSTALL
 
+if TYPE_CHECKING:
+    from parity.nightly.engines import LocalEngine
+    from parity.nightly.folder import NightFolder
+    from parity.nightly.matrix import RunSettings
+    from parity.nightly.records import Cell, CellResult
+    from parity.nightly.run import JobEngine, Remeasure
+
 
 @click.command()
 @click.argument("matrix", type=click.Path(path_type=Path), required=False, metavar="[MATRIX]")
@@ -22,7 +31,8 @@ from parity.remote import INSTALL
     "--out",
     type=click.Path(path_type=Path),
     metavar="NIGHT",
-    help="Folder of the night; one that was interrupted goes on with its missing cells. A new one under .parity/nights by default.",
+    help="Folder of the night; one that was interrupted goes on with its missing cells. "
+    "A new one under .parity/nights by default.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="List the cells and end.")
@@ -61,9 +71,21 @@ from parity.remote import INSTALL
 @click.option("--github", is_flag=True, help="Print annotations; so under GitHub Actions in any case.")
 @json_option
 def nightly(
-    matrix, out, only, dry_run, workers, engine, ray_address, goldens, history, no_history, github, json_file
+    matrix: Path | None,
+    out: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    workers: int | None,
+    engine: str,
+    ray_address: str,
+    goldens: str,
+    history: str | None,
+    no_history: bool,
+    github: bool,
+    json_file: Path | None,
 ) -> None:
-    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by default.
+    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by
+    default.
 
     Every cell runs in a process of its own. Exit code 1: a cell failed; 3: none failed, but one is broken or
     inconclusive. The matrix file: docs/nightly.md.
@@ -98,7 +120,7 @@ def nightly(
     sys.exit(end(folder, url, github, json_file))
 
 
-def _suspicion(url: str, folder, most: int):
+def _suspicion(url: str, folder: NightFolder, most: int) -> Remeasure:
     """Which cells are measured again: never without a history, which is what a figure looks changed against."""
     if not url or not most:
         return lambda found: False
@@ -117,11 +139,14 @@ def _installed() -> None:
 
 
 @contextmanager
-def _engines(run, workers, engine, ray_address):
-    """What makes goldens here, and what runs the cells; a cluster that is not there is missed before anything begins."""
+def _engines(
+    run: RunSettings, workers: int | None, engine: str, ray_address: str
+) -> Iterator[tuple[LocalEngine, JobEngine]]:
+    """What makes goldens here, and what runs the cells; a cluster that is not there is missed at once."""
     from parity.nightly.engines import LocalEngine
 
-    here = there = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    here = LocalEngine(workers or run.workers or len(os.sched_getaffinity(0)), run.cell_timeout, run.retries)
+    there: JobEngine = here
     if engine == "ray":
         from parity.nightly.engines import RayEngine
 
@@ -133,14 +158,20 @@ def _engines(run, workers, engine, ray_address):
         here.stop()
 
 
-def _run(folder, wanted, engines, goldens, again) -> None:
+def _run(
+    folder: NightFolder,
+    wanted: tuple[Cell, ...],
+    engines: tuple[LocalEngine, JobEngine],
+    goldens: str,
+    again: Remeasure,
+) -> None:
     """The missing cells."""
     from parity.nightly.run import NightRun
     from parity.reports.nightly import print_cell
 
     ended, planned = [len(folder.night.cells) - len(folder.missing())], len(folder.night.cells)
 
-    def told(result) -> None:
+    def told(result: CellResult) -> None:
         ended[0] += not result.repeat
         print_cell(result, ended[0], planned)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from parity.cli.common import (
     write_json,
 )
 from parity.plain import echo
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command()
@@ -32,7 +36,15 @@ from parity.plain import echo
     help="Golden to write; a new one under .parity/goldens by default.",
 )
 @json_option
-def reduce(golden, device_name, precision, policy, threads, out, json_file) -> None:
+def reduce(
+    golden: Wanted,
+    device_name: str,
+    precision: str,
+    policy: str | None,
+    threads: int,
+    out: Path | None,
+    json_file: Path | None,
+) -> None:
     """Cut a failing case to the shortest prompt, fewest rounds and smallest K that still fail at the same stage.
 
     Writes the case as a golden of its own and prints the command that reproduces the failure. Exit code 0: the
@@ -40,15 +52,20 @@ def reduce(golden, device_name, precision, policy, threads, out, json_file) -> N
     """
     from parity.api import reduce_failure
 
-    asked = dict(policy=policy, threads=threads, out=out)
-    found = reduce_failure(
-        open_judging(golden), device_name, precision, **asked, told=lambda line: echo(line, err=True)
+    reduced = reduce_failure(
+        open_judging(golden),
+        device_name,
+        precision,
+        policy=policy,
+        threads=threads,
+        out=out,
+        told=lambda line: echo(line, err=True),
     )
-    if found is None:
+    if reduced is None:
         echo("nothing to reduce: the device passes every stage, local and chained")
         write_json(json_file, {})
         return
-    case, made, mode = found
+    case, made, mode = reduced
     command = f"parity diff --golden {made.folder} --device {device_name} --precision {precision} --mode {mode}"
     write_json(json_file, asdict(case) | {"golden": str(made.folder), "mode": mode, "reproduce": command})
     echo(f"{len(case.ids)} prompt tokens, K = {case.k}, {case.round} rounds: fails at {case.first}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.common import golden_option, json_option, open_judging, progress, write_json
 from parity.home import home
 from parity.plain import echo
+
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
 
 
 @click.command()
@@ -26,10 +30,19 @@ from parity.plain import echo
 )
 @click.option("--markdown", is_flag=True, help="Print the short form for pull requests; the HTML file only with --out.")
 @json_option
-def report(run, golden, policy, url, out, markdown, json_file) -> None:
+def report(
+    run: Path,
+    golden: Wanted,
+    policy: str | None,
+    url: str | None,
+    out: Path | None,
+    markdown: bool,
+    json_file: Path | None,
+) -> None:
     """One HTML file that tells a night: RUN is the folder of a night, or of a run with its --golden.
 
-    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and `parity gate`.
+    Exit code 0 when the report was made, whatever it says: verdicts end `parity nightly`, `parity diff` and
+    `parity gate`.
     """
     from parity.nightly.folder import NIGHT
     from parity.reports.nightly import night_data, print_view

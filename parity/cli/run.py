@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,10 @@ from parity.cli.common import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from parity.golden.choice import Wanted
+    from parity.golden.manifest import Mode
+
 
 @click.command()
 @device_option
@@ -35,7 +40,16 @@ from parity.cli.common import (
 )
 @isolation_options(default=False)
 @json_option
-def run(device_name, golden, mode, precision, stages, out, json_file, **isolation) -> None:
+def run(
+    device_name: str,
+    golden: Wanted,
+    mode: Mode,
+    precision: str,
+    stages: tuple[str, ...],
+    out: Path | None,
+    json_file: Path | None,
+    **isolation: Any,
+) -> None:
     """Run a device over a golden's prompts and write down every stage."""
     from parity.api import run_device
     from parity.reports.dumps import print_dump

@@ -14,8 +14,8 @@ from parity.plain import echo
 def seal(directory: Path) -> None:
     """Give the dump in DIRECTORY the digest of its manifest, once it agrees with itself and its tensors.
 
-    For dumps of an older parity and for programs that write dumps of their own. An edit by hand is sealed as well: seal only
-    what you trust.
+    For dumps of an older parity and for programs that write dumps of their own. An edit by hand is sealed as well:
+    seal only what you trust.
     """
     from parity.golden.store import seal as sealed
 

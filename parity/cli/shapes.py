@@ -153,16 +153,16 @@ def _try(gemms: Sequence[Gemm], device_name: str, seed: int, limit: int, json_fi
     """Run and judge the shapes; the exit code."""
     from parity.compare.report import FAIL, INCONCLUSIVE
     from parity.factories import multiplier
-    from parity.gemm.harness import Findings, try_one
+    from parity.gemm.harness import GemmReport, try_gemm
     from parity.reports.shapes import print_finding, print_findings
 
     multiply, results = multiplier(device_name), []
     with progress("shapes") as bar:
         for number, gemm in enumerate(gemms):
             bar(number, len(gemms), str(gemm))
-            results.append(try_one(gemm, multiply, seed, limit))
+            results.append(try_gemm(gemm, multiply, seed, limit))
             print_finding(results[-1], heading=not number)
-    found = Findings(device_name, seed, tuple(results))
+    found = GemmReport(device_name, seed, tuple(results))
     write_json(json_file, found.to_dict())
     print_findings(found)
     return {FAIL: 1, INCONCLUSIVE: 3}.get(found.verdict, 0)

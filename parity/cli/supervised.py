@@ -13,13 +13,13 @@ from contextlib import suppress
 from parity.endings import Terminated, by_signal
 
 GRACE = 2.0
-"""Seconds that a device's threads and exit handlers have once the result is out: enough to flush a file, no time to wait."""
+"""Seconds that a device's threads and exit handlers have once the result is out: enough to flush, no time to wait."""
 
 PATIENCE = 20.0
-"""Seconds from SIGTERM or SIGHUP to SIGKILL: removing a half-written dump takes less, what starts us waits 30 s itself."""
+"""Seconds from SIGTERM or SIGHUP to SIGKILL: removing a half-written dump takes less, who starts us waits 30 s."""
 
 AGAIN = 1.0
-"""Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to child and parent, which passes it on."""
+"""Seconds after which a second signal is a second wish: a terminal sends Ctrl-C to both, and the parent passes it."""
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -65,7 +65,7 @@ def _end_with(parent: int) -> None:
 
 
 def _unwind_on_signals() -> None:
-    """The first of these signals unwinds the command, which removes what is half-written; more of them do not disturb that."""
+    """The first of these signals unwinds the command, which removes what is half-written; more do not disturb that."""
 
     def unwind(number: int, frame: object) -> None:
         for one in ENDING:
@@ -150,7 +150,8 @@ class _Watch:
             _write("parity: interrupted; it did not let go and was ended\n")
             return 128 + asked
         how = "the process was ended" + (f" by {by_signal(-status)}" if status < 0 else "")
-        how += " before it had a result: by a device, most likely; `parity gate` and --isolate run one in a process of its own"
+        how += " before it had a result: by a device, most likely; "
+        how += "`parity gate` and --isolate run one in a process of its own"
         _write(f"parity: {how}\n")
         return 3
 

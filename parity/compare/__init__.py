@@ -1,10 +1,16 @@
-"""The comparator: a device's run held against a golden, structure before values, every gate joined by AND."""
+"""The comparator: a device's run compared with a golden, structure before values, every gate joined by AND.
+
+`compare` collects the rows of each stage (rows.py) over what they are judged against (basis.py), judges numbers
+(numbers.py, statistics.py, evidence.py) and choices (choices.py, scores.py), and says where and whose an error is
+(places.py, relations.py). Config and generation are compared in constants.py and generation.py; report.py
+is the result, between.py compares two devices, breakdown.py looks inside a stage.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
@@ -12,7 +18,7 @@ from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
-from parity.compare.places import mark
+from parity.compare.places import attest, mark, witnesses
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -29,7 +35,6 @@ from parity.compare.report import (
 from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.scores import contradicting, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
-from parity.compare.witnesses import attest, witnesses
 from parity.errors import UsageError
 from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
@@ -52,7 +57,7 @@ def compare(
     """Judge every selected stage of a run.
 
     Args:
-        rerun: runs the reference once more with the experts of a run that went on with its own; without it such a
+        rerun: runs the reference once more with the experts of a run that continued with its own; without it such a
             run is inconclusive at best.
 
     Raises:
@@ -63,21 +68,22 @@ def compare(
     names = select(globs, golden.manifest.stages)
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
-    found_on = basis(golden, run, names, rerun)
+    judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
     results = []
     for name in names:
-        result, found = _stage(golden, run, golden.declared[name], policy.row(name, mode), found_on, copies)
+        result, new = _stage(golden, run, golden.declared[name], policy.row(name, mode), judged_on, copies)
         results.append(result)
-        findings += found
-    results = copies.laid_on(results)
+        findings += new
+    results = copies.noted_on(results)
     results = attest(mark(results, golden.declared, mode), golden)
     constants = check_constants(golden, run)
     emitted = check_generation(golden, run)
     findings += [*emitted.findings, *constants.findings]
     set_aside = [*emitted.set_aside, *constants.set_aside]
-    own = found_on.own
+    own = judged_on.own
+    why = "the references themselves disagree on what it depends on"
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
     verdicts += [INCONCLUSIVE] if constants.silent else []
     verdict = conclude([*verdicts, own.verdict] if own else verdicts)
@@ -101,18 +107,19 @@ def compare(
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
             *(f"config constants: {why}" for why in constants.unjudged),
-            *(f"{one.message}: set aside, the references themselves disagree on what it hangs on" for one in set_aside),
+            *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),
     )
 
 
 def _structure(golden: TrustedGolden, run: DumpView, names: Sequence[str]) -> list[Finding]:
     """What is wrong with the run, or with either of the two whose difference it is."""
-    found = []
+    findings = []
     for side in run.sides:
-        named = f"{side.manifest.producer.name}: " if side is not run else ""
-        found += [replace(one, message=named + one.message) for one in check_structure(golden, side, names)]
-    return found
+        who = f"{side.manifest.producer.name}: " if side is not run else ""
+        own = check_structure(golden, side, names)
+        findings += [replace(finding, message=who + finding.message) for finding in own]
+    return findings
 
 
 def _stage(
@@ -125,14 +132,16 @@ def _stage(
         return empty, []
     if not named.stage.exact:
         copies.look(rows, row)
-    result, found = _judged(golden, run, rows, row, on)
+    result, findings = _judged(golden, run, rows, row, on)
     if scores_of(named.name) in golden.manifest.stages and (count := int(unchecked(golden, run, rows).sum())):
-        note = f"{count} of {result.rows} rows are not checked against their own scores: adding these up from the ranks may round as much"
+        unknown = f"{count} of {result.rows} rows are not checked against their own scores"
+        note = f"{unknown}: adding these up from the ranks may round as much"
         result = replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note)
     if result.rows_apart and result.verdict in (PASS, WARN):
-        note = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own, and nothing says what these make of them"
+        own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"
+        note = f"{own}, and nothing says what these make of them"
         result = replace(result, verdict=INCONCLUSIVE, note=note)
-    return result, found
+    return result, findings
 
 
 def _judged(
@@ -140,7 +149,7 @@ def _judged(
 ) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
     named, choice = rows.named, scores_of(rows.named.name) is not None
-    if named.stage.exact and len(run.sides) > 1:
+    if named.stage.exact and _two_devices(run):
         return _pair(golden, run, rows, row, on), []
     if row.judge == "exact":
         judged = judge_exact(rows, row, contradicting(golden, run, rows) if choice else None)
@@ -148,11 +157,16 @@ def _judged(
     if not named.stage.exact:
         if row.judge not in ("noise", "relative", "none"):
             raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for choices")
-        return judge_numbers(rows, on.apart(rows), row)
+        return judge_numbers(rows, on.excluded(rows), row)
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
-    return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.apart(rows)), scores), []
+    return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.excluded(rows)), scores), []
+
+
+def _two_devices(run: DumpView) -> TypeGuard[DeviceDifference]:
+    """Whether a run is the difference of two."""
+    return len(run.sides) > 1
 
 
 def _pair(golden: TrustedGolden, run: DeviceDifference, rows: StageRows, row: Row, on: Basis) -> StageResult:
@@ -161,29 +175,31 @@ def _pair(golden: TrustedGolden, run: DeviceDifference, rows: StageRows, row: Ro
         raise UsageError(f"policy row {row.stages!r} judges {rows.named.name} by {row.judge}; that is for numbers")
     scored = row.judge != "exact" and scores_of(rows.named.name) is not None
     mine, theirs = (stage_rows(golden, side, rows.named) for side in run.alone())
+    if mine is None or theirs is None:
+        raise ValueError(f"the two devices have rows of {rows.named.name}, but not each its own")
     scores = _scores(golden, run, rows.named) if scored else None
     own = [None if scores is None else _scores(golden, side, rows.named) for side in run.alone()]
     against = contradicting(golden, run, rows) if scores_of(rows.named.name) else None
-    return _explained(judge_pair(mine, theirs, scores, own, row, against, on.apart(rows)), scores)
+    return _explained(judge_pair(mine, theirs, scores, own, row, against, on.excluded(rows)), scores)
 
 
 def _broken(rows: StageRows) -> list[Finding]:
     """What is wrong with numbers of which no difference is allowed, whatever they are."""
-    return check_values(rows, *(measure(rows.golden, side, rows=0, ulps=False) for side in (rows.device, rows.floor)))
+    return check_values(rows, *(measure(rows.golden, side, row_axes=1) for side in (rows.device, rows.noise_floor)))
 
 
 def _explained(result: StageResult, scores: StageRows | None) -> StageResult:
     """A result of choices, inconclusive where noise explains some and would explain any."""
     if scores is None or not result.choices.get(NOISE):
         return result
-    missing = lack_of_scores(measure(scores.golden, scores.floor, rows=0, ulps=False))
+    missing = lack_of_scores(measure(scores.golden, scores.noise_floor, row_axes=1))
     return replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=missing.note) if missing else result
 
 
 def _scores(golden: TrustedGolden, run: DumpView, named: Named) -> StageRows | None:
     """The scores behind a stage of choices: the golden's, and the run's where it recorded them."""
     scores = scores_of(named.name)
-    if scores not in golden.manifest.stages:
+    if scores is None or scores not in golden.manifest.stages:
         return None
     if scores in run.manifest.stages:
         return stage_rows(golden, run, golden.declared[scores])
@@ -203,7 +219,7 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
             raise UsageError(f"{run.folder} ran another {part} checkpoint than {golden.folder} was dumped from")
-    layers = [(one.model.num_layers, one.model.num_drafter_layers) for one in (true, seen)]
+    layers = [(manifest.model.num_layers, manifest.model.num_drafter_layers) for manifest in (true, seen)]
     if layers[0] != layers[1]:
         raise UsageError(
             f"{run.folder} says that the pair has {layers[1]} layers, {golden.folder} that it has {layers[0]}"
@@ -223,18 +239,18 @@ def _fits(policy: Policy, golden: TrustedGolden) -> None:
 def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
     """The earliest failure: by round, then along the dataflow, then by prompt.
 
-    What a device emitted by itself has no place among the rounds: it is named only where nothing else failed.
+    What a free run emits has no place among the rounds: it is named only where nothing else failed.
     """
     places = [result.first for result in results if result.verdict == FAIL and result.first is not None]
-    known = [found for found in findings if found.stage in golden.declared]
-    places += [_place(golden, found) for found in known if found.kind != "generation"]
+    known = [finding for finding in findings if finding.stage in golden.declared]
+    places += [_place(golden, finding) for finding in known if finding.kind != "generation"]
     rank = order(golden)
     return min(
-        places or [_place(golden, found) for found in known],
+        places or [_place(golden, finding) for finding in known],
         key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt),
         default=None,
     )
 
 
-def _place(golden: TrustedGolden, found: Finding) -> Place:
-    return Place(found.stage, golden.declared[found.stage].layer, found.prompt, found.round)
+def _place(golden: TrustedGolden, finding: Finding) -> Place:
+    return Place(finding.stage, golden.declared[finding.stage].layer, finding.prompt, finding.round)

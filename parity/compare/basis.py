@@ -1,4 +1,4 @@
-"""What a run is compared with: the golden, or the golden as it is under the run's own experts."""
+"""What a run is compared with: the golden, or the golden with the run's own experts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 
 from parity.compare.report import OwnExperts
-from parity.compare.rows import FLOOR, StageRows, stage_rows
+from parity.compare.rows import FLOOR, StageRows, same_rows, stage_rows
 from parity.errors import Inconclusive, ParityError
 from parity.golden.manifest import TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
@@ -31,16 +31,16 @@ class Flips:
         self.places: set[tuple[int, int]] = set()
         self.positions: set[tuple[int, int]] = set()
         layers, prompts = golden.manifest.model.num_layers, len(golden.manifest.case.prompts)
-        self.first = np.full((prompts, layers + 1), np.inf)  # position behind which a prompt is apart, by reach
+        self.first: np.ndarray = np.full((prompts, layers + 1), np.inf)  # first position that a flip reaches
         sides = [side for side in run.sides if EXPERTS not in side.manifest.case.forced]
         for named in golden.declared.values():
             if named.stage.template == EXPERTS:
                 for side in sides:
-                    self._find(stage_rows(golden, side, named))
+                    self._add(stage_rows(golden, side, named))
         self.first = np.minimum.accumulate(self.first, axis=1)
 
-    def _find(self, rows: StageRows | None) -> None:
-        if rows is None:
+    def _add(self, rows: StageRows | None) -> None:
+        if rows is None or rows.named.layer is None:
             return
         self.positions.update(_places(rows, slice(None)))
         differ = differing(rows)
@@ -56,17 +56,17 @@ class Flips:
         """Whether rows of any of these stages lie behind a flip."""
         return any(np.isfinite(self.first[:, self._reach(named)]).any() for named in names)
 
-    def apart(self, rows: StageRows) -> np.ndarray:
+    def reached(self, rows: StageRows) -> np.ndarray:
         """Which of these rows [R] lie behind a flip."""
-        return rows.position >= self.first[rows.prompt, self._reach(rows.named)]
+        return np.asarray(rows.position >= self.first[rows.prompt, self._reach(rows.named)])
 
     def _reach(self, named: Named) -> int:
         """A flip at a layer below this one reaches the stage; its own layer's counts from ffn_out on."""
         if named.name == "target.embed":
             return 0
         if named.layer is None or "drafter" in named.name:
-            return self.first.shape[1] - 1
-        return named.layer + (named.stage.part in ("ffn_out", "out"))
+            return int(self.first.shape[1]) - 1
+        return named.layer + int(named.stage.part in ("ffn_out", "out"))
 
 
 def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, int]]:
@@ -75,7 +75,7 @@ def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, i
 
 def differing(rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of experts hold another set of them; their order carries no meaning."""
-    return (np.sort(rows.golden, axis=1) != np.sort(rows.device, axis=1)).any(axis=1)
+    return ~same_rows(np.sort(rows.golden, axis=1), np.sort(rows.device, axis=1))
 
 
 Rerun = Callable[[TrustedGolden, DumpView, Sequence[int]], DumpView]
@@ -87,26 +87,26 @@ GRANTED = 1.5
 """Multiple of the floor's error up to which a device passes; flips of the experts grow with the error likewise."""
 
 DEVIATIONS = 3.0
-"""Standard deviations of the two counts that chance is granted, taken as Poisson's: both flip at the same close scores, so
-they part by less. On the four prompts of docs/calibration.md the floor flips 18 chained and 3 local, the NumPy device 15 and
-4; 51 and 14 are granted."""
+"""Standard deviations of the two counts that chance is granted, taken as Poisson's: both flip at the same close scores,
+so they part by less. On the four prompts of docs/calibration.md the floor flips 18 chained and 3 local, the NumPy
+device 15 and 4; 51 and 14 are granted."""
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a run is judged against, the rows that even this says nothing of, and what the report tells of it."""
+    """What a run is judged against, which rows it says nothing of, and what the report says about that."""
 
     golden: TrustedGolden
     flips: Flips | None = None
     own: OwnExperts | None = None
 
-    def apart(self, rows: StageRows) -> np.ndarray:
+    def excluded(self, rows: StageRows) -> np.ndarray:
         """Which of these rows [R] lack evidence."""
-        return np.zeros(len(rows.golden), dtype=bool) if self.flips is None else self.flips.apart(rows)
+        return np.zeros(len(rows.golden), dtype=bool) if self.flips is None else self.flips.reached(rows)
 
 
 def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rerun | None = None) -> Basis:
-    """What these stages of a run are judged against; the golden itself unless the run went on with experts of its own."""
+    """What these stages of a run are judged against: the golden, unless the run continued with its own experts."""
     flips = Flips(golden, run)
     if not flips.reach(golden.declared[name] for name in names):
         return Basis(golden)
@@ -115,7 +115,8 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
         again = RebasedGolden(golden, _once_more(golden, run, flips.prompts, rerun), flips.prompts)
     except ParityError as error:
         return Basis(golden, flips, OwnExperts(*counts, lack=str(error)))
-    return Basis(again, None, OwnExperts(*counts, *_counted(again, run)))
+    differing, choices, explained = _counted(again, run)
+    return Basis(again, None, OwnExperts(*counts, differing, choices, explained))
 
 
 def _once_more(golden: TrustedGolden, run: DumpView, prompts: Sequence[int], rerun: Rerun | None) -> DumpView:

@@ -1,4 +1,4 @@
-"""One device compared with another on a golden: where the two part, in the golden's x noise.
+"""One device compared with another on a golden: where the two part, in multiples of the golden's noise.
 
 The golden lends its tokens, its values and its noise floors; what is judged is the difference of the two devices,
 by the same policy. A stage's difference is laid on the golden, so that an error that both devices share
@@ -16,6 +16,7 @@ import numpy as np
 from parity.compare import comparable, compare
 from parity.compare.places import DISGUISED, excess
 from parity.compare.report import RANK, Report, StageResult
+from parity.compare.rows import same_rows
 from parity.errors import UsageError
 from parity.golden.manifest import TensorRow, Variant
 from parity.golden.views import DumpView, TrustedGolden
@@ -77,13 +78,14 @@ class DeviceDifference(DumpView):
         place = prompt, round_, stage
         true = self.golden.contents("float32", *place)
         mine, theirs = (dump.contents(variant, *place) for dump in (self.run, self.other))
-        if any(side is None for side in (true, mine, theirs)) or not true.shape == mine.shape == theirs.shape:
+        if true is None or mine is None or theirs is None or not true.shape == mine.shape == theirs.shape:
             return mine
         if self.shown is not None:
             return self.shown.contents(variant, *place)
         if not self.declared[stage].stage.exact:
-            return true.astype(np.float32) + (mine.astype(np.float32) - theirs.astype(np.float32))
-        agree, right = (_alike(*pair) for pair in ((mine, theirs), (mine, true)))
+            return np.asarray(true.astype(np.float32) + (mine.astype(np.float32) - theirs.astype(np.float32)))
+        by_row = len(true), *[1] * (true.ndim - 1)
+        agree, right = same_rows(mine, theirs).reshape(by_row), same_rows(mine, true).reshape(by_row)
         return np.where(agree, true, np.where(right, theirs, mine))
 
 
@@ -95,21 +97,20 @@ def compare_devices(
     A device that is the other one's negative, or a tensor of zeros, looks another way from the other side; the verdict
     and the worst figures are the same whichever of the two is named first.
     """
-    ways = [compare(golden, one, policy.between_devices(), globs, strict) for one in (difference, difference.turned)]
-    stages = tuple(_graver(*pair) for pair in zip(*(way.stages for way in ways), strict=True))
-    known = {(one.kind, one.stage, one.prompt, one.round) for one in ways[0].findings}
-    findings = [one for one in ways[1].findings if (one.kind, one.stage, one.prompt, one.round) not in known]
-    graver = max(ways, key=lambda way: RANK[way.verdict])
-    return replace(
-        ways[0], stages=stages, findings=(*ways[0].findings, *findings), first=graver.first, verdict=graver.verdict
-    )
+    bounds = policy.between_devices()
+    forth, back = (compare(golden, way, bounds, globs, strict) for way in (difference, difference.turned))
+    stages = tuple(_graver(*pair) for pair in zip(forth.stages, back.stages, strict=True))
+    known = {(finding.kind, finding.stage, finding.prompt, finding.round) for finding in forth.findings}
+    more = [new for new in back.findings if (new.kind, new.stage, new.prompt, new.round) not in known]
+    graver = max(forth, back, key=lambda report: RANK[report.verdict])
+    return replace(forth, stages=stages, findings=(*forth.findings, *more), first=graver.first, verdict=graver.verdict)
 
 
-def _graver(one: StageResult, other: StageResult) -> StageResult:
-    """The graver of a stage's two results with the larger of its figures; nothing that differs little is too precise."""
-    worst = max(one, other, key=lambda result: (RANK[result.verdict], excess(result)))
-    figures = {name: max(result.x.get(name, 0.0) for result in (one, other)) for name in worst.x}
-    topk = {k: min(one.topk[k], other.topk[k]) for k in worst.topk}
+def _graver(forth: StageResult, back: StageResult) -> StageResult:
+    """The graver of a stage's two results with the larger of its figures; a small difference is no over-precision."""
+    worst = max(forth, back, key=lambda result: (RANK[result.verdict], excess(result)))
+    figures = {name: max(result.x.get(name, 0.0) for result in (forth, back)) for name in worst.x}
+    topk = {k: min(forth.topk[k], back.topk[k]) for k in worst.topk}
     return replace(worst, x=figures, topk=topk, marks=tuple(mark for mark in worst.marks if mark != DISGUISED))
 
 
@@ -127,9 +128,3 @@ def _both(row: TensorRow, other: TensorRow) -> TensorRow:
     """Of a cache stage, the rows that changed in either run."""
     start = min(row.start, other.start)
     return row.model_copy(update={"start": start, "shape": (row.shape[0] + row.start - start, *row.shape[1:])})
-
-
-def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Which rows are the same, shaped to choose between rows."""
-    same = (one == other).reshape(len(one), -1).all(axis=1)
-    return same.reshape(-1, *[1] * (one.ndim - 1))

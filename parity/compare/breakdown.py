@@ -26,7 +26,7 @@ class Slice:
     @property
     def x(self) -> float:
         """Multiple of the noise, the floor being half a ULP at least."""
-        return self.relative_l2 / max(self.floor_l2, HALF_ULP)
+        return float(self.relative_l2 / max(self.floor_l2, HALF_ULP))
 
 
 def splits(named: Named, per: str) -> bool:
@@ -50,14 +50,14 @@ def breakdown(
         UsageError: none of the stages has this label.
     """
     cut = {"position": _positions, "head": _heads, "expert": _experts}[per]
-    found = {}
+    slices = {}
     for name in stages:
         rows = stage_rows(golden, run, golden.declared[name]) if splits(golden.declared[name], per) else None
         if rows is not None:
-            found[name] = sorted(cut(rows, golden, run), key=lambda one: -one.x)[:worst]
-    if not found:
+            slices[name] = sorted(cut(rows, golden, run), key=lambda part: -part.x)[:worst]
+    if not slices:
         raise UsageError(f"--per {per}: none of the shown stages ({', '.join(stages[:3])} …) can be split that way")
-    return found
+    return slices
 
 
 def _positions(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[Slice]:
@@ -81,7 +81,7 @@ def _experts(rows: StageRows, golden: TrustedGolden, run: DumpView) -> Iterator[
 
 
 def _sides(rows: StageRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return rows.golden, rows.device, rows.floor
+    return rows.golden, rows.device, rows.noise_floor
 
 
 def _slice(label: int, golden: np.ndarray, device: np.ndarray, floor: np.ndarray) -> Slice:
@@ -104,32 +104,34 @@ def heat(
     x is the pooled error of the rows over that of the bfloat16 floor; a float32 run has no floor of its own, and gets
     its error over the golden's norm.
     """
-    families: dict[str, list] = {}
+    families: dict[str, list[Named]] = {}
     for name in run.manifest.stages:
         if name in golden.declared and not golden.declared[name].stage.exact:
             families.setdefault(golden.declared[name].stage.template, []).append(golden.declared[name])
     edges = _edges(golden, columns)
     for family, members in families.items():
         rows = ((named.layer, _row(golden, run, named, edges)) for named in members)
-        found = {layer: row for layer, row in rows if row is not None}
-        if found:
-            yield family, found, edges
+        layers = {layer: row for layer, row in rows if row is not None}
+        if layers:
+            yield family, layers, edges
 
 
 def _edges(golden: TrustedGolden, columns: int) -> np.ndarray:
     """First positions of equally wide columns."""
     prompts = golden.manifest.case.prompts
-    longest = max(len(one.ids) + len(one.generation.emitted) for one in prompts if one.generation is not None)
+    longest = max(len(case.ids) + len(case.generation.emitted) for case in prompts if case.generation is not None)
     return np.arange(0, longest, max(-(-longest // columns), 1))
 
 
-def _row(golden: TrustedGolden, run: DumpView, named, edges: np.ndarray) -> np.ndarray | None:
+def _row(golden: TrustedGolden, run: DumpView, named: Named, edges: np.ndarray) -> np.ndarray | None:
     rows = stage_rows(golden, run, named)
     if rows is None or not len(rows.golden):
         return None
     column = np.clip(np.searchsorted(edges, rows.position, side="right") - 1, 0, None)
-    error, floor = (_pooled(rows.golden, side, column, len(edges)) for side in (rows.device, rows.floor))
-    size = np.sqrt(np.bincount(column, measure(rows.golden, rows.golden, rows=0).rows.golden_sq, minlength=len(edges)))
+    error, floor = (_pooled(rows.golden, side, column, len(edges)) for side in (rows.device, rows.noise_floor))
+    size = np.sqrt(
+        np.bincount(column, measure(rows.golden, rows.golden, row_axes=1).rows.golden_sq, minlength=len(edges))
+    )
     empty = np.bincount(column, minlength=len(edges)) == 0
     if run.manifest.case.precision == "float32":
         floor = size
@@ -139,7 +141,7 @@ def _row(golden: TrustedGolden, run: DumpView, named, edges: np.ndarray) -> np.n
 
 def _pooled(golden: np.ndarray, side: np.ndarray, column: np.ndarray, count: int) -> np.ndarray:
     """||side - golden|| of each column; infinite where a value is not finite."""
-    found = measure(golden, side, rows=0).rows
+    sums = measure(golden, side, row_axes=1).rows
     whole = int(np.prod(golden.shape[1:]))
-    broken = np.bincount(column, found.count < whole, minlength=count) > 0
-    return np.where(broken, np.inf, np.sqrt(np.bincount(column, found.error_sq, minlength=count)))
+    broken = np.bincount(column, sums.count < whole, minlength=count) > 0
+    return np.where(broken, np.inf, np.sqrt(np.bincount(column, sums.error_sq, minlength=count)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
-from parity.compare.rows import StageRows
-from parity.compare.scores import NOISE_SIGMAS, row_noise, scores_of
+from parity.compare.rows import StageRows, same_rows
+from parity.compare.scores import NOISE_SIGMAS, members, row_noise, scores_of
 from parity.policy import Row
 
 SAME, TIE, NOISE, BUG = "same", "tie", "noise", "bug"
@@ -31,7 +31,7 @@ class Choices:
 def ulp(values: np.ndarray) -> np.ndarray:
     """One bfloat16 ULP at these magnitudes: 2^(exponent - 7)."""
     _, exponent = np.frexp(np.maximum(np.abs(values), np.finfo(np.float32).tiny))
-    return np.ldexp(1.0, exponent - 8)
+    return np.asarray(np.ldexp(1.0, exponent - 8))
 
 
 def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
@@ -46,14 +46,14 @@ def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.nd
     return Choices(np.where(mine == theirs, SAME, verdict), regret)
 
 
-def ranked(scores: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ranked(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two chosen columns [R] of `scores` [R, X] with the higher score first, where neither side is the truth.
 
     `judge` of them is symmetric: a choice below the row's best is no tie, whichever side made it.
     """
     rows = np.arange(len(scores))
-    swap = scores[rows, other] > scores[rows, one]
-    return np.where(swap, other, one), np.where(swap, one, other)
+    swap = scores[rows, theirs] > scores[rows, mine]
+    return np.where(swap, theirs, mine), np.where(swap, mine, theirs)
 
 
 def regrets(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,20 +70,13 @@ def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, nois
     """
     count = scores.shape[1]
     in_range = ((theirs >= 0) & (theirs < count)).all(axis=1)
-    kept, taken = _member(mine, count), _member(np.where(in_range[:, None], theirs, mine), count)
+    kept, taken = members(mine, count), members(np.where(in_range[:, None], theirs, mine), count)
     dropped = np.where(kept & ~taken, scores, -np.inf).argmax(axis=1)
     added = np.where(taken & ~kept, scores, np.inf).argmin(axis=1)
     same = (kept == taken).all(axis=1)
     judged = judge(scores, dropped, np.where(same, dropped, added), noise)
     legal = in_range & (taken.sum(axis=1) == kept.sum(axis=1))
     return Choices(np.where(legal, judged.verdict, BUG), judged.regret)
-
-
-def _member(ids: np.ndarray, count: int) -> np.ndarray:
-    """Ids [R, X] as a membership table [R, count]."""
-    table = np.zeros((len(ids), count), dtype=bool)
-    np.put_along_axis(table, ids, True, axis=1)
-    return table
 
 
 def draft_columns(scores: np.ndarray, tokens: np.ndarray, choices: np.ndarray) -> np.ndarray:
@@ -98,18 +91,18 @@ def draft_columns(scores: np.ndarray, tokens: np.ndarray, choices: np.ndarray) -
 
 def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
     """Judge a stage in which no difference is allowed."""
-    same = (rows.golden == rows.device).reshape(len(rows.golden), -1).all(axis=1)
+    same = same_rows(rows.golden, rows.device)
     return result_of(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
 
 
 def judge_choices(
-    rows: StageRows, scores: StageRows | None, row: Row, against: np.ndarray, apart: np.ndarray
+    rows: StageRows, scores: StageRows | None, row: Row, against: np.ndarray, excluded: np.ndarray
 ) -> StageResult:
     """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids.
 
     Args:
         against: rows [R] that contradict the scores they were made from: bugs, whatever the golden's scores are.
-        apart: rows [R] of which the golden's scores say nothing.
+        excluded: rows [R] of which the golden's scores say nothing.
     """
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
         return judge_exact(rows, row, against)
@@ -119,11 +112,11 @@ def judge_choices(
         if row.judge == "experts"
         else _tokens(rows, scores, noise)
     )
-    return result_of(rows, judged, row, against, apart)
+    return result_of(rows, judged, row, against, excluded)
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
-    """Tokens against the logits that they were chosen from; a draft whose column nobody knows stands for the best left."""
+    """Tokens by the logits they were chosen from; a draft whose column nobody knows stands for the best one left."""
     if rows.named.stage.side == "drafter":
         mine = scores.golden.argmax(axis=1)
         theirs = draft_columns(scores.golden, rows.golden, rows.device)
@@ -141,21 +134,22 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
 
 
 def result_of(
-    rows: StageRows, choices: Choices, row: Row, against: np.ndarray | None = None, apart: np.ndarray | None = None
+    rows: StageRows, choices: Choices, row: Row, against: np.ndarray | None = None, excluded: np.ndarray | None = None
 ) -> StageResult:
-    """What judged choices say of a stage: a bug fails it; `against` and `apart` as for `judge_choices`."""
+    """What judged choices say of a stage: a bug fails it; `against` and `excluded` as for `judge_choices`."""
     none = np.zeros(len(rows.golden), dtype=bool)
-    against, apart = (none if one is None else one for one in (against, apart))
-    wrong = against | (choices.verdict == BUG) & ~apart
-    counts = {name: int(((choices.verdict == name) & ~apart & ~against).sum()) for name in (SAME, TIE, NOISE)}
+    against = none if against is None else against
+    excluded = none if excluded is None else excluded
+    wrong = against | (choices.verdict == BUG) & ~excluded
+    counts = {name: int(((choices.verdict == name) & ~excluded & ~against).sum()) for name in (SAME, TIE, NOISE)}
     return StageResult(
         **labels(rows, row),
         verdict=FAIL if wrong.any() else PASS,
-        rows_apart=int(apart.sum()),
+        rows_apart=int(excluded.sum()),
         choices=counts | {BUG: int(wrong.sum())},
-        largest_regret=float(choices.regret[~apart].max(initial=0.0)),
+        largest_regret=float(choices.regret[~excluded].max(initial=0.0)),
         against_scores=int(against.sum()),
-        **(where(rows, wrong, ~apart | against, choices.regret) if wrong.any() else {}),
+        **(where(rows, wrong, ~excluded | against, choices.regret) if wrong.any() else {}),
         note=_contradiction(rows, int(against.sum())),
     )
 
@@ -164,8 +158,9 @@ def _contradiction(rows: StageRows, count: int) -> str:
     """What a choice against its own scores is, in words."""
     if not count:
         return ""
-    what = f"the {rows.golden.shape[1]} best" if rows.golden.ndim > 1 else "the best"
-    return f"{count} of {len(rows.golden)} rows are not {what} of the {scores_of(rows.named.name)} that they were made from"
+    best = f"the {rows.golden.shape[1]} best" if rows.golden.ndim > 1 else "the best"
+    scores = scores_of(rows.named.name)
+    return f"{count} of {len(rows.golden)} rows are not {best} of the {scores} that they were made from"
 
 
 GRAVITY = (SAME, TIE, NOISE, BUG)
@@ -178,7 +173,7 @@ def judge_pair(
     own: Sequence[StageRows | None],
     row: Row,
     against: np.ndarray | None,
-    apart: np.ndarray,
+    excluded: np.ndarray,
 ) -> StageResult:
     """Judge the choices of `rows` and `other` (`device` of each) where they differ, by the golden's scores of the two.
 
@@ -186,7 +181,7 @@ def judge_pair(
         scores: the golden's, with the devices' difference laid on them.
         own: each device's scores, where it recorded them: which column of draft logits stands for its token.
         against: rows [R] in which either contradicts the scores it was made from.
-        apart: rows [R] of which the golden's scores say nothing.
+        excluded: rows [R] of which the golden's scores say nothing.
     """
     both = replace(rows, golden=other.device)
     if row.judge == "exact" or scores is None or len(scores.golden) != len(rows.golden) or _floats(rows, other):
@@ -195,12 +190,14 @@ def judge_pair(
     if row.judge == "experts":
         ways = (rows.device, other.device), (other.device, rows.device)
         return result_of(
-            both, _graver(*(judge_experts(scores.golden, *way, noise) for way in ways)), row, against, apart
+            both, _graver(*(judge_experts(scores.golden, *way, noise) for way in ways)), row, against, excluded
         )
-    return result_of(both, _tokens_of_both(rows, other, scores, own, noise), row, against, apart)
+    return result_of(both, _tokens_of_both(rows, other, scores, own, noise), row, against, excluded)
 
 
-def _tokens_of_both(rows: StageRows, other: StageRows, scores: StageRows, own, noise: np.ndarray) -> Choices:
+def _tokens_of_both(
+    rows: StageRows, other: StageRows, scores: StageRows, own: Sequence[StageRows | None], noise: np.ndarray
+) -> Choices:
     """The regret of the one that the golden scores lower; an id without a column of scores is a bug."""
     mine, theirs = (_columns(side, scores, seen) for side, seen in zip((rows, other), own, strict=True))
     legal = (mine >= 0) & (theirs >= 0)
@@ -220,10 +217,10 @@ def _columns(rows: StageRows, scores: StageRows, own: StageRows | None) -> np.nd
     return np.where(known < 0, own.device.astype(np.float32).argmax(axis=1), known)
 
 
-def _graver(one: Choices, other: Choices) -> Choices:
+def _graver(first: Choices, second: Choices) -> Choices:
     """Row by row the worse verdict and the larger regret."""
-    worst = np.maximum(*(np.array([GRAVITY.index(verdict) for verdict in side.verdict]) for side in (one, other)))
-    return Choices(np.array(GRAVITY)[worst], np.maximum(one.regret, other.regret))
+    ranks = (np.array([GRAVITY.index(verdict) for verdict in side.verdict]) for side in (first, second))
+    return Choices(np.array(GRAVITY)[np.maximum(*ranks)], np.maximum(first.regret, second.regret))
 
 
 def _floats(*sides: StageRows) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import sqrt
 
-import ml_dtypes
 import numpy as np
 
 from parity.compare.places import behind
 from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, StageResult, join
-from parity.compare.rows import ALLOWED, FLOOR, WIDEST, StageRows, stage_rows
+from parity.compare.rows import ALLOWED, FLOOR, WIDEST, StageRows, same_rows, stage_rows
 from parity.golden.views import TrustedGolden
-from parity.metrics import PairMetrics
+from parity.metrics import PairMetrics, UlpDistances
+from parity.metrics.dtypes import MANTISSA
 from parity.policy import Row
 from parity.stages import Named
 
@@ -35,7 +36,7 @@ too, from the same input; `python benchmarks/copies.py` counts them."""
 
 PASSES = ("prefill", "verify rounds")
 
-Place = tuple[int, str, str]
+Origin = tuple[int, str, str]
 """A prompt, one of PASSES, and what the rows may be a copy of."""
 
 
@@ -47,9 +48,9 @@ class Copies:
 
     def __init__(self, golden: TrustedGolden, mode: str):
         self.golden, self.mode = golden, mode
-        self.told: dict[Place, int] = {}
-        self.alike: dict[Place, int] = {}
-        self.stages: dict[Place, set[str]] = {}
+        self.counted: dict[Origin, int] = {}
+        self.copied: dict[Origin, int] = {}
+        self.stages: dict[Origin, set[str]] = {}
 
     def look(self, rows: StageRows, row: Row) -> None:
         """One approximate stage; nothing where equal bits prove nothing."""
@@ -57,29 +58,28 @@ class Copies:
             return
         due = _due(rows)
         for source, values in self._sources(rows):
-            alike = due & _alike(values, rows.device)
+            copied = due & _alike(values, rows.device)
             for prompt in np.unique(rows.prompt).tolist():
                 for name, within in zip(PASSES, (rows.round == 0, rows.round > 0), strict=True):
                     here = within & (rows.prompt == prompt)
-                    self._count(
-                        (prompt, name, source), rows.named.name, int((due & here).sum()), int((alike & here).sum())
-                    )
+                    counts = int((due & here).sum()), int((copied & here).sum())
+                    self._count((prompt, name, source), rows.named.name, *counts)
 
-    def _count(self, place: Place, stage: str, told: int, alike: int) -> None:
-        self.told[place] = self.told.get(place, 0) + told
-        if alike:
-            self.alike[place] = self.alike.get(place, 0) + alike
-            self.stages.setdefault(place, set()).add(stage)
+    def _count(self, origin: Origin, stage: str, counted: int, copied: int) -> None:
+        self.counted[origin] = self.counted.get(origin, 0) + counted
+        if copied:
+            self.copied[origin] = self.copied.get(origin, 0) + copied
+            self.stages.setdefault(origin, set()).add(stage)
 
-    def laid_on(self, results: Sequence[StageResult]) -> list[StageResult]:
+    def noted_on(self, results: Sequence[StageResult]) -> list[StageResult]:
         """The results, inconclusive where the stage of a prompt is a copy among many."""
         notes: dict[str, str] = {}
-        for place, count in self.alike.items():
-            if count >= SHARE * self.told[place]:
-                prompt, passes, source = place
-                rows = f"{count} of {self.told[place]} rows of its {passes}"
+        for origin, count in self.copied.items():
+            if count >= SHARE * self.counted[origin]:
+                prompt, passes, source = origin
+                rows = f"{count} of {self.counted[origin]} rows of its {passes}"
                 note = f"prompt {prompt} is {source} bit for bit in {rows}: was the answer handed in?"
-                notes = dict.fromkeys(self.stages[place], note) | notes
+                notes = dict.fromkeys(self.stages[origin], note) | notes
         return [_noted(result, notes[result.stage]) if result.stage in notes else result for result in results]
 
     def _tells(self, named: Named) -> bool:
@@ -89,9 +89,9 @@ class Copies:
         return any(self.golden.declared[name].stage.part in INNER for name in behind(named.name, self.golden.declared))
 
     def _sources(self, rows: StageRows) -> Iterator[tuple[str, np.ndarray]]:
-        """What a device may be a copy of. A floor of the other mode is read inside the layers only: that tells enough."""
+        """What a device may be a copy of; a floor of the other mode is read inside the layers only, which is enough."""
         yield "the golden", rows.golden.astype(rows.device.dtype)
-        yield "the golden's noise floor", rows.floor
+        yield "the golden's noise floor", rows.noise_floor
         if rows.named.stage.part not in INNER:
             return
         for variant in sorted({*FLOOR.values()} - {FLOOR[self.mode]}):
@@ -105,8 +105,8 @@ def _due(rows: StageRows) -> np.ndarray:
     due = np.zeros(len(rows.prompt), dtype=bool)
     changes = np.flatnonzero(np.diff(rows.prompt) | np.diff(rows.round)) + 1
     edges = [0, *changes.tolist(), len(rows.prompt)]
-    for part in (slice(*pair) for pair in zip(edges, edges[1:], strict=False)):
-        golden, floor = rows.golden[part], rows.floor[part]
+    for part in (slice(*pair) for pair in pairwise(edges)):
+        golden, floor = rows.golden[part], rows.noise_floor[part]
         due[part] = golden.size >= FEW and float((golden.astype(floor.dtype) != floor).mean()) > DUE
     return due
 
@@ -114,10 +114,10 @@ def _due(rows: StageRows) -> np.ndarray:
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Rows [R] of the same values, whatever they are stored as; the first few of a row tell nearly always."""
     one, other = (side.reshape(len(side), -1) for side in (one, other))
-    found = (one[:, :FIRST].astype(np.float32) == other[:, :FIRST].astype(np.float32)).all(axis=1)
-    left = np.flatnonzero(found)
-    found[left] = (one[left].astype(np.float32) == other[left].astype(np.float32)).all(axis=1)
-    return found
+    equal = same_rows(one[:, :FIRST].astype(np.float32), other[:, :FIRST].astype(np.float32))
+    left = np.flatnonzero(equal)
+    equal[left] = same_rows(one[left].astype(np.float32), other[left].astype(np.float32))
+    return equal
 
 
 def _noted(result: StageResult, note: str) -> StageResult:
@@ -179,12 +179,12 @@ def lack(
         return Lack("there is no finite element on both sides")
     if row.judge == "noise" and allowed.get("floor", 0.0) > WIDEST:
         return Lack(f"the noise floor is {allowed['floor']:.0%} of the golden: it bounds nothing")
-    for statistic, share in (allowed | _plain(device, floor, row)).items():
+    for statistic, share in {**allowed, **_plain(device, floor, row)}.items():
         if share >= EMPTY.get(statistic, np.inf):
             what = "rows or elements that are" if EMPTY[statistic] == WHOLE else "a stage that is"
             return Lack(f"{statistic.replace('_', ' ')} lets {what} {share:.0%} wrong pass: it bounds nothing")
-    if _ulps(device, row):
-        return Lack(f"its bound in ULP lets every element double in {device.ulp_unit}: it bounds nothing")
+    if device.ulps and _doubles(device.ulps, row):
+        return Lack(f"its bound in ULP lets every element double in {device.ulps.unit}: it bounds nothing")
     if row.judge == "noise" and not row.copies and any(_copied(rows, prompt) for prompt in np.unique(rows.prompt)):
         return Lack("it is the golden bit for bit, which the bfloat16 reference is not: was the answer handed in?")
     return None
@@ -204,29 +204,29 @@ def _plain(device: PairMetrics, floor: PairMetrics, row: Row) -> dict[str, float
         *TOPS,
         *((*PLAIN, *DIRECTED) if row.judge == "relative" else ()),
     )
-    found = {name: bound.warn for name, bound in row.bounds.items() if name in same}
-    found |= {name: sqrt((1 - row.bounds[name].warn) ** -2 - 1) for name in DISTANCES if name in row.bounds}
+    allowed = {name: bound.warn for name, bound in row.bounds.items() if name in same}
+    allowed |= {name: sqrt((1 - row.bounds[name].warn) ** -2 - 1) for name in DISTANCES if name in row.bounds}
     if row.judge == "relative" and "largest" in row.bounds and not {*PLAIN} & {*row.bounds}:
-        found["largest"] = row.bounds["largest"].warn  # in RMS, of every element
+        allowed["largest"] = row.bounds["largest"].warn  # in RMS, of every element
     if "r_ratio" in row.bounds:
-        found["r_ratio"] = row.bounds["r_ratio"].warn * floor.rel_l2
+        allowed["r_ratio"] = row.bounds["r_ratio"].warn * floor.rel_l2
     if row.tolerances:
         size = sqrt(float(device.rows.golden_sq.sum()) / max(device.count, 1))
-        least = min(allowed.atol for allowed in row.tolerances.values())
-        found["beyond_tolerance"] = row.bounds["beyond_tolerance"].warn * least / size if size else np.inf
-    return found
+        least = min(tolerance.atol for tolerance in row.tolerances.values())
+        allowed["beyond_tolerance"] = row.bounds["beyond_tolerance"].warn * least / size if size else np.inf
+    return allowed
 
 
-def _ulps(device: PairMetrics, row: Row) -> bool:
+def _doubles(ulps: UlpDistances, row: Row) -> bool:
     """Whether a bound in ULP is a factor of two in the unit that it counts."""
-    binade = 2.0 ** ml_dtypes.finfo(device.ulp_unit).nmant
+    binade: float = 2.0 ** MANTISSA[np.dtype(ulps.unit)]
     far = row.bounds["ulp_max"].warn if "ulp_max" in row.bounds else row.ulp if "ulp_beyond" in row.bounds else 0
     return far >= binade
 
 
 def _copied(rows: StageRows, prompt: int) -> bool:
     """Whether a prompt is the golden, rounded once, where the floor shows that more rounding was due."""
-    golden, device, floor = (side[rows.prompt == prompt] for side in (rows.golden, rows.device, rows.floor))
+    golden, device, floor = (side[rows.prompt == prompt] for side in (rows.golden, rows.device, rows.noise_floor))
     return golden.size >= FEW and _rounded(golden, device) and not _rounded(golden, floor)
 
 

@@ -1,4 +1,4 @@
-"""What a run emits by itself: its counts, its own recorded choices, and in float32 the reference's tokens."""
+"""What a free run emits: its counts, its own recorded choices, and in float32 the reference's tokens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from parity.compare.places import in_doubt
 from parity.compare.report import Acceptance, Counts
 from parity.compare.rows import stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
-from parity.compare.witnesses import in_doubt
-from parity.golden.manifest import Generation, PromptCase
+from parity.errors import UsageError
+from parity.golden.manifest import Generation
 from parity.golden.views import DumpView, TrustedGolden
 
 KIND, EMITTED, LENGTH = "generation", "accept.emitted", "accept.length"
@@ -19,104 +20,104 @@ CHOICES = ("target.tokens", "verify.tokens")
 
 
 @dataclass(frozen=True)
-class Generated:
-    """Findings, and those that convict nobody, as the references disagree on what they hang on."""
+class GenerationCheck:
+    """Findings, and those that are set aside: the references disagree on a stage that they depend on."""
 
     findings: tuple[Finding, ...] = ()
     set_aside: tuple[Finding, ...] = ()
 
 
-def check_generation(golden: TrustedGolden, run: DumpView) -> Generated:
-    """A free run emits its accepted drafts and one token more, of its own choices; in float32 the reference's, exactly.
+@dataclass(frozen=True)
+class Generations:
+    """What golden and run emit for one prompt: its number and its name."""
 
-    A run in which nobody asked for one has none; the report says that it was not measured.
+    number: int
+    prompt: str
+    true: Generation
+    own: Generation
+
+    @property
+    def common(self) -> int:
+        """How many tokens both begin with alike."""
+        pairs = zip(self.true.emitted, self.own.emitted, strict=False)
+        differing = (number for number, (true, own) in enumerate(pairs) if true != own)
+        return next(differing, min(len(self.true.emitted), len(self.own.emitted)))
+
+
+def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
+    """A free run emits its accepted drafts and one token more, of its own choices; in float32 exactly the reference's.
+
+    A run that was not asked for one has none; the report says that it was not measured.
     """
     seen = run.manifest.case.prompts
     if all(prompt.generation is None for prompt in seen):
-        return Generated()
-    found, apart = [], []
+        return GenerationCheck()
+    findings: list[Finding] = []
+    set_aside: list[Finding] = []
     for number, (true, own) in enumerate(zip(golden.manifest.case.prompts, seen, strict=True)):
         if own.generation is None:
-            found.append(
-                Finding(
-                    KIND, EMITTED, number, 0, f"prompt {own.id}: the free run emits nothing, of other prompts it does"
-                )
-            )
+            message = f"prompt {own.id}: the free run emits nothing, of other prompts it does"
+            findings.append(Finding(KIND, EMITTED, number, 0, message))
             continue
-        found += _contradictions(number, own)
-        for stage, finding in _differences(golden, run, number, true, own):
-            doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stage))
-            (apart if doubtful else found).append(finding)
-        found += _unchosen(golden, run, number, true, own)
-    return Generated(tuple(found), tuple(apart))
+        findings += _contradictions(number, own.id, own.generation)
+        if true.generation is None:
+            raise UsageError(f"the golden's prompt {true.id} has no generation to compare the run's with")
+        pair = Generations(number, own.id, true.generation, own.generation)
+        for stages, finding in _differences(run.manifest.case.precision, pair):
+            doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
+            (set_aside if doubtful else findings).append(finding)
+        findings += _unchosen(golden, run, pair)
+    return GenerationCheck(tuple(findings), tuple(set_aside))
 
 
-def _contradictions(number: int, prompt: PromptCase) -> Iterator[Finding]:
+def _contradictions(number: int, prompt: str, own: Generation) -> Iterator[Finding]:
     """Rounds before the last, which may be cut, that emit another number of tokens than accepted drafts and one."""
-    told = prompt.generation
-    counts = [*zip(told.acceptance_length, told.accepted_drafts, strict=True)]
+    counts = [*zip(own.acceptance_length, own.accepted_drafts, strict=True)]
     for round_, (length, drafts) in enumerate(counts[:-1], 1):
         if length != drafts + 1:
-            said = f"prompt {prompt.id}: round {round_} of the free run emits {length} tokens with {drafts} drafts accepted"
-            yield Finding(KIND, LENGTH, number, round_, said)
+            emits = f"round {round_} of the free run emits {length} tokens with {drafts} drafts accepted"
+            yield Finding(KIND, LENGTH, number, round_, f"prompt {prompt}: {emits}")
 
 
-def _differences(
-    golden: TrustedGolden, run: DumpView, number: int, true: PromptCase, own: PromptCase
-) -> Iterator[tuple[tuple[str, ...], Finding]]:
-    """What the golden says otherwise, and beside tokens the stages that this hangs on: ends in any precision, all in float32."""
-    mine, theirs = true.generation, own.generation
-    if run.manifest.case.precision == "float32" and mine != theirs:
-        same = mine.emitted == theirs.emitted
-        place = number, _parting(mine, theirs)
-        message = f"prompt {true.id}: the free run emits other tokens or counts"
-        yield (LENGTH,) if same else (), Finding(KIND, EMITTED, *place, message)
-    elif (
-        theirs.finish == "eos"
-        and len(theirs.emitted) < len(mine.emitted)
-        and _common(mine, theirs) == len(theirs.emitted)
-    ):
-        message = f"prompt {true.id}: the free run ends behind its {len(theirs.emitted)} tokens, behind which the reference goes on"
-        yield (), Finding(KIND, EMITTED, number, len(theirs.acceptance_length), message)
+def _differences(precision: str, pair: Generations) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """Where the run differs from the golden, and the stages beside tokens that this depends on: in float32 anywhere,
+    in any precision an end that comes early."""
+    true, own = pair.true, pair.own
+    if precision == "float32" and true != own:
+        counts_alone = true.emitted == own.emitted
+        message = f"prompt {pair.prompt}: the free run emits other tokens or counts"
+        yield (LENGTH,) if counts_alone else (), Finding(KIND, EMITTED, pair.number, _parting(true, own), message)
+    elif own.finish == "eos" and len(own.emitted) < len(true.emitted) and pair.common == len(own.emitted):
+        ends = f"the free run ends after {len(own.emitted)} tokens, where the reference continues"
+        yield (), Finding(KIND, EMITTED, pair.number, len(own.acceptance_length), f"prompt {pair.prompt}: {ends}")
 
 
-def _unchosen(
-    golden: TrustedGolden, run: DumpView, number: int, true: PromptCase, own: PromptCase
-) -> Iterator[Finding]:
+def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
     """The first token that is not the golden's, where the run's own scores of that very row speak against it.
 
-    Up to there the run has the golden's tokens before it in both, so that its tensors say what it chooses. Its free pass
-    may have gone on with other experts: as far as noise goes the scores may part.
+    Up to there the run has the golden's tokens before it in both, so that its tensors say what it chooses. Its free
+    pass may have continued with other experts: the scores may differ as far as noise does.
     """
-    mine, theirs = true.generation, own.generation
-    common = _common(mine, theirs)
-    if len(run.sides) > 1 or common == min(len(mine.emitted), len(theirs.emitted)):
+    common = pair.common
+    if len(run.sides) > 1 or common == min(len(pair.true.emitted), len(pair.own.emitted)):
         return
-    ends = [0, *accumulate((1, *mine.acceptance_length))]
+    ends = [0, *accumulate((1, *pair.true.acceptance_length))]
     round_ = max(place for place, end in enumerate(ends) if end <= common)
-    tokens, token = CHOICES[round_ > 0], theirs.emitted[common]
+    tokens, token = CHOICES[round_ > 0], pair.own.emitted[common]
     rows = stage_rows(golden, run, golden.declared[tokens.replace("tokens", "logits")])
-    chosen = run.contents(run.manifest.case.precision, number, round_, tokens)
+    chosen = run.contents(run.manifest.case.precision, pair.number, round_, tokens)
     if rows is None or chosen is None or chosen.ndim != 1:
         return
-    inside = ((rows.prompt == number) & (rows.round == round_)).nonzero()[0]
+    inside = ((rows.prompt == pair.number) & (rows.round == round_)).nonzero()[0]
     row = common - ends[round_] if round_ else len(chosen) - 1
     if row >= min(len(inside), len(chosen)) or int(chosen[row]) == token:
         return
     scores = rows.device[inside[row]].astype(float)
     regret = scores.max() - scores[token] if token < len(scores) else float("inf")
     if not regret <= NOISE_SIGMAS * row_noise(rows)[inside[row]]:
-        message = f"prompt {true.id}: the free run emits {token} as its token {common + 1}, its own {tokens} there are {int(chosen[row])}"
-        yield Finding(KIND, EMITTED, number, round_, f"{message}, and its scores part the two by more than noise")
-
-
-def _common(one: Generation, other: Generation) -> int:
-    """How many tokens two generations begin with alike."""
-    pairs = zip(one.emitted, other.emitted, strict=False)
-    return next(
-        (number for number, (mine, theirs) in enumerate(pairs) if mine != theirs),
-        min(len(one.emitted), len(other.emitted)),
-    )
+        emits = f"the free run emits {token} as its token {common + 1}, its own {tokens} there are {int(chosen[row])}"
+        why = "and its scores part the two by more than noise"
+        yield Finding(KIND, EMITTED, pair.number, round_, f"prompt {pair.prompt}: {emits}, {why}")
 
 
 def _parting(true: Generation, seen: Generation) -> int:
@@ -131,10 +132,11 @@ def _parting(true: Generation, seen: Generation) -> int:
 def acceptance(golden: TrustedGolden, run: DumpView) -> Acceptance:
     """The means of both, and how many prompts emit the same tokens."""
     true, seen = ([prompt.generation for prompt in dump.manifest.case.prompts] for dump in (golden, run))
-    free = [one for one in seen if one is not None]
-    same = sum(other is not None and one.emitted == other.emitted for one, other in zip(true, seen, strict=True))
+    free = [generation for generation in seen if generation is not None]
+    pairs = zip(true, seen, strict=True)
+    same = sum(bool(golden_own and own and golden_own.emitted == own.emitted) for golden_own, own in pairs)
     return Acceptance(
-        reference=_counts(true),
+        reference=_counts([generation for generation in true if generation is not None]),
         device=_counts(free) if free else None,
         same_prompts=same if free else None,
         prompts=len(true),
@@ -143,7 +145,7 @@ def acceptance(golden: TrustedGolden, run: DumpView) -> Acceptance:
 
 def _counts(generations: Sequence[Generation]) -> Counts:
     """Means over all verify rounds of all prompts; 0 where there was no round."""
-    lengths = [length for one in generations for length in one.acceptance_length]
-    drafts = [count for one in generations for count in one.accepted_drafts]
+    lengths = [length for generation in generations for length in generation.acceptance_length]
+    drafts = [count for generation in generations for count in generation.accepted_drafts]
     rounds = max(len(lengths), 1)
     return Counts(acceptance_length=sum(lengths) / rounds, accepted_drafts=sum(drafts) / rounds, rounds=len(lengths))

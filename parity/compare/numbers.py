@@ -11,7 +11,7 @@ from parity.compare import statistics
 from parity.compare.evidence import Lack, lack
 from parity.compare.places import first_of, labels, where
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, StageResult, join
-from parity.compare.rows import HALF_ULP, NOISY, StageRows, quantile, ratio, row_floors
+from parity.compare.rows import HALF_ULP, NOISY, StageRows, pooled_ratio, quantile, row_floors
 from parity.compare.statistics import beyond, fit
 from parity.compare.structure import Finding, check_values
 from parity.metrics import PairMetrics, measure, topk_overlap
@@ -21,8 +21,8 @@ TOP = (1, 5, 50)
 
 
 @dataclass(frozen=True)
-class Errors:
-    """Relative row errors of a device and what they are held against, [R] each, with their rows.
+class RowErrors:
+    """Relative row errors of a device and what they are compared with, [R] each, with their rows.
 
     In x noise, `floor` is robust against a lucky rounding, `noisy` against a row noisier than the typical
     one as well: all rows together are compared with the first, a single row with the second. `element` is
@@ -37,25 +37,25 @@ class Errors:
     element: np.ndarray
     peak: np.ndarray
     weight: np.ndarray
-    apart: np.ndarray
+    excluded: np.ndarray
 
     @classmethod
-    def of(cls, rows: StageRows, apart: np.ndarray, device: PairMetrics, floor: PairMetrics, unit: str) -> Errors:
+    def of(cls, rows: StageRows, excluded: np.ndarray, device: PairMetrics, floor: PairMetrics, unit: str) -> RowErrors:
         """From the measurements of device and floor against the golden, in this unit (noise or relative)."""
         own, weight = floor.rows.rel_l2, device.rows.golden_sq
         element = size = np.sqrt(weight / max(int(np.prod(rows.golden.shape[1:])), 1))
         floors = noisy = np.ones_like(own)
         if unit == "noise":
-            floors, noisy = row_floors(own, apart), row_floors(own, apart, NOISY)
-            element = np.maximum(floor.rows.max_abs, noisy * size * _crest(floor, own * size))
+            floors, noisy = row_floors(own, excluded), row_floors(own, excluded, NOISY)
+            element = np.maximum(floor.rows.max_abs, noisy * size * crest(floor, own * size))
         safe = np.maximum(element, np.finfo(np.float32).tiny)
-        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, safe, weight, apart)
+        return cls(rows, device.rows.rel_l2, floors, noisy, device.rows.max_abs / safe, safe, weight, excluded)
 
     def statistics(self, keep: np.ndarray) -> dict[str, float]:
         """The row statistics over these rows."""
         device, floor, noisy, weight = (side[keep] for side in (self.device, self.floor, self.noisy, self.weight))
         return {
-            "l2": ratio(device, floor, weight),
+            "l2": pooled_ratio(device, floor, weight),
             "median": quantile(device) / quantile(floor),
             "worst_row": float((device / noisy).max()),
             "largest": float(self.element[keep].max()),
@@ -63,62 +63,63 @@ class Errors:
 
     def bad(self, row: Row) -> np.ndarray:
         """Rows [R] (bool) that are kept and beyond a bound of a single row; beyond l2's where the policy has none."""
-        beyond = np.zeros(len(self.apart), bool)
+        exceeds = np.zeros(len(self.excluded), bool)
         for name, figures in (("worst_row", self.device / self.noisy), ("largest", self.element)):
             if name in row.bounds:
-                beyond |= ~(figures <= row.bounds[name].warn)
+                exceeds |= ~(figures <= row.bounds[name].warn)
         if not {"worst_row", "largest"} & set(row.bounds) and "l2" in row.bounds:
-            beyond = ~(self.device / self.noisy <= row.bounds["l2"].warn)
-        return beyond & ~self.apart
+            exceeds = ~(self.device / self.noisy <= row.bounds["l2"].warn)
+        return np.asarray(exceeds & ~self.excluded)
 
     def allowed(self, row: Row) -> dict[str, float]:
         """The largest relative error that each bound lets pass, and the pooled `floor`, over the rows that are kept."""
-        keep = ~self.apart
+        keep = ~self.excluded
         if row.judge != "noise" or not keep.any():
             return {}
         floor, weight = self.floor[keep], self.weight[keep]
         some = keep & (self.weight > 0)
         peak = (self.peak[some] / np.sqrt(self.weight[some])).max(initial=0.0)
-        pooled = ratio(floor, np.ones(len(floor)), weight)
-        one = {
+        pooled = pooled_ratio(floor, np.ones(len(floor)), weight)
+        error = {
             "l2": pooled,
             "median": quantile(floor),
             "worst_row": float(self.noisy[keep].max()),
             "largest": float(peak),
         }
-        return {name: row.bounds[name].warn * one[name] for name in one if name in row.bounds} | {"floor": pooled}
+        return {name: row.bounds[name].warn * error[name] for name in error if name in row.bounds} | {"floor": pooled}
 
 
-def _crest(floor: PairMetrics, rms: np.ndarray) -> float:
+def crest(floor: PairMetrics, rms: np.ndarray) -> float:
     """The typical row's largest error over its RMS error: about sqrt(3) for 6 columns, 4 for 1,000."""
     noisy = rms > 0
     return quantile(floor.rows.max_abs[noisy] / rms[noisy]) if noisy.any() else 1.0
 
 
-def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:
+def judge_numbers(rows: StageRows, excluded: np.ndarray, row: Row) -> tuple[StageResult, list[Finding]]:
     """Judge an approximate stage by its bounds; inconclusive if every row is set apart or evidence is missing."""
     ulps = any(name.startswith("ulp_") for name in row.bounds)
-    device, floor = (measure(rows.golden, side, rows=0, ulps=ulps) for side in (rows.device, rows.floor))
+    device = measure(rows.golden, rows.device, row_axes=1, ulps=ulps)
+    floor = measure(rows.golden, rows.noise_floor, row_axes=1)
     unit = "relative" if row.judge == "relative" else "noise"
-    errors = Errors.of(rows, apart, device, floor, unit)
-    keep = ~apart
-    found = errors.statistics(keep) if keep.any() else {}
-    found |= _directed(rows, keep, row) if found else {}
-    seen = statistics.Evidence(rows, device, floor, row)
-    found |= {name: statistics.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
+    errors = RowErrors.of(rows, excluded, device, floor, unit)
+    keep = ~excluded
+    figures = errors.statistics(keep) if keep.any() else {}
+    figures |= _directed(rows, keep, row) if figures else {}
+    seen = statistics.Measurement(rows, device, floor, row)
+    figures |= {name: statistics.STATISTICS[name](seen) for name in row.bounds if name not in OWN}
     missing = lack(rows, device, floor, row, errors.allowed(row))
-    verdict = _verdict(found, row, missing)
+    verdict = _verdict(figures, row, missing)
     topk = _overlap(rows.golden, rows.device) if rows.named.stage.part == "logits" else {}
     result = StageResult(
         **labels(rows, row),
         verdict=verdict,
-        rows_apart=int(apart.sum()),
+        rows_apart=int(excluded.sum()),
         relative_l2=device.rel_l2,
-        floor_l2=ratio(row_floors(floor.rows.rel_l2, apart)[keep], np.ones(keep.sum()), errors.weight[keep]),
+        floor_l2=pooled_ratio(row_floors(floor.rows.rel_l2, excluded)[keep], np.ones(keep.sum()), errors.weight[keep]),
         max_abs=device.max_abs,
         mean_abs=device.mean_abs,
         cosine=device.cosine,
-        x=found | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
+        x=figures | _plain(device, floor, unit) | (_missed(rows, topk) if unit == "noise" else {}),
         bounds={name: (bound.ok, bound.warn) for name, bound in row.bounds.items()},
         topk=topk,
         **(_where(errors, row) if verdict in (FAIL, WARN) else {}),
@@ -127,11 +128,11 @@ def judge_numbers(rows: StageRows, apart: np.ndarray, row: Row) -> tuple[StageRe
     return result, check_values(rows, device, floor)
 
 
-def _verdict(found: dict[str, float], row: Row, missing: Lack | None) -> str:
+def _verdict(figures: dict[str, float], row: Row, missing: Lack | None) -> str:
     """Every bound joined by AND; missing evidence turns a pass into inconclusive, never a failure into one."""
     if row.judge == "none":
         return NOT_JUDGED
-    verdicts = [_against(found[name], bound) for name, bound in row.bounds.items() if name in found]
+    verdicts = [bound_verdict(figures[name], bound) for name, bound in row.bounds.items() if name in figures]
     verdicts += [INCONCLUSIVE] if missing or len(verdicts) < len(row.bounds) else []
     return join(verdicts)
 
@@ -140,11 +141,13 @@ def _directed(rows: StageRows, keep: np.ndarray, row: Row) -> dict[str, float]:
     """Scale and bias: standard errors beyond the floor's own, or plain in the unit of the golden."""
     if not {"scale", "bias"} & set(row.bounds):
         return {}
-    golden, device, floor = (side if keep.all() else side[keep] for side in (rows.golden, rows.device, rows.floor))
-    mine = fit(golden, device)
+    golden, device, floor = (
+        side if keep.all() else side[keep] for side in (rows.golden, rows.device, rows.noise_floor)
+    )
+    line = fit(golden, device)
     if row.judge == "relative":
-        return {"scale": abs(mine.scale), "bias": abs(mine.bias)}
-    return dict(zip(("scale", "bias"), beyond(mine, fit(golden, floor)), strict=True))
+        return {"scale": abs(line.scale), "bias": abs(line.bias)}
+    return dict(zip(("scale", "bias"), beyond(line, fit(golden, floor)), strict=True))
 
 
 def _plain(device: PairMetrics, floor: PairMetrics, unit: str) -> dict[str, float]:
@@ -166,26 +169,26 @@ def _overlap(golden: np.ndarray, other: np.ndarray) -> dict[int, float]:
 
 def _missed(rows: StageRows, topk: dict[int, float]) -> dict[str, float]:
     """Share of the golden's top-k that the device misses, over what the floor misses (one place at the least)."""
-    floor = _overlap(rows.golden, rows.floor) if topk else {}
+    floor = _overlap(rows.golden, rows.noise_floor) if topk else {}
     return {f"top{k}": (1 - topk[k]) / max(1 - floor[k], 1 / (k * len(rows.golden))) for k in topk}
 
 
-def _against(value: float, bound: Bound) -> str:
+def bound_verdict(value: float, bound: Bound) -> str:
+    """Pass, warn or fail; NaN fails."""
     return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
-def _where(errors: Errors, row: Row) -> dict[str, Any]:
-    """The first row beyond its own bound, in the first tensor (by round, then prompt) that breaks a bound alone, and the worst.
-
-    Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
+def _where(errors: RowErrors, row: Row) -> dict[str, Any]:
+    """The worst row, and the first one beyond its own bound: in the first tensor (by round, then prompt) that breaks a
+    bound alone. Where that tensor is off as a whole (a scale, a bias) and no row of it is, its worst row stands for it.
     """
-    rows, keep = errors.rows, ~errors.apart
+    rows, keep = errors.rows, ~errors.excluded
     bad, size = errors.bad(row), errors.device / errors.floor
     first = None
     for round_, prompt in sorted(set(zip(rows.round[keep].tolist(), rows.prompt[keep].tolist(), strict=True))):
         inside = keep & (rows.round == round_) & (rows.prompt == prompt)
-        found = errors.statistics(inside)
-        if any(_against(found[name], bound) == FAIL for name, bound in row.bounds.items() if name in found):
+        figures = errors.statistics(inside)
+        if any(bound_verdict(figures[name], bound) == FAIL for name, bound in row.bounds.items() if name in figures):
             alone = bad & inside
             first = first_of(rows, alone) if alone.any() else int(np.where(inside, size, -1.0).argmax())
             break

@@ -1,4 +1,5 @@
-"""Where an error sits and whose it is: the row, the head, and the stage that no earlier stage excuses."""
+"""Where an error sits and whose it is: the row, the head, the stage that no earlier stage excuses, and what other
+references say of it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from parity.compare.relations import Facts, relation
-from parity.compare.report import FAIL, WARN, Place, StageResult
+from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
+from parity.golden.manifest import Manifest
+from parity.golden.views import TrustedGolden
 from parity.policy import Row
 from parity.stages import Named, inputs
 
@@ -46,7 +49,7 @@ def first_of(rows: StageRows, bad: np.ndarray) -> int:
 def where(
     rows: StageRows, bad: np.ndarray, judged: np.ndarray, size: np.ndarray, first: int | None = None
 ) -> dict[str, Any]:
-    """The places of a result that is no pass: the first row, the worst one, and which rows are bad.
+    """The places of a result that does not pass: the first row, the worst one, and which rows are bad.
 
     Args:
         bad, judged: bool [R].
@@ -92,7 +95,13 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
     return [replace(result, marks=_marks(result, names, by_name, consumers, mode)) for result in results]
 
 
-def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
+Results = Mapping[str, StageResult]
+"""Results by stage."""
+
+
+def _marks(
+    result: StageResult, names: Mapping[str, Named], by_name: Results, consumers: Mapping[str, list[str]], mode: str
+) -> tuple[str, ...]:
     if result.verdict not in (WARN, FAIL):
         return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
@@ -108,7 +117,7 @@ def _marks(result, names, by_name, consumers, mode: str) -> tuple[str, ...]:
     return ("own", _lasting(result, by_name, consumers))
 
 
-def _lasting(result, by_name, consumers) -> str:
+def _lasting(result: StageResult, by_name: Results, consumers: Mapping[str, list[str]]) -> str:
     """Whether an error shows in a stage that is computed from this one."""
     persists = any(by_name[name].verdict in (WARN, FAIL) for name in consumers.get(result.stage, ()))
     return "step" if persists else "spike"
@@ -116,12 +125,13 @@ def _lasting(result, by_name, consumers) -> str:
 
 def behind(stage: str, names: Mapping[str, Named]) -> set[str]:
     """Every stage that this one is computed from in the same round, however far: an error may pass unseen between."""
-    found, left = set(), [stage]
+    sources: set[str] = set()
+    left = [stage]
     while left:
-        sources = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
-        left += [name for name in sources if name not in found]
-        found.update(sources)
-    return found
+        direct = [name for name in inputs(names[left.pop()], names) if names[name].stage.side not in ("kv", "accept")]
+        left += [name for name in direct if name not in sources]
+        sources.update(direct)
+    return sources
 
 
 def excess(result: StageResult) -> float:
@@ -135,3 +145,68 @@ def _over_precise(result: StageResult) -> bool:
     """Far below a floor that is more than one lucky rounding."""
     exact = result.relative_l2 == 0.0 or result.judge != "noise"
     return not exact and result.x.get("l2", 1.0) < OVER_PRECISE
+
+
+CORROBORATED = "corroborated"
+
+
+def attest(results: Sequence[StageResult], golden: TrustedGolden) -> list[StageResult]:
+    """Mark corroborated stages; where references disagree a stage is disputed, whatever the device has there.
+
+    That is no failure of the device's, and no pass: nobody knows what it should have been. What is beyond its bounds
+    and computed from a disputed stage is disputed with it, unless the references agree on it all the same.
+    """
+    disputed, agreed = _said(golden.manifest)
+    attested = []
+    for result in results:
+        wrong = result.verdict in (FAIL, WARN)
+        if result.stage in agreed:
+            result = replace(result, marks=(*result.marks, CORROBORATED))
+        elif result.stage in disputed or (wrong and in_doubt(result.stage, golden)):
+            result = _disputed(result, result.stage in disputed)
+        attested.append(result)
+    return attested
+
+
+def in_doubt(stage: str, golden: TrustedGolden) -> bool:
+    """Whether the references disagree on a stage, or on one that it is computed from and not on the stage itself."""
+    disputed, agreed = _said(golden.manifest)
+    return stage in disputed or (stage not in agreed and bool(disputed & behind(stage, golden.declared)))
+
+
+def doubted_sides(golden: TrustedGolden) -> set[str]:
+    """Target and drafter, as far as the references disagree on a stage of it: its config may be what is read wrong."""
+    return {"drafter" if "drafter" in name.split(".")[:2] else "target" for name in _said(golden.manifest)[0]}
+
+
+def _said(manifest: Manifest) -> tuple[set[str], set[str]]:
+    """The stages that any reference disputes, and those that are agreed on."""
+    disputed = {name for witness in manifest.corroborations for name in witness.disputed}
+    return disputed, {name for witness in manifest.corroborations for name in witness.stages} - disputed
+
+
+def _disputed(result: StageResult, itself: bool) -> StageResult:
+    if result.verdict == NOT_JUDGED:
+        return result
+    note = "the references disagree on " + ("this stage" if itself else "a stage that it is computed from")
+    return replace(
+        result,
+        verdict=DISPUTED,
+        note=f"{note} (`parity corroborate`)",
+        first=None,
+        worst=None,
+        bad_rows=0,
+        relation="",
+        marks=(*result.marks, DISPUTED),
+    )
+
+
+def witnesses(manifest: Manifest) -> tuple[str, ...]:
+    """One sentence for each reference that was compared with this golden."""
+    stages, prompts = len(manifest.stages), len(manifest.case.prompts)
+    return tuple(
+        f"{seen.witness} {seen.versions.get(seen.witness, '')}".strip()
+        + f" confirms {len(seen.stages)} of {stages} stages on {seen.prompts} of {prompts} prompts"
+        + (f" and disputes {len(seen.disputed)}" if seen.disputed else "")
+        for seen in manifest.corroborations
+    )

@@ -92,11 +92,11 @@ def _lengths(golden: DumpView, side: str) -> dict[str, int]:
     """The lengths of the stage's own checkpoint first, then those that only the other one has."""
     model = golden.manifest.model
     order = (model.drafter, model.target) if side == "drafter" else (model.target, model.drafter)
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for part in order:
         for name, number in _numbers(_config(Path(part.path))):
-            found.setdefault(name, number)
-    return found
+            lengths.setdefault(name, number)
+    return lengths
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -138,8 +138,8 @@ class Predicate:
     tried: int = 1
 
 
-Family = Callable[[Facts, np.ndarray], Iterator[Predicate]]
-"""From the facts and the bad rows [R]; where a family takes a number from the bad rows, `tried` counts what it chose from."""
+PredicateFamily = Callable[[Facts, np.ndarray], Iterator[Predicate]]
+"""From the facts and the bad rows [R]; where it takes a number from the bad rows, `tried` counts what it chose from."""
 
 
 def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
@@ -174,8 +174,9 @@ def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         yield from family(facts, bad)
     for inside in passes(facts):
         for family in FAMILIES:
-            for one in family(facts, bad & inside.rows):
-                yield Predicate(f"{one.says}, in {inside.says}", one.rows & inside.rows, one.tried)
+            for predicate in family(facts, bad & inside.rows):
+                says = f"{predicate.says}, in {inside.says}"
+                yield Predicate(says, predicate.rows & inside.rows, predicate.tried)
     yield from _stretch(facts, bad)
 
 
@@ -198,7 +199,7 @@ def passes(facts: Facts) -> Iterator[Predicate]:
 
 
 def _only_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    yield from (Predicate(f"{one.says} only", one.rows) for one in passes(facts))
+    yield from (Predicate(f"{inside.says} only", inside.rows) for inside in passes(facts))
 
 
 def _ends(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
@@ -231,8 +232,9 @@ def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
 
 def _places(facts: Facts) -> Iterator[tuple[str, int | np.ndarray]]:
     """Places in the sequence with a name: the prompt's end, and the lengths of the config, one off included."""
+    named: list[tuple[str, int | np.ndarray]] = [("the prompt's end", facts.prompts), *facts.lengths.items()]
     for off in NEAR:
-        for name, number in (("the prompt's end", facts.prompts), *facts.lengths.items()):
+        for name, number in named:
             yield name + (f" {'+' if off > 0 else '-'} {abs(off)}" if off else ""), number + off
 
 
@@ -277,7 +279,16 @@ def _stretch(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         yield Predicate(f"positions {least} to {most}", inside, len(np.unique(facts.position)) ** 2)
 
 
-FAMILIES: tuple[Family, ...] = (_only_passes, _ends, _drafted, _thresholds, _experts, _parts, _periods, _anywhere)
+FAMILIES: tuple[PredicateFamily, ...] = (
+    _only_passes,
+    _ends,
+    _drafted,
+    _thresholds,
+    _experts,
+    _parts,
+    _periods,
+    _anywhere,
+)
 """Simplest first: what several of them say alike is told by the first."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,16 +15,19 @@ DISPUTED = "disputed"
 RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
 """How grave a verdict is."""
 
-ROUNDED = "in bfloat16, what hides in its rounding: constants 0.1 % off, 0.3 % noise on the drafter's weights; float32 shows them"
+ROUNDED = (
+    "in bfloat16, what hides in its rounding: constants 0.1 % off, 0.3 % noise on the drafter's weights; "
+    "float32 shows them"
+)
 """What no comparison of a bfloat16 run sees; both were met."""
 
 
-def join(verdicts) -> str:
+def join(verdicts: Iterable[str]) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
     return max(verdicts, key=RANK.__getitem__, default=INCONCLUSIVE)
 
 
-def conclude(verdicts) -> str:
+def conclude(verdicts: Iterable[str]) -> str:
     """`join` for a whole comparison: one in which nothing was judged is inconclusive."""
     worst = join(verdicts)
     return INCONCLUSIVE if worst == NOT_JUDGED else worst
@@ -63,8 +67,8 @@ class StageResult:
 
     Errors of the device and the floor are relative L2; `x` maps a statistic to the device's value in
     the unit of its bound (x noise, or plain relative error). Choices count rows by verdict; `against_scores` of the
-    bugs contradict the scores that they were made from. `marks` say whose error it is (see `flow`); `note` why a stage
-    is inconclusive, or a choice is wrong by itself. `first` and `worst` are rows: where some are
+    bugs contradict the scores that they were made from. `marks` say whose error it is (see `places.mark`); `note` why a
+    stage is inconclusive, or a choice is wrong alone. `first` and `worst` are rows: where some are
     beyond their own bound the first and the worst of those, counted by `bad_rows`; `relation` says which they are.
     """
 
@@ -95,11 +99,11 @@ class StageResult:
     note: str = ""
 
     @property
-    def rows_told(self) -> str:
+    def rows_summary(self) -> str:
         """The worst row beside the first, and which rows are bad; '' where there is nothing to add."""
-        told = [f"worst at {self.worst.row}"] if self.worst not in (None, self.first) else []
-        told += [f"{self.bad_rows} of {self.rows} rows"] if self.bad_rows else []
-        return ", ".join(told) + (f": {self.relation}" if self.relation else "")
+        parts = [f"worst at {self.worst.row}"] if self.worst is not None and self.worst != self.first else []
+        parts += [f"{self.bad_rows} of {self.rows} rows"] if self.bad_rows else []
+        return ", ".join(parts) + (f": {self.relation}" if self.relation else "")
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,12 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class OwnExperts:
-    """What became of rows behind experts that a run chose itself and went on with.
+    """What became of rows behind experts that a run chose itself and continued with.
 
     Args:
         positions: of prompts, at which the experts of any layer are not the golden's.
         of: positions in all.
-        differing: choices (one a row and layer) that are not the reference's when it is run again with the run's experts.
+        differing: choices (one a row and layer) that are not the reference's when it runs again with the run's experts.
         choices: choices in all.
         explained: how many of them rounding explains.
         lack: why the reference was not run again, so that nothing is known of these rows; '' where it was.
@@ -150,12 +154,14 @@ class OwnExperts:
         return INCONCLUSIVE if self.differing > self.explained else PASS
 
     def __str__(self) -> str:
-        rows = f"{self.positions} of {self.of} positions ({self.positions / max(self.of, 1):.1%}) ran through experts of the run's own"
+        share = f"{self.positions} of {self.of} positions ({self.positions / max(self.of, 1):.1%})"
+        rows = f"{share} ran through experts of the run's own"
         if self.lack:
             known = "force the golden's experts in the run, or compare where the reference can run again"
             return f"{rows}, and nothing says what these make of them ({self.lack}): {known}"
-        found = f"{self.differing} of {self.choices} choices are not the reference's, rounding explains {self.explained:.0f}"
-        return f"{rows}; they are judged against the reference run again with these experts: {found}"
+        differing = f"{self.differing} of {self.choices} choices are not the reference's"
+        judged = "they are judged against the reference run again with these experts"
+        return f"{rows}; {judged}: {differing}, rounding explains {self.explained:.0f}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class Report:
     """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
     `witnesses` are what other references said of the golden.
-    `own_experts` is there where a run went on with experts of its own, and rows of these stages lie behind them.
+    `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
     device: str
@@ -190,12 +196,12 @@ class Report:
         return 1 if self.strict and self.verdict == WARN else exit_code(self.verdict)
 
     @property
-    def first_told(self) -> str:
-        """The first divergent place, the worst row of its stage, and which rows are bad; '' where nothing has a place."""
+    def first_summary(self) -> str:
+        """The first divergent place, the worst row of its stage, and which rows are bad; '' where none has a place."""
         if self.first is None:
             return ""
         stage = next((stage for stage in self.stages if stage.first == self.first), None)
-        return str(self.first) + (f" ({stage.rows_told})" if stage and stage.rows_told else "")
+        return str(self.first) + (f" ({stage.rows_summary})" if stage and stage.rows_summary else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

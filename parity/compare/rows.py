@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
 
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
-
+"""The golden's variant that is the noise floor of a mode."""
 
 COMPARED = ("float64", "float32", "bfloat16", "int64", "int32", "uint8")
 """Dtypes that a stage can have; another one is a finding of the structure, and its numbers mean nothing."""
@@ -25,7 +25,7 @@ class StageRows:
 
     `golden`, `device` and `floor` are [R, ...]; `prompt`, `round` and `position` label each row ([R],
     int64; a position is the row's absolute place in its sequence). `floor` is None for exact stages. `source` is
-    the golden that knows more of them.
+    the golden that the rows are of.
     """
 
     named: Named
@@ -36,6 +36,22 @@ class StageRows:
     round: np.ndarray
     position: np.ndarray
     source: DumpView | None = None
+
+    @property
+    def noise_floor(self) -> np.ndarray:
+        """`floor`, where the stage must have one.
+
+        Raises:
+            ValueError: the stage is exact.
+        """
+        if self.floor is None:
+            raise ValueError(f"{self.named.name} is exact: it has no noise floor")
+        return self.floor
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Prompt, round and position of each row, int64 [R, 3]."""
+        return np.stack([self.prompt, self.round, self.position], axis=1)
 
 
 @dataclass(frozen=True)
@@ -91,16 +107,16 @@ def stage_rows(
     `device` names another variant of `run` than its own precision, `mode` another floor than its own.
     """
     case = run.manifest.case
-    sides = [(golden, "float32"), (run, device or case.precision)]
+    sides: list[tuple[DumpView, Variant]] = [(golden, "float32"), (run, device or case.precision)]
     sides += [] if named.stage.exact else [(golden, FLOOR[mode or case.mode])]
     parts: list[list[np.ndarray]] = [[] for _ in sides]
     labels: list[np.ndarray] = []
     for prompt, prompt_case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(prompt_case)
         for round_ in range(clock.rounds):
-            found = _together(sides, named, prompt, round_)
-            if found is not None:
-                start, tensors = found
+            aligned = _aligned(sides, named, prompt, round_)
+            if aligned is not None:
+                start, tensors = aligned
                 for part, tensor in zip(parts, tensors, strict=True):
                     part.append(tensor)
                 position = clock.first(named.name, round_, start) + np.arange(len(tensors[0]))
@@ -113,29 +129,32 @@ def stage_rows(
     return StageRows(named, joined[0], joined[1], floor, prompts, rounds, positions, golden)
 
 
-def _together(sides, named: Named, prompt: int, round_: int) -> tuple[int, list[np.ndarray]] | None:
+def _aligned(
+    sides: Sequence[tuple[DumpView, Variant]], named: Named, prompt: int, round_: int
+) -> tuple[int, list[np.ndarray]] | None:
     """The same rows of every side, and the first one's number; None unless all are there with one shape."""
-    places = [(variant, prompt, round_, named.name) for _, variant in sides]
-    if not all(place in dump.rows for (dump, _), place in zip(sides, places, strict=True)):
+    places = [(dump, (variant, prompt, round_, named.name)) for dump, variant in sides]
+    if not all(place in dump.rows for dump, place in places):
         return None
-    starts = [dump.rows[place].start for (dump, _), place in zip(sides, places, strict=True)]
+    starts = [dump.rows[place].start for dump, place in places]
     start = min(starts)
     if max(starts) == start:
-        tensors = [dump.stored(*place) for (dump, _), place in zip(sides, places, strict=True)]
+        stored = [dump.stored(*place) for dump, place in places]
     else:
-        tensors = [dump.contents(*place)[start:] for (dump, _), place in zip(sides, places, strict=True)]
-    if any(tensor.dtype.name not in COMPARED for tensor in tensors):
+        stored = [whole if (whole := dump.contents(*place)) is None else whole[start:] for dump, place in places]
+    tensors = [tensor for tensor in stored if tensor is not None]
+    if len(tensors) < len(stored) or any(tensor.dtype.name not in COMPARED for tensor in tensors):
         return None
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 
 def order(golden: DumpView) -> dict[tuple[bool, str], int]:
     """(is it a verify round, stage) to its place in that kind of round's dataflow."""
-    found = {}
+    places = {}
     for verify in (False, True):
         for place, named in enumerate(dataflow(golden.declared.values(), int(verify))):
-            found[verify, named.name] = place
-    return found
+            places[verify, named.name] = place
+    return places
 
 
 HALF_ULP = 2.0**-9 / np.sqrt(3.0)
@@ -143,7 +162,7 @@ HALF_ULP = 2.0**-9 / np.sqrt(3.0)
 lower end of a binade. A floor below it is one lucky rounding (an embedding is exact), not a bound."""
 
 NOISY = 0.9
-"""A single row is held against this quantile of its stage's floors where its own is lower. Rows of one
+"""A single row is compared with this quantile of its stage's floors where its own is lower. Rows of one
 stage are not equally noisy (6 router logits, a chained row behind a steep SwiGLU), and one rounding
 tells little about one row: against the median, clean chained rows reach 4.1x, against this 2.4x."""
 
@@ -156,14 +175,14 @@ WIDEST = ALLOWED / 3
 of five roundings each random-walks to 2^-9 * sqrt(180) = 2.6 %; the tiny pair's widest stage has 1.9 %."""
 
 
-def row_floors(floor: np.ndarray, apart: np.ndarray, share: float = 0.5) -> np.ndarray:
+def row_floors(floor: np.ndarray, excluded: np.ndarray, share: float = 0.5) -> np.ndarray:
     """Robust relative floors per row [R] from the bfloat16 reference's relative row errors [R].
 
     A row's floor is its own, the typical (`share`) row's, or half a ULP, whichever is largest: rows of
     one stage round alike, so a row below it was lucky. Rows set apart do not enter it.
     """
-    typical = quantile(floor[~apart], share) if (~apart).any() else 0.0
-    return np.maximum(np.maximum(floor, typical), HALF_ULP)
+    typical = quantile(floor[~excluded], share) if (~excluded).any() else 0.0
+    return np.asarray(np.maximum(np.maximum(floor, typical), HALF_ULP))
 
 
 def quantile(values: np.ndarray, share: float = 0.5) -> float:
@@ -176,7 +195,7 @@ def quantile(values: np.ndarray, share: float = 0.5) -> float:
     return float(ordered[low] + (place - low) * step)
 
 
-def ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:
+def pooled_ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:
     """Pooled error over pooled floor: relative row errors [R] weighted by the rows' squared norms.
 
     An infinitely wrong row (an error where the golden is zero) makes the ratio infinite, never NaN.
@@ -185,3 +204,8 @@ def ratio(error: np.ndarray, floor: np.ndarray, weight: np.ndarray) -> float:
     if not np.isfinite(error).all():
         return float("inf")
     return float(np.sqrt((error**2 * weight).sum() / total)) if total > 0 else 0.0
+
+
+def same_rows(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Which rows [R] of two arrays [R, ...] have equal values in every element, bool."""
+    return np.asarray((one == other).all(axis=tuple(range(1, one.ndim))))

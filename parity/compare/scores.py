@@ -37,79 +37,92 @@ def scores_of(stage: str) -> str | None:
     return f"{prefix}.{SCORES[last]}" if last in SCORES else None
 
 
+def _scored(golden: TrustedGolden, choice: str) -> Named:
+    """The stage of the scores behind a stage of choices."""
+    scores = scores_of(choice)
+    if scores is None:
+        raise ValueError(f"{choice} is no choice: nothing scores it")
+    return golden.declared[scores]
+
+
 def row_noise(scores: StageRows) -> np.ndarray:
     """RMS noise of each row's scores [R].
 
     One row's choice is judged, so its floor is backed like a worst row's: by the noisy tenth's, not the median.
     """
-    floor = measure(scores.golden, scores.floor, ulps=False)
+    floor = measure(scores.golden, scores.noise_floor)
     everywhere = np.zeros(len(scores.golden), dtype=bool)
-    return row_floors(floor.rows.rel_l2, everywhere, NOISY) * np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])
+    rms = np.sqrt(floor.rows.golden_sq / scores.golden.shape[1])
+    return np.asarray(row_floors(floor.rows.rel_l2, everywhere, NOISY) * rms)
 
 
 def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
     """Which rows [R] of a stage of choices are not the best of the scores that they were made from.
 
     The scores are those that the run recorded, or the golden's in the run's dtype where a local run forced them: a
-    choice is made from what the tap returned. Equal scores may be chosen in any order, so that a device which records in bfloat16
-    what it chose from in float32 contradicts nothing. Of two devices either one's choices count. Rows whose scores
-    nobody recorded, or are not finite, contradict nothing here.
+    choice is made from what the tap returned. Equal scores may be chosen in any order, so that a device which records
+    in bfloat16 what it chose from in float32 contradicts nothing. Of two devices either one's choices count. Rows
+    whose scores nobody recorded, or are not finite, contradict nothing here.
     """
-    found = np.zeros(len(rows.golden), dtype=bool)
+    contradict = np.zeros(len(rows.golden), dtype=bool)
+    named = _scored(golden, rows.named.name)
     for side in run.sides:
-        named = golden.declared[scores_of(rows.named.name)]
         if named.name not in side.manifest.stages or named.name not in golden.manifest.stages:
             continue
         scores, chosen = stage_rows(golden, side, named), stage_rows(golden, side, rows.named)
         if scores is None or chosen is None or chosen.device.dtype.kind not in "iu":
             continue
-        mine, theirs = _shared(chosen, scores)
+        in_chosen, in_scores = _shared(chosen, scores)
         wrong = np.zeros(len(chosen.golden), dtype=bool)
-        wrong[mine] = _beaten(golden, side, named, chosen, scores, mine, theirs)
-        ours, others = _shared(rows, chosen)
-        found[ours] |= wrong[others]
-    return found
+        wrong[in_chosen] = _beaten(side, named, chosen, scores, in_chosen, in_scores)
+        in_rows, in_chosen = _shared(rows, chosen)
+        contradict[in_rows] |= wrong[in_chosen]
+    return contradict
 
 
 def unchecked(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.ndarray:
-    """Which rows [R] of a stage of choices own scores say nothing of: adding partial sums may move them by all that noise explains."""
-    found = np.zeros(len(rows.golden), dtype=bool)
-    named = golden.declared[scores_of(rows.named.name)]
+    """Which rows [R] of a stage of choices their own scores say nothing of.
+
+    Adding the ranks' partial sums may move them by all that noise explains.
+    """
+    hidden = np.zeros(len(rows.golden), dtype=bool)
+    named = _scored(golden, rows.named.name)
     for side in run.sides:
         if {named.name} & set(side.manifest.stages) & set(golden.manifest.stages) and _summed(side, named) > 1:
             scores = stage_rows(golden, side, named)
-            mine, theirs = ([], []) if scores is None else _shared(rows, scores)
-            slack = 0.0 if scores is None else _slack(side, named, scores, scores.device.astype(np.float32))[theirs]
-            found[mine] |= slack >= NOISE_SIGMAS * row_noise(scores)[theirs] if len(mine) else False
-    return found
+            if scores is not None:
+                in_rows, in_scores = _shared(rows, scores)
+                slack = _slack(side, named, scores, scores.device.astype(np.float32))
+                hidden[in_rows] |= (slack >= NOISE_SIGMAS * row_noise(scores))[in_scores]
+    return hidden
 
 
 def _beaten(
-    golden: TrustedGolden, side: DumpView, named: Named, chosen: StageRows, scores: StageRows, mine, theirs
+    side: DumpView, named: Named, chosen: StageRows, scores: StageRows, in_chosen: np.ndarray, in_scores: np.ndarray
 ) -> np.ndarray:
-    """Rows in which a score that was left is above one that was taken."""
-    seen = scores.device[theirs]
+    """Of the rows that both stages have (their numbers in each), those in which a score left is above one taken."""
+    seen = scores.device[in_scores]
     case = side.manifest.case
     forced = case.mode == "local" and named.stage.template in case.forced
-    used = (scores.golden[theirs].astype(seen.dtype) if forced else seen).astype(np.float32)
-    ids = chosen.device[mine].astype(np.int64).reshape(len(mine), -1)
-    slack = 0.0 if forced else _slack(side, named, scores, used)
+    used = (scores.golden[in_scores].astype(seen.dtype) if forced else seen).astype(np.float32)
+    ids = chosen.device[in_chosen].astype(np.int64).reshape(len(in_chosen), -1)
+    slack = np.zeros(len(used)) if forced else _slack(side, named, scores, used)
     if chosen.named.stage.side == "drafter":
         taken = _drafted(ids, used, chosen, scores)
         least = np.where(taken, used, -np.inf).max(axis=1)
     else:
-        taken = _member(ids, used.shape[1])
+        taken = members(ids, used.shape[1])
         least = np.where(taken, used, np.inf).min(axis=1)
     left = np.where(taken, -np.inf, used).max(axis=1)
-    return np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack)
+    return np.asarray(np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack))
 
 
-def _slack(side: DumpView, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray | float:
-    """How far recorded scores [R, X] may be from those that the device chose from: 0 but for partial sums."""
+def _slack(side: DumpView, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray:
+    """How far each row of recorded scores [R, X] may be from what the device chose from: 0 but for partial sums."""
     if (ranks := _summed(side, named)) == 1:
-        return 0.0
+        return np.zeros(len(used))
     step = 2.0 ** -(8 if scores.device.dtype.itemsize == 2 else 24)
-    return ROUNDINGS * ranks * step * np.abs(used).max(axis=1)
+    return np.asarray(ROUNDINGS * ranks * step * np.abs(used).max(axis=1))
 
 
 def _summed(side: DumpView, named: Named) -> int:
@@ -118,9 +131,9 @@ def _summed(side: DumpView, named: Named) -> int:
     return max((len(parts) for parts in recorded if parts[0].sharding == SUM), default=1)
 
 
-def _member(ids: np.ndarray, count: int) -> np.ndarray:
+def members(ids: np.ndarray, count: int) -> np.ndarray:
     """Ids [R, X] as a membership table [R, count]; a row with an id that is none is empty."""
-    legal = ((ids >= 0) & (ids < count)).all(axis=1)
+    legal = np.asarray(((ids >= 0) & (ids < count)).all(axis=1))
     table = np.zeros((len(ids), count), dtype=bool)
     np.put_along_axis(table, np.where(legal[:, None], ids, 0), True, axis=1)
     return table & legal[:, None]
@@ -131,19 +144,20 @@ def _drafted(ids: np.ndarray, used: np.ndarray, chosen: StageRows, scores: Stage
 
     The golden's own rows tell which column stands for which token (`d2t` is the checkpoint's, not ours to read).
     """
-    mine, theirs = _shared(chosen, scores)
+    in_chosen, in_scores = _shared(chosen, scores)
     tokens = np.full(used.shape[1], -1, dtype=np.int64)
-    tokens[scores.golden[theirs].argmax(axis=1)] = chosen.golden[mine]
-    own = tokens[None] == ids
+    tokens[scores.golden[in_scores].argmax(axis=1)] = chosen.golden[in_chosen]
+    own = np.asarray(tokens[None] == ids)
     return np.where(own.any(axis=1, keepdims=True), own, (tokens == -1)[None])
 
 
-def _shared(one: StageRows, other: StageRows) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the rows that both stages have, by prompt, round and position."""
-    labels = [np.stack([rows.prompt, rows.round, rows.position], axis=1) for rows in (one, other)]
-    if np.array_equal(*labels):
-        return (np.arange(len(labels[0])),) * 2
-    places = [[tuple(place) for place in side.tolist()] for side in labels]
-    at = {place: number for number, place in enumerate(places[1])}
-    pairs = [(number, at[place]) for number, place in enumerate(places[0]) if place in at]
-    return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+def _shared(first: StageRows, second: StageRows) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers, in each, of the rows that both stages have, by prompt, round and position."""
+    if np.array_equal(first.labels, second.labels):
+        everything = np.arange(len(first.labels))
+        return everything, everything
+    numbers = {tuple(label): number for number, label in enumerate(second.labels.tolist())}
+    labels = enumerate(map(tuple, first.labels.tolist()))
+    pairs = [(number, numbers[label]) for number, label in labels if label in numbers]
+    in_first, in_second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return in_first, in_second

@@ -1,8 +1,8 @@
-"""Statistics over a stage as a whole: scale and bias, other tools' figures, and likeness to the floor's own bits."""
+"""Statistics over a whole stage: scale and bias, the figures of other tools, and likeness to the floor's own bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import exp, expm1, hypot, inf, sqrt
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from parity.compare.rows import HALF_ULP, StageRows
 from parity.errors import UsageError
-from parity.metrics import PairMetrics, topk_overlap
-from parity.metrics.formulas import Moments
+from parity.metrics import PairMetrics, UlpDistances, topk_overlap
+from parity.metrics.moments import Moments
 from parity.policy import Row
 
 SIGMAS = 5.0
@@ -28,8 +28,12 @@ that its square never counts."""
 CHUNK = 1 << 20
 
 
+Standardised = tuple[slice, np.ndarray, np.ndarray]
+"""Some rows, and of these golden [N, C] and error [N, C] over the golden row's RMS."""
+
+
 @dataclass(frozen=True)
-class Fit:
+class LineFit:
     """Scale error (slope minus one), bias in multiples of the row's RMS, their standard errors, and the RMS error.
 
     `noise` is in multiples of the row's RMS, like the bias.
@@ -42,7 +46,7 @@ class Fit:
     noise: float = 0.0
 
 
-def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
+def fit(golden: np.ndarray, other: np.ndarray) -> LineFit:
     """Fit `other` [R, ...] against `golden` [R, ...]; elements that are not finite count as equal.
 
     A golden without spread has no scale; its bias is the mean error.
@@ -50,10 +54,8 @@ def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
     golden, other = (side.reshape(len(side), -1) for side in (golden, other))
     count = golden.size
     sums = np.zeros(5)
-    parts = _standardised(golden, other)
-    if count <= CHUNK:
-        parts = list(parts)
-    for _, x, e in parts:
+    kept = list(_standardised(golden, other)) if count <= CHUNK else None
+    for _, x, e in kept or _standardised(golden, other):
         sums += (x.sum(dtype=np.float64), e.sum(dtype=np.float64), np.vdot(x, x), np.vdot(x, e), np.vdot(e, e))
     mean, error = sums[:2] / count
     spread = sums[2] - count * mean * mean
@@ -61,30 +63,32 @@ def fit(golden: np.ndarray, other: np.ndarray) -> Fit:
     scale = (sums[3] - count * mean * error) / spread if spread > 1e-6 * count else 0.0
     bias = error - scale * mean
     noise = sqrt(sums[4] / count)
-    again = parts if count <= CHUNK else _standardised(golden, other)
-    by_row, by_column = _scores(again, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
-    found = [hypot(_clustered(rows, noise), _clustered(columns, noise)) for rows, columns in zip(by_row, by_column)]
-    return Fit(float(scale), float(bias), *found, noise)
+    parts = kept or _standardised(golden, other)
+    by_row, by_column = _scores(parts, golden.shape, scale, bias, mean, max(spread, 1e-6 * count))
+    scale_error, bias_error = (
+        hypot(_clustered(rows, noise), _clustered(columns, noise))
+        for rows, columns in zip(by_row, by_column, strict=True)
+    )
+    return LineFit(float(scale), float(bias), scale_error, bias_error, noise)
 
 
-def beyond(device: Fit, floor: Fit) -> tuple[float, float]:
+def beyond(device: LineFit, floor: LineFit) -> tuple[float, float]:
     """By how many standard errors the device's scale and bias exceed the floor's own, 0 where they do not.
 
     The bfloat16 reference may be systematically off itself (a rounded RoPE scale is 0.1 %), and a device
     that is off as far is no worse. What it is off beyond that has the uncertainty of both fits; the floor's
     noise alone excuses a scale, never the device's.
     """
-    return tuple(
-        max(abs(mine) - abs(theirs), 0.0) / max(hypot(my_error, their_error), least)
-        for mine, theirs, my_error, their_error, least in (
-            (device.scale, floor.scale, device.scale_error, floor.scale_error, max(LEAST, floor.noise**2)),
-            (device.bias, floor.bias, device.bias_error, floor.bias_error, LEAST),
-        )
+    scale_error = max(hypot(device.scale_error, floor.scale_error), LEAST, floor.noise**2)
+    bias_error = max(hypot(device.bias_error, floor.bias_error), LEAST)
+    return (
+        max(abs(device.scale) - abs(floor.scale), 0.0) / scale_error,
+        max(abs(device.bias) - abs(floor.bias), 0.0) / bias_error,
     )
 
 
-def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Rows of golden and error over the golden row's RMS, a chunk at a time; zero rows stay zero."""
+def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[Standardised]:
+    """A chunk at a time; zero rows stay zero."""
     step = max(CHUNK // max(golden.shape[1], 1), 1)
     for start in range(0, len(golden), step):
         part = slice(start, start + step)
@@ -99,7 +103,9 @@ def _standardised(golden: np.ndarray, other: np.ndarray) -> Iterator[tuple[slice
         yield part, x * weight, e * weight
 
 
-def _scores(parts, shape, scale: float, bias: float, mean: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
+def _scores(
+    parts: Iterable[Standardised], shape: tuple[int, ...], scale: float, bias: float, mean: float, spread: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Each row's and each column's part in the error of scale and bias: [2, R] and [2, C]."""
     rows, columns = np.zeros((2, shape[0])), np.zeros((2, shape[1]))
     for part, x, e in parts:
@@ -133,8 +139,8 @@ NXDI_ATOL = 1e-5
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a statistic may look at."""
+class Measurement:
+    """What a statistic may look at: a stage's rows, what was measured of device and floor, and the policy's row."""
 
     rows: StageRows
     device: PairMetrics
@@ -142,13 +148,13 @@ class Evidence:
     row: Row
 
 
-def r_ratio(seen: Evidence) -> float:
+def r_ratio(seen: Measurement) -> float:
     """||device - float32|| / ||bfloat16 - float32|| over everything; infinite where only the device errs."""
     error, noise = (float(side.rows.error_sq.sum()) for side in (seen.device, seen.floor))
     return sqrt(error / noise) if noise else (float("inf") if error else 0.0)
 
 
-def pearson_distance(seen: Evidence) -> float:
+def pearson_distance(seen: Measurement) -> float:
     """1 - Pearson correlation over all elements; 1 where a side is constant and there is an error."""
     m = Moments.of(seen.device.rows.table.sum(axis=0))
     spread = m.variance + 2 * m.covariance + m.error_sq - m.n * m.error_mean**2
@@ -157,7 +163,7 @@ def pearson_distance(seen: Evidence) -> float:
     return 1.0 - (m.variance + m.covariance) / sqrt(m.variance * spread)
 
 
-def beyond_tolerance(seen: Evidence) -> float:
+def beyond_tolerance(seen: Measurement) -> float:
     """Largest |device - golden| / (atol + rtol |golden|), by the device's dtype; close up to 1."""
     golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
     dtype = seen.rows.device.dtype.name
@@ -169,13 +175,13 @@ def beyond_tolerance(seen: Evidence) -> float:
     return _largest(np.abs(device - golden) / (allowed.atol + allowed.rtol * np.abs(golden)))
 
 
-def top_error(k: int | None) -> Callable[[Evidence], float]:
+def top_error(k: int | None) -> Callable[[Measurement], float]:
     """Largest error among each row's k largest golden logits (all for None), over the largest of them.
 
     As NxDI has it (neuron_allclose): beyond `NXDI_ATOL`, and after the row's shift was taken out.
     """
 
-    def statistic(seen: Evidence) -> float:
+    def statistic(seen: Measurement) -> float:
         golden, device = (side.astype(np.float64) for side in (seen.rows.golden, seen.rows.device))
         golden, device = (side.reshape(len(side), -1) for side in (golden, device))
         device = device - _shift(golden, device)
@@ -194,18 +200,25 @@ def _shift(golden: np.ndarray, device: np.ndarray) -> np.ndarray:
     centred = golden - means[0]
     spread = (centred**2).sum(axis=1, keepdims=True)
     slope = np.divide((centred * device).sum(axis=1, keepdims=True), spread, out=np.ones_like(spread), where=spread > 0)
-    return means[1] - slope * means[0]
+    return np.asarray(means[1] - slope * means[0])
 
 
-def unlike(seen: Evidence) -> float:
+def unlike(seen: Measurement) -> float:
     """Share of elements that are not, bit for bit, what the floor's own rounding gave."""
-    device, floor = (side.astype(np.float32).view(np.uint32) for side in (seen.rows.device, seen.rows.floor))
+    device, floor = (side.astype(np.float32).view(np.uint32) for side in (seen.rows.device, seen.rows.noise_floor))
     return float((device != floor).mean())
 
 
-def top_missed(k: int) -> Callable[[Evidence], float]:
+def top_missed(k: int) -> Callable[[Measurement], float]:
     """Mean share of the golden's top k that the device lacks."""
     return lambda seen: 1.0 - float(topk_overlap(seen.rows.golden, seen.rows.device, (k,))[k].mean())
+
+
+def _ulps(seen: Measurement) -> UlpDistances:
+    """The device's; they are counted wherever a policy row bounds them."""
+    if seen.device.ulps is None:
+        raise ValueError(f"nobody counted the ULPs of {seen.rows.named.name}")
+    return seen.device.ulps
 
 
 def _largest(values: np.ndarray) -> float:
@@ -213,7 +226,7 @@ def _largest(values: np.ndarray) -> float:
     return float(np.where(np.isnan(values), np.inf, values).max(initial=0.0))
 
 
-STATISTICS: dict[str, Callable[[Evidence], float]] = {
+STATISTICS: dict[str, Callable[[Measurement], float]] = {
     "cosine_distance": lambda seen: seen.device.cosine_distance,
     "pearson_distance": pearson_distance,
     "r_ratio": r_ratio,
@@ -226,7 +239,7 @@ STATISTICS: dict[str, Callable[[Evidence], float]] = {
     "top5_missed": top_missed(5),
     "top50_missed": top_missed(50),
     "unlike": unlike,
-    "ulp_max": lambda seen: float(seen.device.ulp_max),
-    "ulp_beyond": lambda seen: 1.0 - seen.device.ulp_share(seen.row.ulp),
+    "ulp_max": lambda seen: float(_ulps(seen).largest),
+    "ulp_beyond": lambda seen: 1.0 - _ulps(seen).share(seen.row.ulp),
 }
 """By the name a policy bounds it under."""

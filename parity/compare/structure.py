@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.compare.rows import FLOOR, Clock, StageRows
+from parity.golden.manifest import Variant
 from parity.golden.shards import replicas_differ
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import PairMetrics
@@ -23,7 +24,8 @@ class Finding:
     """Something that is wrong whatever the values: always a failure.
 
     Args:
-        kind: missing, surplus, unknown, empty, shape, axes, dtype, replicas, non-finite, constant, generation or config.
+        kind: missing, surplus, unknown, empty, shape, axes, dtype, replicas, non-finite, constant, generation,
+            config.
         stage: full stage name.
         prompt: prompt number.
         round: round number.
@@ -38,16 +40,16 @@ class Finding:
 
 
 def check_structure(golden: TrustedGolden, run: DumpView, names: Iterable[str]) -> list[Finding]:
-    """Hold the run's tensors against the golden's declared stages, prompt by prompt and round by round."""
+    """Compare the run's tensors with the golden's declared stages, prompt by prompt and round by round."""
     wanted = set(names)
-    found = list(_declared(golden, run, wanted))
+    findings = list(_declared(golden, run, wanted))
     wanted &= set(run.manifest.stages)
     for prompt, case in enumerate(golden.manifest.case.prompts):
         for round_ in range(Clock.of(case).rounds):
             for named in dataflow(golden.declared.values(), round_):
                 if named.name in wanted:
-                    found += _tensor(golden, run, named, prompt, round_)
-    return found
+                    findings += _tensor(golden, run, named, prompt, round_)
+    return findings
 
 
 def _declared(golden: TrustedGolden, run: DumpView, wanted: set[str]) -> Iterator[Finding]:
@@ -78,7 +80,7 @@ def _tensor(golden: TrustedGolden, run: DumpView, named: Named, prompt: int, rou
     def finding(kind: str, message: str) -> Finding:
         return Finding(kind, named.name, prompt, round_, f"{named.name} {message} (prompt {prompt}, round {round_})")
 
-    def place(variant: str) -> tuple[str, int, int, str]:
+    def place(variant: Variant) -> tuple[Variant, int, int, str]:
         return variant, prompt, round_, named.name
 
     true, seen = golden.rows.get(place("float32")), run.rows.get(place(run.manifest.case.precision))
@@ -112,26 +114,26 @@ def check_values(rows: StageRows, pair: PairMetrics, floor: PairMetrics) -> list
     A mask's -inf is no score: references record what was scored, before the mask. So a golden that is not finite is
     broken, whatever the device has there.
     """
-    name, found = rows.named.name, []
-    for side, values, bad in (("golden", rows.golden, pair.nonfinite), ("noise floor", rows.floor, floor.nonfinite)):
-        nan, inf = (bad.golden_nan, bad.golden_inf) if side == "golden" else (bad.device_nan, bad.device_inf)
+    name, findings = rows.named.name, []
+    bad, noise = pair.nonfinite, floor.nonfinite
+    for side, values, nan, inf in (
+        ("golden", rows.golden, bad.golden_nan, bad.golden_inf),
+        ("noise floor", rows.noise_floor, noise.device_nan, noise.device_inf),
+    ):
         if nan or inf:
-            found.append(
-                _nonfinite(rows, np.argwhere(~np.isfinite(values))[0], f"{nan} NaN and {inf} Inf in the {side}")
-            )
-    if pair.nonfinite.mismatches:
-        found.append(
-            _nonfinite(rows, pair.nonfinite.first, f"{pair.nonfinite.mismatches} NaN or Inf that the golden lacks")
-        )
+            first = np.argwhere(~np.isfinite(values))[0]
+            findings.append(_nonfinite(rows, first.tolist(), f"{nan} NaN and {inf} Inf in the {side}"))
+    if bad.first is not None:
+        findings.append(_nonfinite(rows, bad.first, f"{bad.mismatches} NaN or Inf that the golden lacks"))
     if pair.device_constant and not pair.golden_constant:
         place = int(rows.prompt[0]), int(rows.round[0])
-        found.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))
-    return found
+        findings.append(Finding("constant", name, *place, f"{name} is constant, the golden's is not"))
+    return findings
 
 
 def _nonfinite(rows: StageRows, index: Sequence[int], what: str) -> Finding:
     """NaN or Inf on one side, and where the first of them is."""
     name, row = rows.named.name, index[0]
     where = int(rows.prompt[row]), int(rows.round[row])
-    message = f"{name} has {what}, the first at {[int(one) for one in index[1:]]} of position {rows.position[row]}"
+    message = f"{name} has {what}, the first at {[*index[1:]]} of position {rows.position[row]}"
     return Finding("non-finite", name, *where, f"{message} (prompt {where[0]}, round {where[1]})")

@@ -9,15 +9,15 @@ from fnmatch import fnmatchcase
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED
 from parity.gates import run_gate
-from parity.gates.context import Bench
-from parity.gates.evidence import Check, Gates
+from parity.gates.context import GateContext
+from parity.gates.gate import Check, GateReport
 
 ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")
 """Gates that need more than stages, the cheap and telling first."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class GateRule:
     """What it means that a check of a gate fails.
 
     Attributes:
@@ -39,8 +39,8 @@ class Reading:
     seen: tuple[str, ...] = ()
 
 
-READINGS = (
-    Reading(
+GATE_RULES = (
+    GateRule(
         "provenance",
         "shares no source*",
         "",
@@ -49,7 +49,7 @@ READINGS = (
         "write one side's kernel anew, from the equations",
         ("openinfer #454",),
     ),
-    Reading(
+    GateRule(
         "verify",
         "lowest id*",
         "",
@@ -58,7 +58,7 @@ READINGS = (
         "the argmax over shards or ranks: compare values first, then ids",
         ("lattice #280",),
     ),
-    Reading(
+    GateRule(
         "verify",
         "*",
         "",
@@ -67,7 +67,7 @@ READINGS = (
         "the path that verify takes and decode does not: precision, kernel choice, mask",
         ("tokenspeed #904", "TRT-LLM #9208"),
     ),
-    Reading(
+    GateRule(
         "acceptance",
         "cuts*",
         "",
@@ -76,7 +76,7 @@ READINGS = (
         "cut the accepted run at its first end token and at the budget before it is committed",
         ("vLLM #56101",),
     ),
-    Reading(
+    GateRule(
         "acceptance",
         "counts*",
         "",
@@ -85,7 +85,7 @@ READINGS = (
         "count after the cut by EOS and budget; keep acceptance length and accepted drafts apart",
         ("NKIPy PR 63", "vLLM #17908"),
     ),
-    Reading(
+    GateRule(
         "boundary",
         "*",
         "raised",
@@ -94,7 +94,7 @@ READINGS = (
         "admission: prompt + budget + K rows have to fit",
         ("openinfer #454",),
     ),
-    Reading(
+    GateRule(
         "boundary",
         "*",
         r"1 below, .*drafter",
@@ -103,7 +103,7 @@ READINGS = (
         "one number for both caches' rows",
         ("rMLX #14",),
     ),
-    Reading(
+    GateRule(
         "boundary",
         "*",
         "",
@@ -116,7 +116,7 @@ READINGS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class GateCause:
     """A failing gate and the defect it speaks of; `id` is empty where nobody has read such a failure yet."""
 
     gate: str
@@ -128,35 +128,40 @@ class Found:
     seen: tuple[str, ...] = ()
 
 
-def until_red(bench: Bench, names: Sequence[str] = ORDER) -> Gates:
+def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> GateReport:
     """The gates one after another, up to the first that fails."""
     results = []
     for name in names:
-        results.append(run_gate(bench, name))
+        results.append(run_gate(context, name))
         if results[-1].verdict == FAIL:
             break
-    return Gates(bench.device_name, bench.precision, str(bench.golden.folder), tuple(results))
+    return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
 
 
-def read_gates(gates: Gates) -> list[Found]:
+def gate_causes(report: GateReport) -> list[GateCause]:
     """What the failing checks mean."""
     return [
-        _read(one.gate, check, one.reproduce) for one in gates.results for check in one.checks if check.verdict == FAIL
+        _cause(result.gate, check, result.reproduce)
+        for result in report.results
+        for check in result.checks
+        if check.verdict == FAIL
     ]
 
 
-def lacking(gates: Gates) -> list[str]:
+def missing_evidence(report: GateReport) -> list[str]:
     """Which gates lack what, where none fails; nothing where together they pass, by the verdict of `parity gate`."""
-    if gates.verdict not in (INCONCLUSIVE, DISPUTED):
+    if report.verdict not in (INCONCLUSIVE, DISPUTED):
         return []
-    worst = [(one.gate, check) for one in gates.results if one.verdict == gates.verdict for check in one.checks]
     return [
-        f"gate {gate}, {one.name}: {one.evidence}" for gate, one in worst if one.verdict in (gates.verdict, NOT_JUDGED)
+        f"gate {result.gate}, {check.name}: {check.evidence}"
+        for result in report.results
+        for check in result.checks
+        if result.verdict == report.verdict and check.verdict in (report.verdict, NOT_JUDGED)
     ]
 
 
-def _read(gate: str, check: Check, reproduce: str) -> Found:
-    for one in READINGS:
-        if one.gate == gate and fnmatchcase(check.name, one.check) and re.search(one.evidence, check.evidence):
-            return Found(gate, check, reproduce, one.id, one.says, one.fix, one.seen)
-    return Found(gate, check, reproduce)
+def _cause(gate: str, check: Check, reproduce: str) -> GateCause:
+    for rule in GATE_RULES:
+        if rule.gate == gate and fnmatchcase(check.name, rule.check) and re.search(rule.evidence, check.evidence):
+            return GateCause(gate, check, reproduce, rule.id, rule.says, rule.fix, rule.seen)
+    return GateCause(gate, check, reproduce)

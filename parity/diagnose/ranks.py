@@ -1,4 +1,5 @@
-"""Runs whose ranks differ in what they should hold alike: which rank's tensors to explain, and what it means if none needs it."""
+"""Runs whose ranks differ in what they should hold alike: which rank's tensors to explain, and what it means if none
+needs it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
-from parity.diagnose.gates import Found
-from parity.gates.evidence import Check
+from parity.diagnose.gates import GateCause
+from parity.gates.gate import Check
 from parity.golden.manifest import Variant
 from parity.golden.shards import REPLICATED
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
@@ -35,65 +36,61 @@ class RankView(DumpView):
 
 
 @dataclass(frozen=True)
-class Parted:
+class RankMismatch:
     """Ranks that differ at these places, though each one's tensors are within their bounds."""
 
     mode: str
     first: Place
     stages: int
-    apart: float
+    largest: float
     reproduce: str
 
 
-def told_apart(
+def first_failing_rank(
     golden: TrustedGolden, run: DumpView, policy: Policy, rerun: Rerun | None = None
 ) -> tuple[DumpView, Report]:
-    """The run as the first rank has it whose tensors fail, and its report; the run itself where no rank's do by themselves."""
+    """The run as the first rank has it whose tensors fail alone, and its report; the run itself where no rank's do."""
     report = compare(golden, run, policy, rerun=rerun)
     if any(finding.kind == "replicas" for finding in report.findings):
         for rank in range(max(map(len, run.parts.values()))):
-            one = RankView(run, rank)
-            alone = compare(golden, one, policy)
+            view = RankView(run, rank)
+            alone = compare(golden, view, policy)
             if alone.verdict == FAIL and alone.first is not None:
-                return one, alone
+                return view, alone
     return run, report
 
 
-def parted(run: DumpView, report: Report) -> Parted | None:
-    """What it is that fails in a run no rank of which does; None where it is something else."""
-    places = [finding for finding in report.findings if finding.kind == "replicas"]
-    if isinstance(run, RankView) or not places or report.first is None:
+def rank_mismatch(run: DumpView, report: Report) -> RankMismatch | None:
+    """How the ranks differ in a run that fails for it alone; None where the failure is something else."""
+    findings = [finding for finding in report.findings if finding.kind == "replicas"]
+    if isinstance(run, RankView) or not findings or report.first is None:
         return None
-    apart = (_apart(run, (run.manifest.case.precision, one.prompt, one.round, one.stage)) for one in places)
-    return Parted(
-        run.manifest.case.mode, report.first, len({one.stage for one in places}), max(apart), report.reproduce
-    )
+    case = run.manifest.case
+    largest = max(_difference(run, (case.precision, at.prompt, at.round, at.stage)) for at in findings)
+    stages = len({finding.stage for finding in findings})
+    return RankMismatch(case.mode, report.first, stages, largest, report.reproduce)
 
 
-def _apart(run: DumpView, place: TensorPlace) -> float:
+def _difference(run: DumpView, place: TensorPlace) -> float:
     """The largest relative L2 between the first rank's tensor and another's."""
     first, *others = (shard.astype(np.float64) for shard in run.shards(*place))
-    return max(float(np.linalg.norm(other - first) / max(np.linalg.norm(first), 1e-30)) for other in others)
+    size = max(float(np.linalg.norm(first)), 1e-30)
+    return max(float(np.linalg.norm(other - first)) / size for other in others)
 
 
-def read_ranks(found: Parted) -> list[Found]:
-    """Ranks that differ by less than their bounds, as a failing gate is read."""
-    evidence = (
-        f"{found.stages} stages differ between ranks, by {found.apart:.1e} relative L2 at most; first at {found.first}"
-    )
+def rank_causes(mismatch: RankMismatch) -> list[GateCause]:
+    """Ranks that differ by less than their bounds, read as a failing gate is."""
+    evidence = f"{mismatch.stages} stages differ between ranks, by {mismatch.largest:.1e} relative L2 at most; "
+    evidence += f"first at {mismatch.first}"
+    figures = {"stages": mismatch.stages, "apart": mismatch.largest}
     return [
-        Found(
+        GateCause(
             "stages",
-            Check(
-                f"{found.mode}, ranks alike",
-                FAIL,
-                evidence,
-                {"stages": found.stages, "apart": found.apart},
-                found.first,
-            ),
-            found.reproduce,
+            Check(f"{mismatch.mode}, ranks alike", FAIL, evidence, figures, mismatch.first),
+            mismatch.reproduce,
             "tp-order-by-rank",
-            "ranks that should hold the same differ by rounding alone: each adds the partial sums in an order of its own",
+            "ranks that should hold the same differ by rounding alone: "
+            "each adds the partial sums in an order of its own",
             "an all-reduce with one order for all ranks, or one rank that adds and sends",
             ("class of all-reduces without a fixed order",),
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.compare.rows import HALF_ULP, StageRows, row_floors, stage_rows
 from parity.compare.statistics import fit
-from parity.diagnose.explain import Residual
+from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView, TrustedGolden
 
 RED = 3.0
@@ -32,7 +32,7 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
     if rows.named.stage.exact:
         yield from _exact(rows)
         return
-    lost = ~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1)
+    lost = np.asarray(~np.isfinite(rows.device.reshape(len(rows.device), -1).astype(np.float32)).all(axis=1))
     if lost.any() or not np.isfinite(rows.golden).all():
         yield (
             f"{lost.sum()} of {len(lost)} rows hold NaN or Inf" if lost.any() else "the golden itself holds NaN or Inf"
@@ -41,7 +41,7 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
         yield from _range("position", rows.position, lost)
         return
     if rows.floor is None or not np.isfinite(rows.floor.astype(np.float32)).all():
-        yield "the golden's noise at this stage is no number"
+        yield "the golden's noise at this stage is not finite"
         return
     error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
     bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))
@@ -55,7 +55,8 @@ def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Relative L2 of every row [R]; a row of zeros counts its error as it is."""
     golden, other = (side.reshape(len(side), -1).astype(np.float64) for side in (golden, other))
     size = np.linalg.norm(golden, axis=1)
-    return np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
+    relative: np.ndarray = np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
+    return relative
 
 
 def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _masked(rows: StageRows) -> np.ndarray | None:
 
 def _heads(rows: StageRows) -> Iterator[str]:
     """Which heads, of a stage that has them."""
-    if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3:
+    if not {"N", "G"} & set(rows.named.stage.axes) or rows.golden.ndim < 3 or rows.floor is None:
         return
     heads = range(rows.golden.shape[1])
     error, noise = (
@@ -116,16 +117,16 @@ def _heads(rows: StageRows) -> Iterator[str]:
 
 def _scale(rows: StageRows) -> Iterator[str]:
     """Whether a factor is most of it, or nothing of the golden is left in the device's tensor."""
-    found = fit(rows.golden, rows.device)
+    fitted = fit(rows.golden, rows.device)
     golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
     size = np.linalg.norm(golden) * np.linalg.norm(device)
     if size > 0 and abs(cosine := float((golden * device).sum() / size)) < UNRELATED:
         yield f"unrelated to the golden's (cosine {cosine:.2f}): as from weights that were never loaded"
         return
     before = np.linalg.norm(device - golden)
-    after = np.linalg.norm(device - golden * (1 + found.scale))
+    after = np.linalg.norm(device - golden * (1 + fitted.scale))
     if before > 0 and (after / before) ** 2 < 0.1:
-        yield f"scaled by {1 + found.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
+        yield f"scaled by {1 + fitted.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
 
 
 def _resembles(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Iterator[str]:
@@ -134,14 +135,16 @@ def _resembles(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Iterato
         moved = np.roll(rows.golden, shift, axis=0)
         inside = (np.roll(rows.round, shift) == rows.round) & (np.roll(rows.position, shift) == rows.position - shift)
         if inside.sum() > 2 and np.median(_relative(moved[inside], rows.device[inside])) < ALIKE:
-            yield f"equals the golden's own rows {abs(shift)} position{'s' * (abs(shift) > 1)} {'before' if shift > 0 else 'behind'}"
+            distance = f"{abs(shift)} position{'s' * (abs(shift) > 1)}"
+            yield f"equals the golden's own rows {distance} {'before' if shift > 0 else 'behind'}"
     for name, named in golden.declared.items():
         if name == rows.named.name or named.stage.exact or named.stage.axes[1:] != rows.named.stage.axes[1:]:
             continue
         other = stage_rows(golden, golden, named, device="float32", mode=run.manifest.case.mode)
-        if other is not None and other.golden.shape == rows.golden.shape:
-            if np.median(_relative(other.golden, rows.device)) < ALIKE:
-                yield f"equals the golden's {name}"
+        if other is None or other.golden.shape != rows.golden.shape:
+            continue
+        if np.median(_relative(other.golden, rows.device)) < ALIKE:
+            yield f"equals the golden's {name}"
 
 
 def _exact(rows: StageRows) -> Iterator[str]:

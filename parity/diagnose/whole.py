@@ -8,15 +8,22 @@ from pathlib import Path
 
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
-from parity.diagnose.evidence import Red, Redrive, failures, other_prompts, red_device, red_run
-from parity.diagnose.gates import Found, lacking, read_gates, until_red
-from parity.diagnose.ranks import Parted, RankView, read_ranks
-from parity.diagnose.trials import Trials
-from parity.gates.evidence import Gates
+from parity.diagnose.failing_run import (
+    FailingRun,
+    RerunOnGolden,
+    failing_run,
+    failures,
+    find_failing_run,
+    other_prompts,
+)
+from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
+from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
+from parity.diagnose.trials import PromptTrials
+from parity.gates.gate import GateReport
 from parity.golden.views import DumpView, TrustedGolden
-from parity.isolation import Limits
+from parity.isolation import ProcessLimits
 from parity.policy import read_policy
-from parity.producers import ReferenceRerun, bench, counterfactuals
+from parity.producers import ReferenceRerun, counterfactuals, gate_context
 from parity.progress import Progress, quiet
 
 HISTORIES = 60
@@ -34,18 +41,18 @@ class Asked:
     policy: str | None
     threads: int
     folder: Path
-    limits: Limits | None = None
+    limits: ProcessLimits | None = None
     progress: Progress = quiet
 
 
-def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
+def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
     """The diagnosis; what gates found, or lack, where no stage is red; None where nothing is wrong."""
     golden, run = asked.golden, asked.run
     bounds = read_policy(asked.policy, run.manifest.case.precision if run else asked.precision)
     if run is not None:
-        red = red_run(golden, run, bounds, ReferenceRerun(asked.progress))
+        red = failing_run(golden, run, bounds, ReferenceRerun(asked.progress))
     else:
-        context = bench(
+        context = gate_context(
             golden,
             asked.device,
             asked.precision,
@@ -54,33 +61,31 @@ def diagnosed(asked: Asked) -> Diagnosis | list[Found] | None:
             histories=HISTORIES,
             bounds=asked.policy,
         )
-        if shared := read_gates(until_red(context, ["provenance"])):
+        if shared := gate_causes(run_until_failure(context, ["provenance"])):
             return shared
         live = context.device()
-        red = red_device(golden, live, bounds, asked.folder, asked.progress, context.run)
-    if isinstance(red, Parted):
-        return read_ranks(red)
-    if not isinstance(red, Red):
-        return _beyond_stages(red, until_red(context) if run is None else None)
+        red = find_failing_run(golden, live, bounds, asked.folder, asked.progress, context.run)
+    if isinstance(red, RankMismatch):
+        return rank_causes(red)
+    if not isinstance(red, FailingRun):
+        return _beyond_stages(red, run_until_failure(context) if run is None else None)
     rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
-    trials = Trials(red.golden, red.run, red.number, bounds, reference)
-    others: DumpView | Redrive = red.run
-    if run is None:
-        trials.drive = Redrive(live, red.run.manifest.case.mode, asked.folder, rank)
-        others = red.run if red.golden is golden else trials.drive
-    trials.others = partial(other_prompts, golden, red.prompt, others)
-    found = diagnose(trials, hypotheses, red.first, red.residuals())
-    found = replace(found, evidence=failures(red.report))
-    read = read_gates(until_red(context)) if run is None and red.free else []
-    return read or (found if red.golden is golden else renumbered(found, red.prompt))
+    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
+    trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank) if run is None else None
+    runs = red.run if trials.drive is None or red.golden is golden else trials.drive
+    trials.others = partial(other_prompts, golden, red.prompt, runs)
+    diagnosis = diagnose(trials, hypotheses, red.first, red.residuals())
+    diagnosis = replace(diagnosis, evidence=failures(red.report))
+    read = gate_causes(run_until_failure(context)) if run is None and red.free else []
+    return read or (diagnosis if red.golden is golden else renumbered(diagnosis, red.prompt))
 
 
-def _beyond_stages(report: Report | None, gates: Gates | None) -> Diagnosis | list[Found] | None:
+def _beyond_stages(report: Report | None, gates: GateReport | None) -> Diagnosis | list[GateCause] | None:
     """What gates found; else what is missing in the comparison, where it was inconclusive, and in the gates."""
-    if gates and (found := read_gates(gates)):
+    if gates and (found := gate_causes(gates)):
         return found
-    lack = lacking(gates) if gates else []
+    lack = missing_evidence(gates) if gates else []
     if report:
         told = inconclusive(report)
         return replace(told, evidence=(*told.evidence, *lack))

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, UsageError
-from parity.gates.context import Bench
-from parity.gates.evidence import Check
-from parity.gates.rollback.history import Round
-from parity.gates.rollback.history import Sequence as Played
-from parity.gates.rollback.invariants import Broken
-from parity.gates.rollback.play import Player
-from parity.gates.rollback.starts import repeated
-from parity.gates.rollback.truth import Fed, Truth, Watch
-from parity.guard import raised, refuses
+from parity.gates.context import GateContext
+from parity.gates.gate import Check
+from parity.gates.rollback.baseline import Baseline, GivenText, RecordingTap, repeated
+from parity.gates.rollback.history import RoundPlan, SequencePlan
+from parity.gates.rollback.invariants import InvariantBroken
+from parity.gates.rollback.play import HistoryPlayer
+from parity.guard import raised_text, refuses
 from parity.seam import Device
 
 PROMPT = 24
@@ -25,38 +23,38 @@ FILLABLE = 1024
 
 
 @dataclass
-class Ends:
+class BoundaryOutcomes:
     """What happened at each size: spare rows to outcome."""
 
     outcomes: dict[int, str] = field(default_factory=dict)
-    admission: Broken | None = None
-    contents: Broken | None = None
+    admission: InvariantBroken | None = None
+    contents: InvariantBroken | None = None
     rounds: int = 0
     rows: int = 0
     worst: float = 0.0
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(context: GateContext) -> Iterator[Check]:
     """Caches made small, then the device's own maximum."""
-    ends = Ends()
+    ends = BoundaryOutcomes()
     try:
-        _small(bench, ends)
+        _small(context, ends)
     except NotOffered as error:
         yield Check("admission", NOT_JUDGED, f"{error}: the device's own maximum is filled instead")
     else:
         yield _admission("admission", ends)
         yield _contents("contents at the end, float32", ends)
-    yield from _own(bench, judged=bool(ends.outcomes))
+    yield from _own(context, judged=bool(ends.outcomes))
 
 
-def _small(bench: Bench, ends: Ends) -> None:
+def _small(context: GateContext, ends: BoundaryOutcomes) -> None:
     """Devices of a few rows, against a roomy one."""
-    roomy, k = bench.device("float32"), bench.golden.manifest.case.k
-    budget, prompt = 2 * k + 3, bench.golden.manifest.case.prompts[0].ids
-    truth = Truth(roomy, 0, repeated(prompt, PROMPT), budget + k + 1)
+    roomy, k = context.device("float32"), context.golden.manifest.case.k
+    budget, prompt = 2 * k + 3, context.golden.manifest.case.prompts[0].ids
+    baseline = Baseline(roomy, 0, repeated(prompt, PROMPT), budget + k + 1)
     for spare in spares(k):  # one after the other, and none kept: each holds all the weights
-        device = bench.build(precision="float32", k=k, max_positions=PROMPT + budget + k + spare)
-        _try(ends, device, truth, budget, spare, exact=False)
+        device = context.build(precision="float32", k=k, max_positions=PROMPT + budget + k + spare)
+        _try(ends, device, baseline, budget, spare, exact=False)
 
 
 def spares(k: int) -> tuple[int, ...]:
@@ -67,34 +65,34 @@ def spares(k: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((1, 0, -1, -2, -k)))
 
 
-def _try(ends: Ends, device: Device, truth: Truth, budget: int, spare: int, exact: bool) -> None:
+def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int, spare: int, exact: bool) -> None:
     """Refused, or played to the end under every pattern of acceptance."""
     most = device.describe().max_positions
     try:
-        said = refusal(device, truth.ids, budget, most)
+        said = refusal(device, baseline.ids, budget, most)
         if said and spare >= 0:
-            raise Broken("admission", f"{_size(spare)}: refused though it fits ({said})")
+            raise InvariantBroken("admission", f"{_size(spare)}: refused though it fits ({said})")
         ends.outcomes[spare] = "refused" if said else "runs"
-    except Broken as wrong:
+    except InvariantBroken as wrong:
         ends.outcomes[spare] = "wrong"
         ends.admission = ends.admission or wrong
         return
     if said:
         return
-    player = Player(device, [truth], exact, fewer=True)
+    player = HistoryPlayer(device, [baseline], exact, fewer=True)
     for pattern in ((player.k,), (0,), (player.k, 0), (0, 0, player.k)):
-        rounds = tuple(Round(pattern[n % len(pattern)], player.k) for n in range(budget))
+        rounds = tuple(RoundPlan(pattern[n % len(pattern)], player.k) for n in range(budget))
         try:
-            player.play((Played(0, budget, rounds),))
-        except Broken as wrong:
+            player.play((SequencePlan(0, budget, rounds),))
+        except InvariantBroken as wrong:
             line = f"{_size(spare)}, {most} positions, accepting {', '.join(map(str, pattern))} of {player.k}, …"
-            line += f" → round {player.live.round}: {wrong.message}"
-            ends.contents = ends.contents or Broken(wrong.aspect, line, wrong.place)
+            line += f" → round {player.sequence.round}: {wrong.message}"
+            ends.contents = ends.contents or InvariantBroken(wrong.aspect, line, wrong.place)
             ends.outcomes[spare] = "wrong"
             return
-    ends.rounds += player.tally.rounds
-    ends.rows += player.tally.rows
-    ends.worst = max(ends.worst, player.tally.worst[0])
+    ends.rounds += player.coverage.rounds
+    ends.rows += player.coverage.rows
+    ends.worst = max(ends.worst, player.coverage.worst[0])
 
 
 def refusal(device: Device, ids: Sequence[int], budget: int, most: int) -> str:
@@ -103,19 +101,19 @@ def refusal(device: Device, ids: Sequence[int], budget: int, most: int) -> str:
     Raises:
         Broken: it fails in another way than by a sentence that names a size, before anything is computed.
     """
-    watch = Watch()
+    tap = RecordingTap()
     try:
-        device.prefill(ids, budget, watch)
+        device.prefill(ids, budget, tap)
     except DeviceEnded:
         raise
     except Exception as error:
-        k, said = device.describe().k, raised(error)
+        k, said = device.describe().k, raised_text(error)
         sizes = {most, len(ids) + budget, len(ids) + budget + k}
         names = sizes & {int(number) for number in re.findall(r"\d+", said)}
-        if names and refuses(error) and not watch.count:
+        if names and refuses(error) and not tap.count:
             return said
-        what = f"after {watch.count} stages" if watch.count else "without naming the size"
-        raise Broken("admission", f"prefill raised {what}: {said}") from error
+        what = f"after {tap.count} stages" if tap.count else "without naming the size"
+        raise InvariantBroken("admission", f"prefill raised {what}: {said}") from error
     return ""
 
 
@@ -124,7 +122,7 @@ def _size(spare: int) -> str:
     return "exactly at" if not spare else f"{abs(spare)} {'below' if spare > 0 else 'above'}"
 
 
-def _admission(name: str, ends: Ends) -> Check:
+def _admission(name: str, ends: BoundaryOutcomes) -> Check:
     sizes = ", ".join(f"{_size(spare)} {what}" for spare, what in ends.outcomes.items())
     line = f"prompt + budget + K against the maximum: {sizes}"
     if ends.admission:
@@ -132,7 +130,7 @@ def _admission(name: str, ends: Ends) -> Check:
     return Check(name, PASS, line, {"outcomes": ends.outcomes})
 
 
-def _contents(name: str, ends: Ends) -> Check:
+def _contents(name: str, ends: BoundaryOutcomes) -> Check:
     if ends.contents:
         return Check(name, FAIL, ends.contents.message, {}, ends.contents.place)
     if not ends.rounds:
@@ -142,28 +140,28 @@ def _contents(name: str, ends: Ends) -> Check:
     return Check(name, PASS, line, {"rounds": ends.rounds, "worst": ends.worst})
 
 
-def _own(bench: Bench, judged: bool) -> Iterator[Check]:
+def _own(context: GateContext, judged: bool) -> Iterator[Check]:
     """The device's own maximum, filled by a prompt said over and over."""
-    device = bench.device("float32")
+    device = context.device("float32")
     most, k = device.describe().max_positions, device.describe().k
     if most > FILLABLE:
         verdict = NOT_JUDGED if judged else INCONCLUSIVE
         yield Check("own maximum", verdict, f"{most} positions are too many to fill: give the factory `max_positions`")
         return
-    budget, ends = k + 3, Ends()
-    ids = repeated(bench.golden.manifest.case.prompts[0].ids, most - budget - k)
-    truth = Truth(device, 0, ids, budget - 1)
+    budget, ends = k + 3, BoundaryOutcomes()
+    ids = repeated(context.golden.manifest.case.prompts[0].ids, most - budget - k)
+    baseline = Baseline(device, 0, ids, budget - 1)
     try:
-        truth.state
+        baseline.compute()
     except DeviceEnded:
         raise
     except (UsageError, DeviceFailed) as error:
         what = "refused" if refuses(error) else "fails"
         yield Check(f"own maximum, {most} positions", FAIL, f"{what} though it fits: {error}")
         return
-    _try(ends, device, truth, truth.more, budget - truth.more, exact=False)
+    _try(ends, device, baseline, baseline.more, budget - baseline.more, exact=False)
     # Nothing is left to compute the last token's truth with: exactly at the end only bits are judged.
-    fed = Fed(truth, ids[: k + 2])
+    fed = GivenText(baseline, ids[: k + 2])
     _try(ends, device, fed, budget, 0, exact=True)
     _try(ends, device, fed, budget + 1, -1, exact=True)
     yield _admission(f"own maximum, {most} positions", ends)

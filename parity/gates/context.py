@@ -23,11 +23,11 @@ from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
 
 
-class Noise:
+class NoiseFloors:
     """Chained bfloat16 floors of a golden, measured once for each stage.
 
-    A device's own rows have no floor of their own: all of them together are held against the pooled floor
-    of the golden's rows, a single one against the noisy tenth's (see `parity.compare.rows`).
+    A device's own rows have no floor of their own: all of them together are compared with the pooled floor
+    of the golden's rows, a single one with the noisy tenth's (see `parity.compare.rows`).
     """
 
     def __init__(self, golden: TrustedGolden):
@@ -48,7 +48,8 @@ class Noise:
 
     def rms(self, stage: str, scores: np.ndarray) -> np.ndarray:
         """RMS noise [R] to expect in rows of scores [R, X]."""
-        return self.noisy(stage) * np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
+        noise: np.ndarray = self.noisy(stage) * np.sqrt((scores.astype(np.float64) ** 2).mean(axis=1))
+        return noise
 
     def _floor(self, stage: str) -> tuple[float, float, float]:
         if stage not in self._floors:
@@ -58,22 +59,22 @@ class Noise:
 
 def _measured(golden: TrustedGolden, stage: str) -> tuple[float, float, float]:
     rows = stage_rows(golden, golden, golden.declared[stage], device="float32", mode="chained")
-    if rows is None:
+    if rows is None or rows.floor is None:
         raise Inconclusive(f"{golden.folder} holds no float32 and bfloat16 {stage}: its noise is unknown")
-    found = measure(rows.golden, rows.floor)
-    relative = found.rows.rel_l2
-    if found.count < found.size:
+    measured = measure(rows.golden, rows.floor)
+    relative = measured.rows.rel_l2
+    if measured.count < measured.size:
         raise Inconclusive(f"{golden.folder} has NaN or Inf in {stage} or its noise floor: its noise is unknown")
-    if found.rel_l2 > WIDEST:
-        raise Inconclusive(f"the noise floor of {stage} is {found.rel_l2:.0%} of the golden: it bounds nothing")
-    rms = relative * np.sqrt(found.rows.golden_sq / rows.golden.shape[1])
-    crest = float(np.median(found.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
+    if measured.rel_l2 > WIDEST:
+        raise Inconclusive(f"the noise floor of {stage} is {measured.rel_l2:.0%} of the golden: it bounds nothing")
+    rms = relative * np.sqrt(measured.rows.golden_sq / rows.golden.shape[1])
+    crest = float(np.median(measured.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
     pooled = float(np.sqrt((relative**2).mean()))
     return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
 
 
 @dataclass
-class Bench:
+class GateContext:
     """A golden and the device under test.
 
     Args:
@@ -87,10 +88,10 @@ class Bench:
         seed: of everything random.
         bound: relative loss of acceptance length that still passes.
         progress: told (done, total, what) while a run is made.
-        rotate: the device's rotary embedding by itself, where its module offers one.
+        rotate: the device's rotary embedding alone, where its module offers one.
         configs: folder of the published configs, where it is installed.
         bounds: policy file or name of the stage comparisons; the default policy of the precision where None.
-        rerun: runs the reference again with the experts of a given run that went on with its own.
+        rerun: runs the reference again with the experts of a given run that continued with its own.
     """
 
     golden: TrustedGolden
@@ -106,22 +107,23 @@ class Bench:
     configs: Path | None = None
     bounds: str | None = None
     rerun: Rerun | None = None
-    _devices: dict[tuple, Device] = field(default_factory=dict)
+    _devices: dict[tuple[str, frozenset[tuple[str, int]]], Device] = field(default_factory=dict)
     _runs: dict[str, DumpView] = field(default_factory=dict)
     _reports: dict[str, Report] = field(default_factory=dict)
     _given: list[DumpView] = field(default_factory=list)
 
     def device(self, precision: str | None = None, **options: int) -> Device:
-        """The device in this precision (the bench's own by default), built once for each set of options.
+        """The device in this precision (the context's by default), built once for each set of options.
 
         Raises:
             NotOffered: the factory does not take an option, or does not offer a precision that only a check asks for.
             UsageError: the device cannot be built, or is not the one that made a given run.
         """
         options = {"k": self.golden.manifest.case.k, **options}
-        wanted = (precision or self.precision, *sorted(options.items()))
+        chosen = precision or self.precision
+        wanted = (chosen, frozenset(options.items()))
         if wanted not in self._devices or getattr(self._devices[wanted], "process_ended", False):
-            self._devices[wanted] = self._built(*wanted[:1], **options)
+            self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]
 
     def _built(self, precision: str, **options: int) -> Device:
@@ -135,8 +137,8 @@ class Bench:
         for run in self._given:
             if run.manifest.producer.name != name:
                 raise UsageError(
-                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: name "
-                    "the device that made the run, or judge the run alone with --only stages"
+                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: "
+                    "name the device that made the run, or judge the run alone with --only stages"
                 )
         return device
 
@@ -168,7 +170,7 @@ class Bench:
         return basis(self.golden, self.run(mode), self.golden.manifest.stages, self.rerun)
 
     def compared_exactly(self, golden: TrustedGolden, mode: Mode) -> Report:
-        """Every stage of a float32 run over this golden, a part of the bench's, by float32's own policy."""
+        """Every stage of a float32 run over this golden, a part of the context's, by float32's own policy."""
         out = self.folder / f"float32-{mode}"
         request = RunRequest(
             self.device("float32"), golden, mode, (), out, progress=self.progress, device_name=self.device_name
@@ -179,7 +181,7 @@ class Bench:
         """Judge this run instead of making one of its mode.
 
         Raises:
-            UsageError: it is in another precision than the bench.
+            UsageError: it is in another precision than the context.
         """
         if run.manifest.case.precision != self.precision:
             raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")

@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
-from parity.gates.context import Bench
-from parity.gates.evidence import Check
+from parity.gates.context import GateContext
+from parity.gates.gate import Check
 from parity.golden.provenance import producer
 from parity.golden.trust import changes, device_modules, enumerated, shared
 
 
-def checks(bench: Bench) -> Iterator[Check]:
+def checks(context: GateContext) -> Iterator[Check]:
     """The golden against what it was dumped from, and against the device."""
-    yield unchanged(bench)
-    yield independent(bench)
+    yield unchanged(context)
+    yield independent(context)
 
 
-def unchanged(bench: Bench) -> Check:
+def unchanged(context: GateContext) -> Check:
     """Checkpoints, tokenizer, chat template and the references' source are what they were."""
-    found, manifest = changes(bench.golden), bench.golden.manifest
-    figures = {"checkpoints": found.checkpoints, "sources": found.sources, "unknown": found.unknown}
+    changed, manifest = changes(context.golden), context.golden.manifest
+    figures = {"checkpoints": changed.checkpoints, "sources": changed.sources, "unknown": changed.unknown}
     verdict, said = (
         PASS,
         f"both checkpoints, tokenizer, chat template and {len(manifest.producer.sources)} source files",
     )
-    if found.all:
+    if changed.all:
         verdict, said = (
             FAIL,
-            f"{enumerated(found.all)} changed since {manifest.created}; `parity dump-golden` makes a new one",
+            f"{enumerated(changed.all)} changed since {manifest.created}; `parity dump-golden` makes a new one",
         )
-    elif found.unknown:
-        verdict, said = INCONCLUSIVE, "; ".join(found.unknown)
+    elif changed.unknown:
+        verdict, said = INCONCLUSIVE, "; ".join(changed.unknown)
     return Check("golden unchanged", verdict, said, figures)
 
 
-def independent(bench: Bench) -> Check:
+def independent(context: GateContext) -> Check:
     """No module and no source file of the golden's producer is the device's."""
-    golden, name = bench.golden.manifest.producer, "shares no source with the device"
-    device = bench.device()
+    golden, name = context.golden.manifest.producer, "shares no source with the device"
+    device = context.device()
     says = device.describe()
-    seen = producer(says.name, device_modules(device, says.modules, bench.device_name, golden), (), 0)
+    seen = producer(says.name, device_modules(device, says.modules, context.device_name, golden), (), 0)
     figures = {"golden": golden.modules, "device": seen.modules}
     if common := shared(golden, seen):
         said = f"{enumerated(common)}: such a golden cannot judge this device"

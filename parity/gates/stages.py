@@ -14,11 +14,11 @@ from typing import Any
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
 from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
-from parity.gates.context import Bench
-from parity.gates.evidence import Check
+from parity.gates.context import GateContext
+from parity.gates.gate import Check
 from parity.golden.manifest import Mode
 from parity.golden.views import GoldenSlice
-from parity.guard import raised, refuses
+from parity.guard import raised_text, refuses
 
 ROUNDS = 3
 """Of the float32 runs: a draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
@@ -26,46 +26,48 @@ ROUNDS = 3
 EXACT = "float32"
 
 
-def checks(bench: Bench) -> Iterator[Check]:
-    """Both comparisons under the bench's policy, what the device read of the config, and both in float32."""
-    yield judged(bench, "local")
-    yield judged(bench, "chained")
-    yield constants(bench)
-    if bench.precision != EXACT:
-        yield from exact(bench)
+def checks(context: GateContext) -> Iterator[Check]:
+    """Both comparisons under the context's policy, what the device read of the config, and both in float32."""
+    yield stage_check(context, "local")
+    yield stage_check(context, "chained")
+    yield constants_check(context)
+    if context.precision != EXACT:
+        yield from float32_checks(context)
 
 
-def constants(bench: Bench) -> Check:
+def constants_check(context: GateContext) -> Check:
     """Every number of config.json as the device reads it."""
-    found = check_constants(bench.golden, bench.run("local"))
-    wrong = found.findings or found.set_aside
-    said = "; ".join([one.message for one in wrong[:3]] or found.unjudged) or f"{found.compared} alike"
+    compared = check_constants(context.golden, context.run("local"))
+    wrong = compared.findings or compared.set_aside
+    said = "; ".join([finding.message for finding in wrong[:3]] or compared.unjudged) or f"{compared.compared} alike"
     verdict = (
         FAIL
-        if found.findings
+        if compared.findings
         else DISPUTED
         if wrong
         else INCONCLUSIVE
-        if found.silent
+        if compared.silent
         else PASS
-        if found.compared
+        if compared.compared
         else NOT_JUDGED
     )
-    return Check("config constants", verdict, said, {"compared": found.compared, "unjudged": found.unjudged})
+    return Check("config constants", verdict, said, {"compared": compared.compared, "unjudged": compared.unjudged})
 
 
-def exact(bench: Bench) -> Iterator[Check]:
+def float32_checks(context: GateContext) -> Iterator[Check]:
     """The device in float32 over the longest prompt's first rounds; not judged where it does not offer float32."""
-    prompts = bench.golden.manifest.case.prompts
+    prompts = context.golden.manifest.case.prompts
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
-    view = GoldenSlice(bench.golden, longest, ROUNDS)
+    view = GoldenSlice(context.golden, longest, ROUNDS)
     try:
-        says = bench.device(EXACT).describe().precision
+        says = context.device(EXACT).describe().precision
     except UsageError:
         raise
     except Exception as error:
         if _not_offered(error):
-            yield Check(EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({raised(error)})")
+            yield Check(
+                EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({raised_text(error)})"
+            )
         else:
             yield Check(EXACT, INCONCLUSIVE, f"asked for float32, {_broke(error)}")
         return
@@ -76,7 +78,7 @@ def exact(bench: Bench) -> Iterator[Check]:
         return
     for mode in ("local", "chained"):
         try:
-            report = bench.compared_exactly(view, mode)
+            report = context.compared_exactly(view, mode)
         except Exception as error:
             yield Check(f"{EXACT} {mode}", INCONCLUSIVE, f"in float32 {_broke(error)}")
             continue
@@ -89,18 +91,18 @@ def _not_offered(error: Exception) -> bool:
     """Whether a device says that it has no float32: in so many words, or by a refusal that names a precision."""
     if isinstance(error, NotOffered | NotImplementedError):
         return True
-    return refuses(error) and any(word in raised(error).lower() for word in (EXACT, "precision", "dtype"))
+    return refuses(error) and any(word in raised_text(error).lower() for word in (EXACT, "precision", "dtype"))
 
 
 def _broke(error: Exception) -> str:
     """Who failed, in words: the device, or the comparison of what it gave."""
     ours = isinstance(error, ParityError) and not isinstance(error, DeviceFailed)
-    return f"{'the comparison could not be made' if ours else 'the device breaks down'}: {raised(error)}"
+    return f"{'the comparison could not be made' if ours else 'the device breaks down'}: {raised_text(error)}"
 
 
-def judged(bench: Bench, mode: Mode) -> Check:
-    """All stages of the bench's run in this mode."""
-    report = bench.compared(mode)
+def stage_check(context: GateContext, mode: Mode) -> Check:
+    """All stages of the context's run in this mode."""
+    report = context.compared(mode)
     return Check(f"{mode}, {len(report.stages)} stages", report.verdict, _line(report), _figures(report), report.first)
 
 
@@ -119,8 +121,8 @@ def _line(report: Report) -> str:
         return str(report.own_experts)
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED)]
     if wrong or report.findings:
-        found = f"; {len(report.findings)} structural findings" if report.findings else ""
-        return f"{len(wrong)} stages do not pass{found}; first at {report.first_told or _found(report)}"
+        structural = f"; {len(report.findings)} structural findings" if report.findings else ""
+        return f"{len(wrong)} stages do not pass{structural}; first at {report.first_summary or _found(report)}"
     return (
         "nothing to compare"
         if worst is None

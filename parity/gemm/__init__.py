@@ -1,1 +1,1 @@
-"""Each shape of matrix multiplication on a device by itself, against float64."""
+"""Each shape of matrix multiplication on a device alone, compared with float64."""

@@ -19,7 +19,7 @@ _ALPHABET = 65536
 
 
 @dataclass(frozen=True)
-class Piece:
+class GemmPiece:
     """A part of a multiplication that runs at once.
 
     Args:
@@ -46,33 +46,33 @@ class Piece:
         return _cycle(COLUMN_SCALES, self.columns.start, self.columns.stop)
 
 
-def cut(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
+def piece_slices(gemm: Gemm, limit: int) -> list[tuple[slice, slice]]:
     """Batch and columns of each piece; no operand or result of one is larger than `limit` elements, if that can be.
 
     The batch is cut first: its members share nothing. K is never cut.
     """
-    one = max(gemm.m, gemm.k) * gemm.n
-    if one <= limit:
-        together = max(1, limit // one)
+    size = max(gemm.m, gemm.k) * gemm.n
+    if size <= limit:
+        together = max(1, limit // size)
         return [(slice(at, min(at + together, gemm.batch)), slice(0, gemm.n)) for at in range(0, gemm.batch, together)]
     width = max(1, limit // max(gemm.m, gemm.k))
     columns = [slice(at, min(at + width, gemm.n)) for at in range(0, gemm.n, width)]
     return [(slice(number, number + 1), part) for number in range(gemm.batch) for part in columns]
 
 
-def pieces(gemm: Gemm, seed: int, limit: int) -> Iterator[Piece]:
+def pieces(gemm: Gemm, seed: int, limit: int) -> Iterator[GemmPiece]:
     """The operands, piece by piece: normal values, results near 1 before the scales."""
     key, dtype = [seed, gemm.batch, gemm.m, gemm.k, gemm.n], DTYPES[gemm.values]
     lefts = 1 if gemm.shared or gemm.batch == 1 else gemm.batch
     draw = np.random.default_rng(key)
     left = _normal(draw, (lefts, gemm.m, gemm.k), dtype, 1.0)
     left *= _cycle(ROW_SCALES, 0, gemm.m)[:, None].astype(dtype)
-    for number, (batch, columns) in enumerate(cut(gemm, limit)):
+    for number, (batch, columns) in enumerate(piece_slices(gemm, limit)):
         draw, width = np.random.default_rng([*key, number]), columns.stop - columns.start
         right = _normal(draw, (batch.stop - batch.start, gemm.k, width), dtype, gemm.k**-0.5)
         right *= _cycle(COLUMN_SCALES, columns.start, columns.stop).astype(dtype)
         mine = left if lefts == 1 else left[batch]
-        yield Piece(number, batch, columns, *((mine[0], right[0]) if gemm.batch == 1 else (mine, right)))
+        yield GemmPiece(number, batch, columns, *((mine[0], right[0]) if gemm.batch == 1 else (mine, right)))
 
 
 def _normal(draw: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, deviation: float) -> np.ndarray:
@@ -86,14 +86,15 @@ def _cycle(values: tuple[float, ...], start: int, stop: int) -> np.ndarray:
 
 
 ROWS, COLUMNS, BATCH = 64, 256, 3
-"""Elements of a piece that are judged one by one: that many, both ends among them; every other one in a sum along its row."""
+"""Elements of a piece that are judged one by one: that many, both ends among them; every other one in a sum along its
+row."""
 SUM = 1024
 """Columns in such a sum: at least that many where there are so many, less than twice."""
 _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Errors:
+class GemmErrors:
     """Of the judged elements of one piece, scales undone, so that results lie near 1.
 
     Args:
@@ -109,13 +110,15 @@ class Errors:
     sums: np.ndarray
 
 
-def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> Errors:
+def measure_errors(piece: GemmPiece, result: np.ndarray, dtype: str, draw: np.random.Generator) -> GemmErrors:
     """Errors of a device's result [M, N] or [batch, M, N] for this piece.
 
     Args:
         draw: chooses what is judged.
     """
-    left, right, result = (one if one.ndim == 3 else one[None] for one in (piece.left, piece.right, result))
+    left, right, result = (
+        operand if operand.ndim == 3 else operand[None] for operand in (piece.left, piece.right, result)
+    )
     rows, columns = _sample(left.shape[-2], ROWS, draw), _sample(right.shape[-1], COLUMNS, draw)
     scale = piece.row_scale[rows] * piece.column_scale[columns]
     signs = draw.choice([-1.0, 1.0], right.shape[-1]) / piece.column_scale
@@ -124,12 +127,14 @@ def measure(piece: Piece, result: np.ndarray, dtype: str, draw: np.random.Genera
         x = left[number if len(left) > 1 else 0]
         sums.append(_sums(device, x, w, signs) / (piece.row_scale * _size(x / piece.row_scale)))
         if number in chosen:
-            one, part = x[rows], w[:, columns]
-            exact = one.astype(np.float64) @ part.astype(np.float64)
-            floor = sequential(one, part).astype(DTYPES[dtype]).astype(np.float64)
+            some, part = x[rows], w[:, columns]
+            exact = some.astype(np.float64) @ part.astype(np.float64)
+            floor = sequential(some, part).astype(DTYPES[dtype]).astype(np.float64)
             parts.append(((device[rows][:, columns] - exact) / scale, (floor - exact) / scale, exact / scale))
-    flat = (np.concatenate([one.ravel() for one in part]) for part in zip(*parts, strict=True))
-    return Errors(*flat, np.concatenate(sums).ravel())
+    device_errors, floor_errors, exact_values = (
+        np.concatenate([values.ravel() for values in part]) for part in zip(*parts, strict=True)
+    )
+    return GemmErrors(device_errors, floor_errors, exact_values, np.concatenate(sums).ravel())
 
 
 def sequential(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -147,13 +152,15 @@ def _sums(result: np.ndarray, left: np.ndarray, right: np.ndarray, weights: np.n
     widths = np.diff(np.append(starts, len(weights)))
     with np.errstate(all="ignore"):  # a broken device's infinities
         exact = left.astype(np.float64) @ _along(right, weights, starts)
-        return (_along(result, weights, starts) - exact) / np.sqrt(widths)
+        errors: np.ndarray = (_along(result, weights, starts) - exact) / np.sqrt(widths)
+        return errors
 
 
 def _size(rows: np.ndarray) -> np.ndarray:
     """Each row's norm against the usual one: errors are as large as the row. A row of nothing counts as a tenth."""
     norms = np.sqrt(np.sum(np.square(rows, dtype=np.float64), axis=1))
-    return np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)[:, None]
+    sizes: np.ndarray = np.maximum(norms / np.sqrt(np.mean(np.square(norms))), 0.1)[:, None]
+    return sizes
 
 
 def _along(matrix: np.ndarray, weights: np.ndarray, starts: np.ndarray) -> np.ndarray:

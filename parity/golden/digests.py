@@ -28,7 +28,7 @@ UNSETTLED_NS = 2_000_000_000
 mark of it: its digest is not remembered."""
 
 KEPT_BYTES = 64 * limits.MIB
-"""Files from this size on are remembered on disk as well: smaller ones take less than 0.1 s to read again."""
+"""Files from this size on are remembered on disk as well; a smaller one is read again in 0.3 s (at 200 MB/s)."""
 
 Mark = tuple[int, int, int, int, int]
 """Size, mtime and ctime in ns, inode and device of a file: what changes when the file does."""

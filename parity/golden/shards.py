@@ -1,4 +1,4 @@
-"""Shards: safetensors files, read as memory maps and never evaluated; and how those of several ranks make one tensor."""
+"""Shards: safetensors files, mapped into memory and never evaluated; and how those of ranks make one tensor."""
 
 from __future__ import annotations
 

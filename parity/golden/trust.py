@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -18,7 +18,7 @@ from parity.golden.manifest import Checkpoint, Producer, Variant
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, located, package, reached
 from parity.golden.views import DumpView, TrustedGolden
-from parity.guard import bare
+from parity.guard import unguarded
 from parity.progress import note
 
 DIGESTS = {
@@ -168,18 +168,27 @@ def _empty(name: str, producer: Producer) -> bool:
     return inside and name not in producer.sources
 
 
-def device_modules(device: Any, declared: Iterable[str], name: str, golden: Producer) -> set[str]:
+class HasModules(Protocol):
+    """What is read of a golden's producer: the modules it is made of."""
+
+    @property
+    def modules(self) -> Sequence[str]: ...
+
+
+def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasModules) -> set[str]:
     """The modules a device is made of: those it declares, and all that its class and its factory reach.
 
     Args:
         name: as given to `--device`, for the factory's module.
         golden: whose own packages are read as well where the device imports them.
     """
-    if hasattr(type(device), "reached_modules"):  # parity.isolation.Isolated, which a diff of two dumps does not import
+    if hasattr(
+        type(device), "reached_modules"
+    ):  # parity.isolation.IsolatedDevice, which a diff of two dumps does not import
         modules: set[str] = device.reached_modules(tuple(declared), name, golden.modules)
         return modules
     factory, colon, _ = name.partition(":")
-    starts = {type(bare(device)).__module__, *declared, *([factory] if colon else [])}
+    starts = {type(unguarded(device)).__module__, *declared, *([factory] if colon else [])}
     packages = {module for module in golden.modules if module == package(module)}
     imported = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
     return {module for module in imported if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}

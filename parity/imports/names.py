@@ -51,7 +51,7 @@ def pattern(text: str) -> Any:
     Raises:
         ValueError: it is none of RE2's.
     """
-    import re2  # type: ignore[import-untyped]  # ships no types
+    import re2
 
     options = re2.Options()
     options.max_mem, options.log_errors = limits.PATTERN_BYTES, False

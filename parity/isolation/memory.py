@@ -17,18 +17,21 @@ def of_machine() -> int:
 
 
 def of_session(session: int, enough: int) -> int:
-    """Bytes of the processes of a session: their own and shared memory, files on a disk left out; 0 where that cannot be told.
+    """Bytes of the processes of a session: their own and shared memory, files on a disk left out; 0 where that cannot
+    be told.
 
     Args:
-        enough: up to here the sum over the processes will do. Beyond it a page that several of them hold, as forked ones
-            do, counts once; asking for that takes the kernel longer.
+        enough: up to here the sum over the processes will do. Beyond it a page that several of them hold, as forked
+            ones do, counts once; asking for that takes the kernel longer.
     """
     members = list(_members(session))
-    total = sum(_resident(one) for one in members)
+    total = sum(_resident(process) for process in members)
     return (
         total
         if total <= enough
-        else sum(_kilobytes(one, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(one) for one in members)
+        else sum(
+            _kilobytes(process, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") or _resident(process) for process in members
+        )
     )
 
 

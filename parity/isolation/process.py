@@ -1,4 +1,5 @@
-"""A device's process as parity sees it: asked, watched, and ended where it hangs, takes too much memory or talks nonsense."""
+"""A device's process as parity sees it: asked, watched, and ended where it hangs, takes too much memory or talks
+nonsense."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from parity.endings import by_signal
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.guard import told
+from parity.guard import as_parity_error
 from parity.isolation import memory
 from parity.isolation.wire import Malformed, packed, unpacked
 
@@ -30,12 +31,13 @@ SHARE = 0.9
 POLL = 0.1
 """Seconds between two looks at its memory."""
 
-CLASSES = {one.__name__: one for one in (NotOffered, Inconclusive, UsageError)}
+CLASSES = {error.__name__: error for error in (NotOffered, Inconclusive, UsageError)}
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process starts.
+class ProcessLimits:
+    """What a device may take in a process of its own: seconds a call, and bytes of memory, with what that process
+    starts.
 
     Files that are mapped from a disk are left out.
     """
@@ -61,11 +63,16 @@ class DeviceProcess:
         generation: how many were started.
     """
 
-    def __init__(self, name: str, limits: Limits, opened: dict[str, Any]):
+    def __init__(self, name: str, limits: ProcessLimits, opened: dict[str, Any]):
         self.name, self.limits, self.opened = name, limits, opened
         self.generation = 0
         self.dropped: list[int] = []
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether there is one; it may have ended unseen."""
+        return self._process is not None
 
     def start(self) -> None:
         """See that there is one, its module imported."""
@@ -91,9 +98,9 @@ class DeviceProcess:
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
-        path = [os.path.abspath(one) for one in sys.path]
+        path = [os.path.abspath(place) for place in sys.path]
         code = f"import sys; sys.path[:] = {path!r}; from parity.isolation.served import main; main({theirs.fileno()})"
-        flags = subprocess._args_from_interpreter_flags()
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # the stubs leave it out
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code],
@@ -121,7 +128,7 @@ class DeviceProcess:
                 self._send(call, reply, clock)
             if answer["is"] == "result":
                 return answer["result"]
-            error = self._error(call, answer, raised)
+            failure = self._error(call, answer, raised)
         except (Malformed, KeyError, TypeError, AttributeError) as error:
             self.end()
             raise DeviceEnded(self.name, call, f"answered with what is no message ({error})") from error
@@ -129,14 +136,17 @@ class DeviceProcess:
             if not (isinstance(error, ParityError) and self._process is None):
                 self.end()
             raise
-        raise error
+        raise failure
 
     def _error(self, call: str, answer: dict[str, Any], raised: BaseException | None) -> BaseException:
         kind, said, at = answer["class"], str(answer["said"]), str(answer["at"])
         if kind == "TapRaised" and raised is not None:
             if type(raised).__module__.partition(".")[0] == "parity":
                 return raised
-            return DeviceFailed(self.name, call, told(self.name, call, raised).said, at)
+            failure = as_parity_error(self.name, call, raised)
+            return DeviceFailed(
+                self.name, call, failure.said if isinstance(failure, DeviceFailed) else str(failure), at
+            )
         if kind in CLASSES:
             return CLASSES[kind](said)
         made = DeviceEnded if kind == "DeviceEnded" else DeviceFailed
@@ -178,25 +188,29 @@ class DeviceProcess:
                 self._over(call, f"gave no answer within {clock.limit:g} s and was ended (--time-limit)")
 
     def _look(self, call: str) -> None:
-        """At its memory, every now and then."""
+        """Look at its memory every now and then."""
         if time.monotonic() - self._looked < POLL:
             return
         self._looked, limit = time.monotonic(), self.limits.bytes
-        used = memory.of_session(self._process.pid, limit)
+        used = memory.of_session(self._live().pid, limit)
         if used > limit:
             self._over(
                 call,
                 f"took {used / 2**30:.1f} GiB of memory, more than {limit / 2**30:.1f}, and was ended (--memory-limit)",
             )
 
-    def _over(self, call: str, said: str) -> None:
+    def _live(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "nothing is asked of a process before it is started"
+        return self._process
+
+    def _over(self, call: str, said: str) -> NoReturn:
         self.end()
         raise DeviceEnded(self.name, call, said)
 
-    def _gone(self, call: str) -> None:
+    def _gone(self, call: str) -> NoReturn:
         """The other end is closed: say how."""
         try:
-            code = self._process.wait(5)
+            code = self._live().wait(5)
         except subprocess.TimeoutExpired:
             self._over(call, "closed its connection and was ended")
         self._over(
@@ -229,9 +243,9 @@ class _Stopped:
 
 
 def _tapped(
-    tap: Callable[..., Any] | None, asked: dict[str, Any], raised: BaseException | None
-) -> tuple[dict, BaseException | None]:
-    """What the tap makes of a stage, as a reply; what it raised."""
+    tap: Any, asked: dict[str, Any], raised: BaseException | None
+) -> tuple[dict[str, Any], BaseException | None]:
+    """What the tap, with whatever methods it has, makes of a stage, as a reply; what it raised."""
     how, stage, given = asked["how"], str(asked["stage"]), asked["given"]
     try:
         if how == "ranks":
@@ -244,13 +258,14 @@ def _tapped(
         raise
     except BaseException as error:
         return {"is": "raised"}, error
-    if taken is given or (how == "ranks" and all(one is other for one, other in zip(taken, given, strict=True))):
+    if taken is given or (how == "ranks" and all(shard is other for shard, other in zip(taken, given, strict=True))):
         return {"is": "same"}, raised
     return {"is": "taken", "taken": list(taken) if how == "ranks" else taken}, raised
 
 
-def _watcher(process: int) -> subprocess.Popen:
-    """Ends a device's process with all that it started once this one is gone, however it went: its end of the pipe closes then."""
+def _watcher(process: int) -> subprocess.Popen[bytes]:
+    """Ends a device's process with all that it started once this one is gone, however it went: its end of the pipe
+    closes then."""
     return subprocess.Popen(
         ["/bin/sh", "-c", f"read _; kill -9 -{process}"],
         stdin=subprocess.PIPE,
@@ -260,7 +275,7 @@ def _watcher(process: int) -> subprocess.Popen:
     )
 
 
-def _end(process: subprocess.Popen, watcher: subprocess.Popen, connection: socket.socket) -> None:
+def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes], connection: socket.socket) -> None:
     connection.close()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

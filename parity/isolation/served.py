@@ -16,9 +16,9 @@ import numpy as np
 
 from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.factories import Factory
-from parity.guard import ask, raised_at, words
+from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Device, Poisonable
+from parity.seam import Device, Poisonable, Side
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -27,7 +27,7 @@ class TapRaised(Exception):
     """The tap raised, over there: its error is raised there again when the verb ends with this one."""
 
 
-class Served:
+class DeviceServer:
     """One end of the socket.
 
     Attributes:
@@ -37,7 +37,13 @@ class Served:
     def __init__(self, connection: socket.socket):
         self.connection = connection
         self.devices: dict[int, Device] = {}
-        self.made: Factory | None = None
+        self._made: Factory | None = None
+
+    @property
+    def made(self) -> Factory:
+        """The factory; the first message opens it."""
+        assert self._made is not None, "nothing is asked before `open`"
+        return self._made
 
     def serve(self) -> None:
         """Answer until the other end is closed."""
@@ -88,7 +94,7 @@ class Served:
             buffer = buffer[count:]
 
     def _open(self, name: str, target: str, drafter: str, k: int) -> bool:
-        self.made = Factory(name, Path(target), Path(drafter), k)
+        self._made = Factory(name, Path(target), Path(drafter), k)
         return self.made.rotary() is not None
 
     def _build(self, number: int, precision: str, options: dict[str, Any]) -> bool:
@@ -97,14 +103,19 @@ class Served:
 
     def _describe(self, number: int) -> dict[str, Any]:
         says = self.devices[number].describe()
-        return self._sayable("describe", ask(self.made.name, "describe", lambda: asdict(says)))
+        described: dict[str, Any] = call_guarded(self.made.name, "describe", lambda: asdict(says))
+        self._sayable("describe", described)
+        return described
 
     def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
         return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps))
 
-    def _rotate(self, folder: str, side: str, x: np.ndarray, positions: np.ndarray) -> Any:
-        return self._sayable("rotate", self.made.rotary()(Path(folder), side, x, positions))
+    def _rotate(self, folder: str, side: Side, x: np.ndarray, positions: np.ndarray) -> Any:
+        rotate = self.made.rotary()
+        if rotate is None:
+            raise NotOffered(f"--device {self.made.name}: its module has no function rotate")
+        return self._sayable("rotate", rotate(Path(folder), side, x, positions))
 
     def _modules(self, number: int, declared: Sequence[str], name: str, golden: Sequence[str]) -> list[str]:
         from parity.golden.trust import device_modules
@@ -117,26 +128,26 @@ class Served:
         except TypeError as error:
             raise DeviceFailed(self.made.name, call, f"it returned {error}") from None
         except Exception as error:
-            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {words(error)}") from None
+            raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {error_text(error)}") from None
         return value
 
 
-def _tap(served: Served, offers: Sequence[str]) -> Callable[..., Any]:
+def _tap(served: DeviceServer, offers: Sequence[str]) -> Callable[..., Any]:
     """A tap with the optional methods of the one over there."""
-    if "passes" in offers:
-        methods = {"__call__": lambda self, stage, value: value}
-        optional = {"ranks": lambda self, stage, shards, sharding: shards}
-    else:
-        methods = {"__call__": lambda self, stage, value: served.tapped("call", stage, value)}
-        optional = {
-            "ranks": lambda self, stage, shards, sharding: served.tapped(
-                "ranks", stage, list(shards), sharding=sharding
-            ),
-            "rows": lambda self, stage, value, first, total: served.tapped(
-                "rows", stage, value, first=int(first), total=int(total)
-            ),
-        }
-    return type("Tap", (), methods | {name: method for name, method in optional.items() if name in offers})()
+
+    def call(self: object, stage: str, value: np.ndarray) -> Any:
+        return value if "passes" in offers else served.tapped("call", stage, value)
+
+    def ranks(self: object, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Any:
+        return shards if "passes" in offers else served.tapped("ranks", stage, list(shards), sharding=sharding)
+
+    def rows(self: object, stage: str, value: np.ndarray, first: int, total: int) -> Any:
+        return served.tapped("rows", stage, value, first=int(first), total=int(total))
+
+    optional = {"ranks": ranks} if "passes" in offers else {"ranks": ranks, "rows": rows}
+    methods = {"__call__": call, **{name: method for name, method in optional.items() if name in offers}}
+    tap: Callable[..., Any] = type("Tap", (), methods)()
+    return tap
 
 
 def main(descriptor: int) -> None:
@@ -144,5 +155,5 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other one's, who ends this one
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the system ends this one first
-    Served(socket.socket(fileno=descriptor)).serve()
+    DeviceServer(socket.socket(fileno=descriptor)).serve()
     os._exit(0)

@@ -18,7 +18,8 @@ MOST_HEADER = 1 << 26
 """Bytes of a header: some thousand module names take a hundredth of it."""
 
 MOST_BYTES = 1 << 36
-"""Bytes of the arrays of a message, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49 GiB."""
+"""Bytes of the arrays of a message, 64 GiB: the logits of 65,536 rows of a vocabulary of 200,000 in float32 are 49
+GiB."""
 
 MOST_ARRAYS = 4096
 """Arrays of a message: there is one for each rank."""
@@ -47,7 +48,7 @@ DTYPES = {
 PLAIN = {int: int.__int__, float: float.__float__, str: str.__str__}
 """What is said as it is, and how a subclass's value is taken: an enumeration prints itself as something else."""
 
-Read = Callable[[memoryview], None]
+ReadInto = Callable[[memoryview], None]
 """Fills a buffer with the next bytes."""
 
 
@@ -63,13 +64,13 @@ def packed(said: Any) -> list[bytes | memoryview]:
     """
     arrays: list[np.ndarray] = []
     plain = _plain(said, arrays)
-    header = json.dumps({"said": plain, "arrays": [[one.dtype.name, one.shape] for one in arrays]}).encode()
-    bodies = [memoryview(one.reshape(-1).view(np.uint8)) for one in arrays if one.size]
-    whole = [len(header).to_bytes(8, "little") + header, *bodies]
+    header = json.dumps({"said": plain, "arrays": [[array.dtype.name, array.shape] for array in arrays]}).encode()
+    bodies = [array.reshape(-1).view(np.uint8).data for array in arrays if array.size]
+    whole: list[bytes | memoryview] = [len(header).to_bytes(8, "little") + header, *bodies]
     return [b"".join(whole)] if sum(map(len, bodies)) < JOINED else whole
 
 
-def unpacked(read: Read) -> Any:
+def unpacked(read: ReadInto) -> Any:
     """Read one message.
 
     Raises:
@@ -96,14 +97,14 @@ def unpacked(read: Read) -> Any:
 def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    if kind := next((one for one in PLAIN if isinstance(value, one) and not isinstance(value, np.number)), None):
+    if kind := next((kind_ for kind_ in PLAIN if isinstance(value, kind_) and not isinstance(value, np.number)), None):
         return PLAIN[kind](value)
     if isinstance(value, tuple):
-        return {"tuple": [_plain(one, arrays) for one in value]}
+        return {"tuple": [_plain(item, arrays) for item in value]}
     if isinstance(value, list):
-        return [_plain(one, arrays) for one in value]
+        return [_plain(item, arrays) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {str.__str__(key): _plain(one, arrays) for key, one in value.items()}}
+        return {"dict": {str.__str__(key): _plain(item, arrays) for key, item in value.items()}}
     if not hasattr(value, "__array__"):
         raise TypeError(f"{type(value).__name__} is neither an array nor a number")
     array = np.asarray(value)
@@ -115,36 +116,38 @@ def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
 
 def _restored(said: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(said, list):
-        return [_restored(one, arrays) for one in said]
+        return [_restored(item, arrays) for item in said]
     if not isinstance(said, dict):
         return said
-    ((kind, value),) = said.items() if len(said) == 1 else [("", None)]
+    if len(said) != 1:
+        raise KeyError("one key says what a value is")
+    ((kind, value),) = said.items()
     if kind == "dict":
-        return {name: _restored(one, arrays) for name, one in value.items()}
+        return {name: _restored(item, arrays) for name, item in value.items()}
     if kind == "tuple":
-        return tuple(_restored(one, arrays) for one in value)
+        return tuple(_restored(item, arrays) for item in value)
     if kind in ("array", "scalar"):
         return arrays[value] if kind == "array" else arrays[value][()]
     raise KeyError(kind)
 
 
-def _size(dtype: np.dtype, shape: tuple) -> int:
+def _size(dtype: np.dtype[Any], shape: tuple[Any, ...]) -> int:
     """Bytes of an array; too many for any message where it can be none."""
     sizes = all(type(size) is int and 0 <= size <= MOST_BYTES for size in shape)
     return dtype.itemsize * math.prod(shape) if sizes and len(shape) <= 32 else MOST_BYTES + 1
 
 
-def _array(read: Read, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _array(read: ReadInto, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.empty(shape, dtype)
     except MemoryError as error:
         raise Malformed(f"an array of {shape}") from error
     if array.size:
-        read(memoryview(array.reshape(-1).view(np.uint8)))
+        read(array.reshape(-1).view(np.uint8).data)
     return array
 
 
-def _bytes(read: Read, count: int) -> bytes:
+def _bytes(read: ReadInto, count: int) -> bytes:
     buffer = bytearray(count)
     if count:
         read(memoryview(buffer))

@@ -41,7 +41,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class Hit:
+class FallbackLine:
     """A line that says so; `line` counts from 1."""
 
     file: str
@@ -51,7 +51,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Scan:
+class LogScan:
     """What was read and found.
 
     Args:
@@ -59,7 +59,7 @@ class Scan:
     """
 
     lines: dict[str, int]
-    hits: tuple[Hit, ...]
+    hits: tuple[FallbackLine, ...]
 
     @property
     def verdict(self) -> str:
@@ -79,7 +79,7 @@ def fallbacks() -> tuple[Fallback, ...]:
     )
 
 
-def scan(logs: Sequence[tuple[str, BinaryIO | Path]]) -> Scan:
+def scan(logs: Sequence[tuple[str, BinaryIO | Path]]) -> LogScan:
     """Read logs by name.
 
     Raises:
@@ -87,17 +87,17 @@ def scan(logs: Sequence[tuple[str, BinaryIO | Path]]) -> Scan:
         OSError: a file that cannot be read.
     """
     lines: dict[str, int] = {}
-    hits: list[Hit] = []
+    hits: list[FallbackLine] = []
     for name, log in logs:
         if isinstance(log, Path):
             with files.opened(log, "log") as opened:
                 lines[name] = sum(1 for _ in _read(name, opened, hits))
         else:
             lines[name] = sum(1 for _ in _read(name, log, hits))
-    return Scan(lines, tuple(hits))
+    return LogScan(lines, tuple(hits))
 
 
-def _read(name: str, log: BinaryIO, hits: list[Hit]) -> Iterator[None]:
+def _read(name: str, log: BinaryIO, hits: list[FallbackLine]) -> Iterator[None]:
     """Once for each line that is not blank; its hit goes to `hits`."""
     for number, raw in enumerate(iter(lambda: log.readline(limits.LINE_BYTES), b""), 1):
         if len(raw) == limits.LINE_BYTES:
@@ -111,5 +111,5 @@ def _read(name: str, log: BinaryIO, hits: list[Hit]) -> Iterator[None]:
             yield
         for fallback in fallbacks():
             if fallback.pattern.search(text):
-                hits.append(Hit(name, number, text, fallback))
+                hits.append(FallbackLine(name, number, text, fallback))
                 break

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from parity.arrays import Array, DType
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-MANTISSA = {
+MANTISSA: dict[DType, int] = {
     BFLOAT16: 7,
     np.dtype(np.float16): 10,
     np.dtype(np.float32): 23,
@@ -18,20 +20,20 @@ MANTISSA = {
 }
 """Stored mantissa bits of the float dtypes a pair may have."""
 
-_SIGNED = {2: np.int16, 4: np.int32, 8: np.int64}
+_SIGNED: dict[int, type[np.signedinteger]] = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def is_float(dtype: np.dtype) -> bool:
+def is_float(dtype: DType) -> bool:
     """Whether `dtype` is one of the float dtypes of a pair."""
     return dtype in MANTISSA
 
 
-def is_exact(dtype: np.dtype) -> bool:
+def is_exact(dtype: DType) -> bool:
     """Whether `dtype` holds integers or truth values."""
     return dtype.kind in "iub"
 
 
-def unit_of(golden: np.dtype, device: np.dtype) -> np.dtype:
+def unit_of(golden: DType, device: DType) -> DType:
     """The dtype whose ULP measures the pair: the coarser of the two floats.
 
     Raises:
@@ -43,7 +45,7 @@ def unit_of(golden: np.dtype, device: np.dtype) -> np.dtype:
     return min(golden, device, key=MANTISSA.__getitem__)
 
 
-def ordinals(values: np.ndarray, unit: np.dtype) -> np.ndarray:
+def ordinals(values: Array, unit: DType) -> Array:
     """int64 of the shape of `values`, rounded to nearest even in `unit` first (float64 by way of float32)."""
     rounded = np.ascontiguousarray(values)
     if values.dtype != unit:
@@ -55,7 +57,7 @@ def ordinals(values: np.ndarray, unit: np.dtype) -> np.ndarray:
     return bits
 
 
-def distance(golden: np.ndarray, device: np.ndarray) -> np.ndarray:
+def distance(golden: Array, device: Array) -> Array:
     """uint64 ULP distance of two int64 ordinals; the difference may need all 64 bits."""
     upper, lower = np.maximum(golden, device), np.minimum(golden, device)
     return upper.astype(np.uint64) - lower.astype(np.uint64)

@@ -16,6 +16,9 @@ and integer maxima vectorise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
@@ -23,12 +26,13 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from parity.metrics import partial as p
+from parity.arrays import Array, DType
+from parity.metrics import sums as at
 from parity.metrics.dtypes import BFLOAT16
-from parity.metrics.partial import Partial
+from parity.metrics.sums import Partial
 
-U, I, H, Q = np.uint32, np.int32, np.uint16, np.uint64
-ABS, SIGN = U(0x7FFFFFFF), U(0x80000000)
+U16, U32, U64, I32 = np.uint16, np.uint32, np.uint64, np.int32
+ABS, SIGN = U32(0x7FFFFFFF), U32(0x80000000)
 BLOCK = 2048
 """Elements of bfloat16; half as many of float32, so that a page of memory is a block of either."""
 CHAIN = 1024
@@ -43,55 +47,64 @@ COUNTS_ZEROS = get_host_cpu_features().get("avx512cd", False)
 """Whether the processor counts leading zeros of a vector."""
 
 # No reference counts: their atomic updates, two a slice, cost a quarter of the time. Hence no array is made here.
-options = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
-jit = njit(**options)
+options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+jit: Callable[[Compiled], Compiled] = njit(**options)
 # Sums may be reordered, which vectorises them; NaN and Inf keep their meaning.
-sum_jit = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
+sum_jit: Callable[[Compiled], Compiled] = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
+Views = tuple[Array, Array, Array]
+Lowering = tuple[Any, Callable[..., Any]]
 
 
-@intrinsic
-def bits_of(typing, value):
+def instruction(generator: Callable[..., Lowering]) -> Callable[..., Any]:
+    """An intrinsic as compiled code calls it: without the typing context, which its generator takes first."""
+    return intrinsic(generator)
+
+
+@instruction
+def bits_of(typing: Any, value: Any) -> Lowering:
     """The bits of a float32 as uint32."""
     return types.uint32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
 
 
-@intrinsic
-def float_of(typing, bits):
+@instruction
+def float_of(typing: Any, bits: Any) -> Lowering:
     """The float32 of which uint32 `bits` are the bits."""
     return types.float32(types.uint32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())
 
 
-@intrinsic
-def prefetch(typing, address):
+@instruction
+def prefetch(typing: Any, address: Any) -> Lowering:
     """Ask for the cache line at an address; any address is allowed, none faults."""
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, number = cgutils.voidptr_t, ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        insert: Callable[..., Any] = cgutils.get_or_insert_function
+        function = insert(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [builder.inttoptr(args[0], pointer), number(0), number(2), number(1)])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
 
 
-@intrinsic
-def count_zeros(typing, value):
+@instruction
+def count_zeros(typing: Any, value: Any) -> Lowering:
     """Zero bits above the highest one of a uint32; 32 for zero."""
     return types.uint32(types.uint32), lambda _, builder, __, args: builder.ctlz(args[0], ir.IntType(1)(0))
 
 
-@intrinsic
-def ones(typing, value):
+@instruction
+def ones(typing: Any, value: Any) -> Lowering:
     """One bits of a uint64."""
     return types.uint64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
 
 
-@intrinsic
-def bit_of_64(typing, address, bit):
+@instruction
+def bit_of_64(typing: Any, address: Any, bit: Any) -> Lowering:
     """A word of one bit each of the 64 bytes at an address: whether they share a one bit with `bit`."""
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector, index = ir.VectorType(ir.IntType(8), 64), ir.IntType(32)
         codes = builder.load(builder.inttoptr(args[0], vector.as_pointer()), align=1)
         first = builder.insert_element(vector(ir.Undefined), builder.trunc(args[1], ir.IntType(8)), index(0))
@@ -103,7 +116,7 @@ def bit_of_64(typing, address, bit):
 
 
 @jit
-def leading_zeros(u):
+def leading_zeros(u: Any) -> Any:
     """The same, from the exponent of the number as a float where the processor cannot count.
 
     Clearing the bit below the leading one keeps the conversion from rounding up to a power of two; a half
@@ -111,12 +124,12 @@ def leading_zeros(u):
     """
     if COUNTS_ZEROS:
         return count_zeros(u)
-    exponent = I(bits_of(np.float32(I(u & ~U(u >> U(1)))) + HALF) >> U(23))
-    return U(max(I(I(158) - exponent), I(0)))
+    exponent = I32(bits_of(np.float32(I32(u & ~U32(u >> U32(1)))) + HALF) >> U32(23))
+    return U32(max(I32(I32(158) - exponent), I32(0)))
 
 
 @jit
-def fetch_share(addresses, steps, block, start, share):
+def fetch_share(addresses: Array, steps: Array, block: int, start: int, share: int) -> None:
     """Prefetch one share of the block of both sides that begins at element `start`: eight lines of each, asked
     for twice, as a busy core drops requests."""
     first, apart = start + share * (block // SHARES), block // (16 * SHARES)
@@ -129,16 +142,16 @@ def fetch_share(addresses, steps, block, start, share):
 
 
 @jit
-def widen(single, half, out):
+def widen(single: Array, half: Array, out: Array) -> None:
     """float32 bits of a block that is either float32 or bfloat16; the other argument is empty."""
     for j in range(single.size):
         out[j] = single[j]
     for j in range(half.size):
-        out[j] = U(U(half[j]) << U(16))
+        out[j] = U32(U32(half[j]) << U32(16))
 
 
 @sum_jit
-def moments(g, d, sums):
+def moments(g: Array, d: Array, sums: Array) -> None:
     """Row sums in float64; EE or GG is not finite where an element is not (squares do not overflow)."""
     g1 = e1 = ee = gg = ge = 0.0
     for j in range(g.size):
@@ -149,18 +162,18 @@ def moments(g, d, sums):
         ee += e * e
         gg += a * a
         ge += a * e
-    sums[p.N] = g.size
-    sums[p.G] = g1
-    sums[p.E] = e1
-    sums[p.EE] = ee
-    sums[p.GG] = gg
-    sums[p.GE] = ge
+    sums[at.N] = g.size
+    sums[at.G] = g1
+    sums[at.E] = e1
+    sums[at.EE] = ee
+    sums[at.GG] = gg
+    sums[at.GE] = ge
 
 
 @sum_jit
-def chain(g, d):
+def chain(g: Array, d: Array) -> tuple[Any, Any]:
     """Sum and largest, as bits, of |d - g| in float32."""
-    total, top = np.float32(0), U(0)
+    total, top = np.float32(0), U32(0)
     for j in range(g.size):
         m = abs(d[j] - g[j])
         total += m
@@ -169,9 +182,9 @@ def chain(g, d):
 
 
 @sum_jit
-def absolute(g, d):
+def absolute(g: Array, d: Array) -> tuple[Any, Any]:
     """The same, with a float64 total."""
-    total, top = 0.0, U(0)
+    total, top = 0.0, U32(0)
     for start in range(0, g.size, CHAIN):
         part, largest = chain(g[start : start + CHAIN], d[start : start + CHAIN])
         total += part
@@ -180,7 +193,7 @@ def absolute(g, d):
 
 
 @jit
-def absolute_wide(g, d):
+def absolute_wide(g: Array, d: Array) -> tuple[Any, Any]:
     """The same in float64, for differences beyond the range of float32."""
     total, top = 0.0, 0.0
     for j in range(g.size):
@@ -191,7 +204,7 @@ def absolute_wide(g, d):
 
 
 @jit
-def find(g, d, worst):
+def find(g: Array, d: Array, worst: float) -> int:
     """Where |d - g| is `worst`, in the precision either function above found it."""
     for j in range(g.size):
         if abs(d[j] - g[j]) == worst or abs(np.float64(d[j]) - np.float64(g[j])) == worst:
@@ -200,7 +213,9 @@ def find(g, d, worst):
 
 
 @jit
-def compact(gf, df, g, d, gb, db, keep, counts, start):
+def compact(
+    gf: Array, df: Array, g: Array, d: Array, gb: Array, db: Array, keep: Array, counts: Array, start: int
+) -> int:
     """Count non-finite elements, copy the bits of finite pairs to `gb`, `db`; returns how many."""
     n = 0
     for j in range(gf.size):
@@ -209,69 +224,57 @@ def compact(gf, df, g, d, gb, db, keep, counts, start):
             gb[n], db[n], keep[n] = g[j], d[j], j
             n += 1
             continue
-        counts[p.GOLDEN_NAN] += np.isnan(a)
-        counts[p.GOLDEN_INF] += np.isinf(a)
-        counts[p.DEVICE_NAN] += np.isnan(b)
-        counts[p.DEVICE_INF] += np.isinf(b)
+        counts[at.GOLDEN_NAN] += np.isnan(a)
+        counts[at.GOLDEN_INF] += np.isinf(a)
+        counts[at.DEVICE_NAN] += np.isnan(b)
+        counts[at.DEVICE_INF] += np.isinf(b)
         if a != b and not (np.isnan(a) and np.isnan(b)):
-            counts[p.MISMATCHES] += 1
-            if counts[p.FIRST] < 0:
-                counts[p.FIRST] = start + j
+            counts[at.MISMATCHES] += 1
+            if counts[at.FIRST] < 0:
+                counts[at.FIRST] = start + j
     return n
 
 
 @jit
-def narrow(bits, out):
+def narrow(bits: Array, out: Array) -> None:
     """float32 bits to bfloat16 ones, nearest even."""
     for j in range(bits.size):
         b = bits[j]
-        out[j] = H(U(U(b + U(0x7FFF)) + U(U(b >> U(16)) & U(1))) >> U(16))
+        out[j] = U16(U32(U32(b + U32(0x7FFF)) + U32(U32(b >> U32(16)) & U32(1))) >> U32(16))
 
 
 @jit
-def zeros(g, d):
-    """Pairs of zeros of opposite sign."""
-    n = 0
+def distances32(g: Array, d: Array, codes: Array) -> Any:
+    """Leading zeros of the ULP distances of float32; returns the largest distance."""
+    top = U32(0)
     for j in range(g.size):
-        n += U(U(U(g[j] | d[j]) ^ SIGN) | U(g[j] & d[j])) == U(0)
-    return n
-
-
-@jit
-def distances32(g, d, codes):
-    """Leading zeros of the ULP distances of float32; returns the largest distance, and the least magnitude
-    on either side as bits."""
-    top, least = U(0), ABS
-    for j in range(g.size):
-        x = U(g[j] & ABS)
-        y = U(d[j] & ABS)
+        x = U32(g[j] & ABS)
+        y = U32(d[j] & ABS)
         low = min(x, y)
         high = max(x, y)
-        u = U(high + low) if I(g[j] ^ d[j]) < 0 else U(high - low)
+        u = U32(high + low) if I32(g[j] ^ d[j]) < 0 else U32(high - low)
         top = max(top, u)
-        least = min(least, low)
         codes[j] = leading_zeros(u)
-    return top, least
+    return top
 
 
 @jit
-def distances16(g, d, codes):
+def distances16(g: Array, d: Array, codes: Array) -> Any:
     """The same for bfloat16; leading zeros still of 32 bits."""
-    top, least = H(0), H(0x7FFF)
+    top = U16(0)
     for j in range(g.size):
-        x = H(g[j] & H(0x7FFF))
-        y = H(d[j] & H(0x7FFF))
+        x = U16(g[j] & U16(0x7FFF))
+        y = U16(d[j] & U16(0x7FFF))
         low = min(x, y)
         high = max(x, y)
-        u = H(high + low) if np.int16(g[j] ^ d[j]) < 0 else H(high - low)
+        u = U16(high + low) if np.int16(g[j] ^ d[j]) < 0 else U16(high - low)
         top = max(top, u)
-        least = min(least, low)
-        codes[j] = leading_zeros(U(u))
-    return U(top), U(least)
+        codes[j] = leading_zeros(U32(u))
+    return U32(top)
 
 
 @jit
-def slice_bits(codes, planes):
+def slice_bits(codes: Array, planes: Array) -> int:
     """Transpose the low five bits of 64 codes at a time to one word each; returns how many of each."""
     address = codes.ctypes.data
     words = codes.size // 64
@@ -283,11 +286,11 @@ def slice_bits(codes, planes):
 
 
 @jit
-def count_eight(planes, words, group, ulps):
+def count_eight(planes: Array, words: int, group: int, ulps: Array) -> Any:
     """Count the codes whose upper two bits are `group`; returns how many there are."""
     a, b, c, d, e = planes[0, :words], planes[1, :words], planes[2, :words], planes[3, :words], planes[4, :words]
-    flip_d, flip_e = Q((group & 1) - 1), Q((group >> 1) - 1)
-    n0 = n1 = n2 = n3 = n4 = n5 = n6 = n7 = Q(0)
+    flip_d, flip_e = U64((group & 1) - 1), U64((group >> 1) - 1)
+    n0 = n1 = n2 = n3 = n4 = n5 = n6 = n7 = U64(0)
     for j in range(words):
         chosen = (d[j] ^ flip_d) & (e[j] ^ flip_e)
         even, odd = chosen & ~a[j], chosen & a[j]
@@ -302,16 +305,16 @@ def count_eight(planes, words, group, ulps):
 
 
 @jit
-def count(planes, words, half, ulps):
+def count(planes: Array, words: int, half: bool, ulps: Array) -> None:
     """Count the codes in `planes`; those of bfloat16 are 16 or more, or zero."""
-    counted = Q(0)
+    counted = U64(0)
     for group in range(2 if half else 0, 4):
         counted += count_eight(planes, words, group, ulps)
     ulps[0] += 64 * words - counted
 
 
 @jit
-def count_rest(codes, words, furthest, ulps):
+def count_rest(codes: Array, words: int, furthest: Any, ulps: Array) -> None:
     """Count what `planes` does not hold: the last few codes, and code 0, which it takes for 32."""
     for j in range(64 * words, codes.size):
         ulps[32 - codes[j]] += 1
@@ -322,8 +325,22 @@ def count_rest(codes, words, furthest, ulps):
 
 
 @jit
-def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, counts):
-    """Fold a tile into `rows`, `ulps` and `counts`; see `fold`."""
+def _tile(
+    golden: Views,
+    device: Views,
+    columns: int,
+    half: bool,
+    addresses: Array,
+    steps: Array,
+    scratch: tuple[Array, ...],
+    rows: Array,
+    counts: Array,
+    ulps: Array | None,
+) -> None:
+    """Fold a tile into `rows`, `counts` and, unless it is None, `ulps`; see `fold`.
+
+    Numba compiles a variant of its own for None, which has no line of what only counts ULPs.
+    """
     g32, g16, gf32 = golden
     d32, d16, df32 = device
     gb, db, gf, df, gh, dh, keep, codes, planes, sums = scratch
@@ -343,74 +360,78 @@ def _tile(golden, device, columns, half, addresses, steps, scratch, rows, ulps, 
             fetch_share(addresses, steps, block, after, 1)
             moments(gx, dx, sums)
             fetch_share(addresses, steps, block, after, 2)
-            kept = not np.isfinite(sums[p.EE] + sums[p.GG])
+            kept = not np.isfinite(sums[at.EE] + sums[at.GG])
             if kept:
                 n = compact(gx, dx, g, d, gb, db, keep, counts, r * columns + c)
                 g, d, gx, dx = gb[:n], db[:n], gf[:n], df[:n]
                 moments(gx, dx, sums)
             fetch_share(addresses, steps, block, after, 3)
-            sums[p.AE], worst = absolute(gx, dx)
+            sums[at.AE], worst = absolute(gx, dx)
             if not np.isfinite(worst):
-                sums[p.AE], worst = absolute_wide(gx, dx)
+                sums[at.AE], worst = absolute_wide(gx, dx)
             fetch_share(addresses, steps, block, after, 4)
-            for column in range(p.MAX):
+            for column in range(at.MAX):
                 rows[r, column] += sums[column]
-            rows[r, p.MAX] = max(rows[r, p.MAX], worst)
+            rows[r, at.MAX] = max(rows[r, at.MAX], worst)
             if n and worst > best:
                 best = worst
-                at = find(gx, dx, worst)
-                counts[p.WORST] = r * columns + c + (keep[at] if kept else at)
-            if half:
-                gs, ds = g16[r, c : c + n], d16[r, c : c + n]
-                if kept or gs.size < n:
-                    narrow(g, gh)
-                    gs = gh[:n]
-                if kept or ds.size < n:
-                    narrow(d, dh)
-                    ds = dh[:n]
-                furthest, least = distances16(gs, ds, codes)
+                place = find(gx, dx, worst)
+                counts[at.WORST] = r * columns + c + (keep[place] if kept else place)
+            if ulps is not None:
+                if half:
+                    gs, ds = g16[r, c : c + n], d16[r, c : c + n]
+                    if kept or gs.size < n:
+                        narrow(g, gh)
+                        gs = gh[:n]
+                    if kept or ds.size < n:
+                        narrow(d, dh)
+                        ds = dh[:n]
+                    furthest = distances16(gs, ds, codes)
+                else:
+                    furthest = distances32(g, d, codes)
+                fetch_share(addresses, steps, block, after, 5)
+                counts[at.ULP_MAX] = max(counts[at.ULP_MAX], np.int64(furthest))
+                words = slice_bits(codes[:n], planes[:, filled:])
+                fetch_share(addresses, steps, block, after, 6)
+                count_rest(codes[:n], words, furthest, ulps)
+                filled += words
+                if filled + BLOCK // 64 > WORDS:
+                    count(planes, filled, half, ulps)
+                    filled = 0
             else:
-                furthest, least = distances32(g, d, codes)
-            fetch_share(addresses, steps, block, after, 5)
-            if least == 0:
-                counts[p.ZEROS] += zeros(g, d)
-            counts[p.ULP_MAX] = max(counts[p.ULP_MAX], np.int64(furthest))
-            words = slice_bits(codes[:n], planes[:, filled:])
-            fetch_share(addresses, steps, block, after, 6)
-            count_rest(codes[:n], words, furthest, ulps)
-            filled += words
-            if filled + BLOCK // 64 > WORDS:
-                count(planes, filled, half, ulps)
-                filled = 0
+                fetch_share(addresses, steps, block, after, 5)
+                fetch_share(addresses, steps, block, after, 6)
             fetch_share(addresses, steps, block, after, 7)
-    count(planes, filled, half, ulps)
+    if ulps is not None:
+        count(planes, filled, half, ulps)
 
 
-def supports(golden: np.dtype, device: np.dtype) -> bool:
+def supports(golden: DType, device: DType) -> bool:
     """Whether both sides are float32 or bfloat16."""
     return all(dtype in (BFLOAT16, np.float32) for dtype in (golden, device))
 
 
-def fold(golden: np.ndarray, device: np.ndarray, unit: np.dtype) -> Partial:
-    """Sums of one tile, as `plain.fold`; float32 or bfloat16 [R, C], C-contiguous."""
+def fold(golden: Array, device: Array, unit: DType | None) -> Partial:
+    """Sums of one tile, as `sums.fold`; float32 or bfloat16 [R, C], C-contiguous."""
     part = Partial.empty(len(golden))
+    half = BFLOAT16 in (golden.dtype, device.dtype)
     addresses = np.array([side.ctypes.data for side in (golden, device)])
     steps = np.array([side.itemsize for side in (golden, device)])
-    tables = part.rows, part.ulps, part.counts
-    _tile(_bits(golden), _bits(device), golden.shape[1], unit == BFLOAT16, addresses, steps, _scratch(), *tables)
+    tables = part.rows, part.counts, None if unit is None else part.ulps
+    _tile(_bits(golden), _bits(device), golden.shape[1], half, addresses, steps, _scratch(), *tables)
     return part
 
 
-def _scratch() -> tuple[np.ndarray, ...]:
+def _scratch() -> tuple[Array, ...]:
     """What a tile works in."""
     gb, db = np.empty((2, BLOCK), np.uint32)
     gh, dh = np.empty((2, BLOCK), np.uint16)
     keep, codes = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.uint8)
-    planes, sums = np.empty((PLANES, WORDS), np.uint64), np.zeros(p.WIDTH)
+    planes, sums = np.empty((PLANES, WORDS), np.uint64), np.zeros(at.WIDTH)
     return gb, db, gb.view(np.float32), db.view(np.float32), gh, dh, keep, codes, planes, sums
 
 
-def _bits(side: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _bits(side: Array) -> Views:
     """As uint32, uint16 and float32, the wrong ones empty, all read-only: one compilation serves every pair."""
     none = (len(side), 0)
     if side.dtype == BFLOAT16:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from parity.diagnose import Diagnosis
-from parity.diagnose.gates import Found
+from parity.diagnose.gates import GateCause
 from parity.diagnose.whole import Asked, diagnosed
 from parity.golden.views import TrustedGolden
-from parity.isolation import Limits
+from parity.isolation import ProcessLimits
 from parity.nightly.judge import judge
 from parity.nightly.records import Cell, CellResult, DiagnosisSummary
-from parity.producers import baseline, bench
+from parity.producers import baseline, gate_context
 
 
 def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> CellResult:
     """One cell judged on an opened golden, its device in a process of its own; `folder` takes the runs."""
-    context = bench(
+    context = gate_context(
         golden,
         cell.device,
         cell.precision,
         folder,
-        Limits(),
+        ProcessLimits(),
         histories=cell.histories,
         bounds=cell.bounds or None,
     )
@@ -32,13 +32,15 @@ def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> C
 def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary | None:
     """What a diagnosis of the cell's device says, in words; None where nothing is wrong."""
     (folder / "diagnosis").mkdir()
-    asked = Asked(golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", Limits())
+    asked = Asked(
+        golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", ProcessLimits()
+    )
     if not (told := diagnosed(asked)):
         return None
     return _by_gates(told) if isinstance(told, list) else _by_hypotheses(told)
 
 
-def _by_gates(readings: list[Found]) -> DiagnosisSummary:
+def _by_gates(readings: list[GateCause]) -> DiagnosisSummary:
     causes = [
         (reading.id or "", f"{reading.says or 'no known defect'}: {reading.check.evidence}", reading.fix)
         for reading in readings

@@ -11,14 +11,14 @@ from typing import Any, NoReturn, cast
 
 from parity.compare.basis import Rerun
 from parity.compare.breakdown import heat
+from parity.compare.places import CORROBORATED
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, conclude
-from parity.compare.witnesses import CORROBORATED
 from parity.errors import NotOffered
 from parity.gates import run_gates
-from parity.gates.acceptance.counts import Tally
-from parity.gates.acceptance.interval import wilson
-from parity.gates.context import Bench
-from parity.gates.evidence import GateResult, Gates
+from parity.gates.acceptance_counts import AcceptanceCounts
+from parity.gates.acceptance_interval import wilson_limits
+from parity.gates.context import GateContext
+from parity.gates.gate import GateReport, GateResult
 from parity.golden.manifest import Generation
 from parity.golden.provenance import now
 from parity.golden.views import DumpView, TrustedGolden
@@ -44,37 +44,39 @@ MODES: tuple[RunMode, ...] = ("local", "chained")
 Diagnose = Callable[[], DiagnosisSummary | None]
 
 
-def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagnose: Diagnose | None) -> CellResult:
+def judge(
+    night: str, cell: Cell, context: GateContext, baseline: Clocked | None, diagnose: Diagnose | None
+) -> CellResult:
     """Everything a cell is asked for.
 
     Args:
-        bench: of the cell's golden, device and bounds.
+        context: of the cell's golden, device and bounds.
         baseline: what speed is measured against; None leaves speed out.
         diagnose: names the defect, asked where a gate or a stage fails.
     """
     started, began = now(), monotonic()
-    gates = run_gates(bench, cell.gates)
-    reports = {mode: bench.compared(mode) for mode in MODES}
+    gates = run_gates(context, cell.gates)
+    reports = {mode: context.compared(mode) for mode in MODES}
     verdict = conclude([gates.verdict, *(report.verdict for report in reports.values())])
-    speed = _speed(cell, bench, baseline)
+    speed = _speed(cell, context, baseline)
     diagnosis = diagnose() if diagnose and verdict == FAIL else None
     seconds = monotonic() - began
     first, reproduce = _first(gates, reports)
-    prompts, positions = acceptance(bench, "chained")
+    prompts, positions = acceptance(context, "chained")
     return CellResult(
         night=night,
         cell=cell,
         verdict=cast(CellVerdict, verdict),
         started=started,
         seconds=seconds,
-        golden=str(bench.golden.folder),
+        golden=str(context.golden.folder),
         first=first,
         reproduce=reproduce,
         gates=tuple(plain_numbers(_gate(result)) for result in gates.results),
         stages={mode: _stages(report) for mode, report in reports.items()},
         findings=tuple(f"{mode}: {finding.message}" for mode, report in reports.items() for finding in report.findings),
         corroborated=_corroborated(reports["chained"]),
-        heat=tuple(heat_map for mode in MODES for heat_map in heat_maps(bench, mode)),
+        heat=tuple(heat_map for mode in MODES for heat_map in heat_maps(context, mode)),
         prompts=prompts,
         positions=positions,
         speed=speed,
@@ -86,7 +88,7 @@ def judge(night: str, cell: Cell, bench: Bench, baseline: Clocked | None, diagno
             *metrics.of_acceptance(reports["chained"]),
             *(metrics.of_speed(speed) if speed else ()),
         ),
-        versions=bench.device().describe().versions,
+        versions=context.device().describe().versions,
     )
 
 
@@ -115,11 +117,11 @@ def _corroborated(report: Report) -> tuple[str, ...]:
     return tuple(stage.stage for stage in report.stages if CORROBORATED in stage.marks)
 
 
-def _first(gates: Gates, reports: dict[RunMode, Report]) -> tuple[str, str]:
+def _first(gates: GateReport, reports: dict[RunMode, Report]) -> tuple[str, str]:
     """Where the gravest failure first shows, and the command that repeats it: stages before gates."""
     for report in reports.values():
         if report.verdict == FAIL:
-            return report.first_told or report.findings[0].message, _again(gates, report)
+            return report.first_summary or report.findings[0].message, _again(gates, report)
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict in (FAIL, INCONCLUSIVE):
             check = result.first
@@ -127,16 +129,16 @@ def _first(gates: Gates, reports: dict[RunMode, Report]) -> tuple[str, str]:
     return "", ""
 
 
-def _again(gates: Gates, report: Report) -> str:
+def _again(gates: GateReport, report: Report) -> str:
     policy = f" --policy {report.policy}" if report.policy != report.precision else ""
     command = f"parity diff --device {gates.device} --mode {report.mode} --precision {report.precision}"
     return f"{command} --golden {report.golden}{policy}"
 
 
-def heat_maps(bench: Bench, mode: RunMode) -> Iterator[HeatMap]:
+def heat_maps(context: GateContext, mode: RunMode) -> Iterator[HeatMap]:
     """Every approximate stage of the run of this mode, by layer and position."""
-    unit = "x noise" if bench.precision == "bfloat16" else "relative L2"
-    for family, layers, positions in heat(bench.basis(mode).golden, bench.run(mode)):
+    unit = "x noise" if context.precision == "bfloat16" else "relative L2"
+    for family, layers, positions in heat(context.basis(mode).golden, context.run(mode)):
         x = tuple(
             tuple(None if math.isnan(error) else float(f"{error:.3g}") for error in row) for row in layers.values()
         )
@@ -145,12 +147,14 @@ def heat_maps(bench: Bench, mode: RunMode) -> Iterator[HeatMap]:
         )
 
 
-def acceptance(bench: Bench, mode: RunMode) -> tuple[tuple[PromptAcceptance, ...], tuple[PositionAcceptance, ...]]:
+def acceptance(
+    context: GateContext, mode: RunMode
+) -> tuple[tuple[PromptAcceptance, ...], tuple[PositionAcceptance, ...]]:
     """Per prompt and per draft; empty where the run generated nothing."""
-    prompts, k = bench.golden.manifest.case.prompts, bench.golden.manifest.case.k
-    device = [prompt.generation for prompt in bench.run(mode).manifest.case.prompts if prompt.generation is not None]
+    prompts, k = context.golden.manifest.case.prompts, context.golden.manifest.case.k
+    device = [prompt.generation for prompt in context.run(mode).manifest.case.prompts if prompt.generation is not None]
     reference = [prompt.generation for prompt in prompts if prompt.generation is not None]
-    if len(device) < len(bench.run(mode).manifest.case.prompts) or len(reference) < len(prompts):
+    if len(device) < len(context.run(mode).manifest.case.prompts) or len(reference) < len(prompts):
         return (), ()
     by_prompt = tuple(
         PromptAcceptance(prompt=prompt.id, lengths=own.acceptance_length, reference=expected.acceptance_length)
@@ -160,10 +164,10 @@ def acceptance(bench: Bench, mode: RunMode) -> tuple[tuple[PromptAcceptance, ...
 
 
 def _positions(device: Sequence[Generation], reference: Sequence[Generation], k: int) -> Iterator[PositionAcceptance]:
-    own, expected = Tally.of(device, k), Tally.of(reference, k)
+    own, expected = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
     counts = zip(own.reached.tolist(), expected.reached.tolist(), strict=True)
     for draft, (accepted, reference_accepted) in enumerate(counts, 1):
-        low, high = wilson(accepted, own.rounds)
+        low, high = wilson_limits(accepted, own.rounds)
         yield PositionAcceptance(
             draft=draft,
             accepted=accepted,
@@ -175,12 +179,12 @@ def _positions(device: Sequence[Generation], reference: Sequence[Generation], k:
         )
 
 
-def _speed(cell: Cell, bench: Bench, baseline: Clocked | None) -> Speed | None:
+def _speed(cell: Cell, context: GateContext, baseline: Clocked | None) -> Speed | None:
     """Of the golden's first prompt; None where it is not asked for or the device decodes with drafts only."""
     if not cell.speed_tokens or baseline is None:
         return None
     try:
-        return measure_speed(bench.device(), baseline, bench.golden.manifest.case.prompts[0].ids, cell.speed_tokens)
+        return measure_speed(context.device(), baseline, context.golden.manifest.case.prompts[0].ids, cell.speed_tokens)
     except NotOffered:
         return None
 
@@ -195,14 +199,16 @@ def night_of(
         rerun: as for `parity.compare.compare`.
     """
     began, case = monotonic(), run.manifest.case
-    bench = Bench(golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun)
-    bench.give(run)
-    report = bench.compared(case.mode)
+    context = GateContext(
+        golden, run.manifest.producer.name, _no_device, case.precision, Path(), bounds=bounds, rerun=rerun
+    )
+    context.give(run)
+    report = context.compared(case.mode)
     cell = _cell(golden, run, bounds or "")
     red = report.verdict in (FAIL, INCONCLUSIVE, WARN)
-    place = report.first_told or next((finding.message for finding in report.findings), report.own_experts or "")
+    place = report.first_summary or next((finding.message for finding in report.findings), report.own_experts or "")
     mode = cast(RunMode, case.mode)
-    prompts, positions = acceptance(bench, mode)
+    prompts, positions = acceptance(context, mode)
     result = CellResult(
         night=str(run.folder),
         cell=cell,
@@ -215,7 +221,7 @@ def night_of(
         stages={mode: _stages(report)},
         findings=tuple(f"{mode}: {finding.message}" for finding in report.findings),
         corroborated=_corroborated(report),
-        heat=tuple(heat_maps(bench, mode)),
+        heat=tuple(heat_maps(context, mode)),
         prompts=prompts,
         positions=positions,
         metrics=tuple(metrics.of_report(report)),

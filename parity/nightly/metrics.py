@@ -7,7 +7,7 @@ from typing import cast
 
 from parity.compare.report import NOT_JUDGED, PASS, Report, StageResult
 from parity.gates.acceptance import FORCED, FREE
-from parity.gates.evidence import Check, GateResult
+from parity.gates.gate import Check, GateResult
 from parity.nightly.records import Metric, RunMode, Speed
 from parity.policy import STATISTICS
 

@@ -92,12 +92,12 @@ def _floats(
     floor: NDArray[Any] | None,
 ) -> TensorResult:
     coarser = unit_of(expected.dtype, actual.dtype)
-    measured = measure(expected, actual, ulps=False)
+    measured = measure(expected, actual)
     if reason := _nonfinite(measured):
         return TensorResult(*asked, (reason,), first_bad=_first_nonfinite(actual, expected, coarser))
     figures = _figures(measured, actual, expected)
     if floor is not None:
-        own = measure(expected, floor, ulps=False)
+        own = measure(expected, floor)
         bounds = over_floor(_figures(own, floor, expected), coarser)
     bounds = bounds or PRESETS[coarser].bounds
     reasons = tuple(_beyond(figures, bounds, measured))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
-from parity.gates.acceptance.interval import mean_limits, wilson
+from parity.gates.acceptance_interval import mean_limits, wilson_limits
 from parity.nightly.records import CellResult, PositionAcceptance, Speed
 
 
@@ -147,7 +147,7 @@ def by_draft(result: CellResult) -> Forest | None:
 def _rates(scale: Scale, position: PositionAcceptance) -> tuple[AcceptanceSide, AcceptanceSide]:
     own, expected = position.accepted, position.reference_accepted
     device = _side(scale, own / max(position.rounds, 1), (position.low, position.high))
-    limits = wilson(expected, position.reference_rounds)
+    limits = wilson_limits(expected, position.reference_rounds)
     return device, _side(scale, expected / max(position.reference_rounds, 1), limits)
 
 

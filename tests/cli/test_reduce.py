@@ -9,7 +9,7 @@ import pytest
 
 from parity.compare.report import INCONCLUSIVE, Place, Report
 from parity.compare.structure import Finding
-from parity.diagnose.ranks import Parted
+from parity.diagnose.ranks import RankMismatch
 from parity.golden.store import Dump
 
 WINDOW = 32
@@ -37,11 +37,11 @@ def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
 
 @pytest.mark.parametrize(("found", "words"), [
     (Report("d", "bfloat16", "chained", *"prg", (), (Finding("missing", "target.logits", 0, 0, "not shown: target.logits"),), None, None, INCONCLUSIVE, ""), "not shown: target.logits"),
-    (Parted("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
+    (RankMismatch("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
 ])  # fmt: skip
 def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
     found, words, parity, small_golden, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("parity.reduce.red_device", lambda *asked: found)
+    monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked: found)
     ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

@@ -77,7 +77,7 @@ def test_an_end_behind_which_the_reference_goes_on_is_found(dumps):
         return told.model_copy(update={"emitted": told.emitted[:3], **cut})
 
     (found,) = check_generation(golden, emitting(run, {NUMBER: ended})).findings
-    assert "ends behind its 3 tokens" in found.message
+    assert "ends after 3 tokens" in found.message
 
 
 @pytest.mark.parametrize(

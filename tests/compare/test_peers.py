@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.compare.rows import StageRows
-from parity.compare.statistics import NXDI_ATOL, STATISTICS, Evidence
+from parity.compare.statistics import NXDI_ATOL, STATISTICS, Measurement
 from parity.metrics import measure
 from parity.policy import OWN, Row, Tolerance
 from parity.policy import STATISTICS as NAMES
@@ -24,7 +24,8 @@ def value(
     floor = golden + np.float32(0.01) if floor is None else floor
     label = np.arange(len(golden))
     rows = StageRows(declared(1, 1)["target.logits"], golden, device, floor, label, label, label)
-    return STATISTICS[statistic](Evidence(rows, measure(golden, device, rows=0), measure(golden, floor, rows=0), row))
+    measured = measure(golden, device, row_axes=1, ulps=True)
+    return STATISTICS[statistic](Measurement(rows, measured, measure(golden, floor, row_axes=1), row))
 
 
 def test_every_statistic_a_policy_may_bound_has_one_maker():

@@ -242,8 +242,8 @@ def test_the_prompts_that_were_compared_are_said(held, witness):
 def test_a_device_that_fails_where_the_references_agree_is_not_acquitted(small_golden):
     from dataclasses import replace
 
+    from parity.compare.places import attest
     from parity.compare.report import FAIL, StageResult
-    from parity.compare.witnesses import attest
     from parity.golden.manifest import Corroboration
 
     class Marked:

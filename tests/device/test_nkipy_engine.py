@@ -15,7 +15,7 @@ from parity.device.kernels.target_layer import target_layer
 from parity.device.rows import pad_rows
 from parity.drive import RunRequest, run_device
 from parity.golden.store import Dump
-from parity.guard import bare
+from parity.guard import unguarded
 from parity.producers import builder
 
 PREFILL, DECODE, VERIFY = 32, 1, 5
@@ -127,7 +127,7 @@ def test_the_comparison_is_green(mode, precision, small_golden, tmp_path):
 def test_a_planted_fault_is_traced_and_killed(small_golden, tmp_path):
     fault = CATALOGUE["attn-window-missing-once"]
     device = builder("nkipy", small_golden)(precision=fault.precision)
-    fault.plant(bare(device))
+    fault.plant(unguarded(device))
     out = run_device(RunRequest(device=device, golden=small_golden, mode="local", stages=(), out=tmp_path / "run"))
     report = compare_dumps(small_golden, Dump(out))
     assert report.verdict == "fail"

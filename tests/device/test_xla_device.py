@@ -8,7 +8,7 @@ pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity
 
 from parity.api import compare_dumps, run_device
 from parity.compare.between import DeviceDifference
-from parity.faults import Request, compare_planted
+from parity.faults import FaultRunRequest, compare_planted
 from parity.producers import builder, planted_faults
 
 
@@ -31,6 +31,6 @@ def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_pat
 @pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])
 def test_a_planted_fault_is_killed_and_placed(name, small_golden):
     """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
-    request = Request(small_golden, "xla", builder("xla", small_golden), rounds=1)
+    request = FaultRunRequest(small_golden, "xla", builder("xla", small_golden), rounds=1)
     seen = compare_planted(request, planted_faults()[0][name], "local")
     assert seen.placed, seen

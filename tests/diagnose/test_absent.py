@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.counterfactual import CounterfactualGolden
-from parity.diagnose.explain import Absent
+from parity.diagnose.residuals import MissingOnBothSides
 from parity.golden.views import PromptSlice
 
 STAGE = "drafter.taps"
@@ -41,22 +41,22 @@ def with_empty_prefill(tensors):
 @pytest.mark.parametrize("change", [without_prefill, with_empty_prefill])
 @pytest.mark.parametrize("rows", [[(1, (1, 288))], [(0, (0, 288)), (1, (1, 288))]])
 def test_what_both_lack_is_absent(golden, change, rows):
-    absent = Absent(imagined(golden, change), run(golden, *rows))
+    absent = MissingOnBothSides(imagined(golden, change), run(golden, *rows))
     assert absent.at(0, STAGE) and not absent.at(1, STAGE)
     assert not absent.throughout(STAGE)
 
 
 def test_what_one_side_lacks_is_not_absent(golden):
     whole = run(golden, (0, (9, 288)), (1, (1, 288)))
-    assert not Absent(imagined(golden, without_prefill), whole).at(0, STAGE)
-    assert not Absent(imagined(golden, dict), run(golden, (1, (1, 288)))).at(0, STAGE)
+    assert not MissingOnBothSides(imagined(golden, without_prefill), whole).at(0, STAGE)
+    assert not MissingOnBothSides(imagined(golden, dict), run(golden, (1, (1, 288)))).at(0, STAGE)
 
 
 def test_nothing_is_absent_from_a_golden(golden):
-    absent = Absent(golden, run(golden))
+    absent = MissingOnBothSides(golden, run(golden))
     assert not absent.at(0, STAGE) and not absent.throughout(STAGE)
 
 
 def test_a_stage_that_both_lack_in_every_round_is_absent_throughout(golden):
-    assert Absent(imagined(golden, lambda tensors: {}), run(golden)).throughout(STAGE)
-    assert not Absent(imagined(golden, lambda tensors: {}), run(golden)).throughout("no.stage")
+    assert MissingOnBothSides(imagined(golden, lambda tensors: {}), run(golden)).throughout(STAGE)
+    assert not MissingOnBothSides(imagined(golden, lambda tensors: {}), run(golden)).throughout("no.stage")

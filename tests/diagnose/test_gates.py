@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
-from parity.gates.evidence import Check, GateResult
+from parity.gates.gate import Check, GateResult
 
 LACKS = "the device has no `poison(value)`"
 
@@ -15,10 +15,10 @@ def gates(monkeypatch):
     """No stage is red; every gate passes, but for what `others` say of it."""
 
     def plant(**others: str) -> None:
-        def run_gate(bench, name):
+        def run_gate(context, name):
             return GateResult(name, (Check("first", PASS, "seen"), Check("second", others.get(name, PASS), LACKS)))
 
-        monkeypatch.setattr("parity.diagnose.whole.red_device", lambda *_: None)
+        monkeypatch.setattr("parity.diagnose.whole.find_failing_run", lambda *_: None)
         monkeypatch.setattr("parity.diagnose.gates.run_gate", run_gate)
 
     return plant

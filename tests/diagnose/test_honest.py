@@ -11,7 +11,7 @@ import pytest
 from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, Report
 from parity.compare.structure import Finding
-from parity.diagnose.evidence import Red, failures, red_run
+from parity.diagnose.failing_run import FailingRun, failing_run, failures
 from parity.errors import UsageError
 from parity.golden.views import PromptSlice
 from tests.diagnose.toys import POLICY, compared, explained, scaled
@@ -19,6 +19,7 @@ from tests.meta import plants as p
 from tests.meta.defects import DEFECTS
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.worlds import SHORT
+from tests.sample import sample
 
 Q, KEYS = p.Q, p.KEYS
 
@@ -35,11 +36,11 @@ def drifting(stage: str, step: float, from_round: int = 1):
     return plant
 
 
-def red(plant, folder: Path) -> Red:
+def red(plant, folder: Path) -> FailingRun:
     pair = clean(SHORT)
     plant(pair)
     found = compared(pair, folder)[2]
-    assert isinstance(found, Red)
+    assert isinstance(found, FailingRun)
     return found
 
 
@@ -88,14 +89,18 @@ FAINT = 1.0 - 5.85e-4
 def test_what_no_prompt_shows_alone_is_said_and_searched_for(tmp_path):
     evidence = red(p.values(lambda x: x * np.float32(FAINT), p.FFN), tmp_path)
     for number in (0, 1):
-        assert red_run(*(PromptSlice(side, number, 3) for side in (evidence.golden, evidence.run)), POLICY) is None
+        assert failing_run(*(PromptSlice(side, number, 3) for side in (evidence.golden, evidence.run)), POLICY) is None
     found = explained(evidence, [scaled("other", p.FFN, 1.3)])
     assert found.causes == () and found.unexplained.stage == p.FFN and found.trials > 0 and found.signature, found
     (cause,) = explained(evidence, [scaled("other", p.FFN, 1.3), scaled("factor", p.FFN, FAINT)]).causes
     assert cause.hypothesis == "factor" and cause.before.red and not cause.after.red
 
 
-@pytest.mark.parametrize("defect", [one for one in DEFECTS if one.world is SHORT], ids=lambda defect: defect.name)
+@pytest.mark.parametrize(
+    "defect",
+    sample((one for one in DEFECTS if one.world is SHORT), lambda defect: defect.name, lambda defect: defect.kind),
+    ids=lambda defect: defect.name,
+)
 def test_what_the_comparison_calls_red_is_never_clean_nor_empty(defect, tmp_path):
     pair = clean(defect.world)
     defect.plant(pair)
@@ -141,7 +146,7 @@ def test_what_only_the_free_run_shows_is_said(tmp_path):
         verdict=FAIL,
         findings=(Finding("generation", "accept.emitted", 0, 2, "other tokens"),),
     )
-    told = explained(Red(golden, run, 0, report))
-    assert Red(golden, run, 0, report).free and told.causes == ()
+    told = explained(FailingRun(golden, run, 0, report))
+    assert FailingRun(golden, run, 0, report).free and told.causes == ()
     assert told.unexplained.stage == "accept.emitted" and "runs freely" in " ".join(told.signature)
     assert "other tokens" in " ".join(failures(report))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity.api import run_device
-from parity.diagnose.evidence import Red, red_run
-from parity.diagnose.ranks import Parted, RankView, read_ranks
+from parity.diagnose.failing_run import FailingRun, failing_run
+from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.golden.store import Dump, DumpWriter
 from parity.policy import read_policy
 
@@ -43,7 +43,7 @@ def run_of(whole, tmp_path):
 
 
 def judged(golden, run):
-    return red_run(golden, run, read_policy(None, "float32"))
+    return failing_run(golden, run, read_policy(None, "float32"))
 
 
 def test_ranks_that_hold_the_same_are_judged_as_one(run_of, small_golden):
@@ -53,7 +53,7 @@ def test_ranks_that_hold_the_same_are_judged_as_one(run_of, small_golden):
 def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
     run = run_of(lambda x: 1.5 * x)
     found = judged(small_golden, run)
-    assert isinstance(found, Red) and isinstance(found.run, RankView) and found.run.rank == 1
+    assert isinstance(found, FailingRun) and isinstance(found.run, RankView) and found.run.rank == 1
     assert (found.first.stage, found.first.round) == (STAGE, 1)
     place = ("float32", 0, 1, STAGE)
     np.testing.assert_array_equal(found.run.contents(*place), np.float32(1.5) * whole.contents(*place))
@@ -62,9 +62,9 @@ def test_the_rank_whose_tensors_fail_is_explained(run_of, small_golden, whole):
 
 def test_ranks_that_differ_by_rounding_alone_are_no_clean_run(run_of, small_golden):
     found = judged(small_golden, run_of(lambda x: np.nextafter(x, np.float32(np.inf))))
-    assert isinstance(found, Parted) and found.first.stage == STAGE and found.stages == 1
-    assert 0 < found.apart < 2e-7
-    (read,) = read_ranks(found)
+    assert isinstance(found, RankMismatch) and found.first.stage == STAGE and found.stages == 1
+    assert 0 < found.largest < 2e-7
+    (read,) = rank_causes(found)
     assert read.id == "tp-order-by-rank" and read.check.verdict == "fail" and STAGE in read.check.evidence
 
 

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from parity.diagnose import Diagnosis, diagnose
-from parity.diagnose.evidence import Red, red_run
-from parity.diagnose.trials import Trials
+from parity.diagnose.failing_run import FailingRun, failing_run
+from parity.diagnose.trials import PromptTrials
 from parity.golden.store import Dump
 from parity.policy import read_policy
 from tests.meta.dumps import Pair, write
@@ -81,12 +81,12 @@ class Replay:
 def compared(pair: Pair, folder: Path) -> tuple[Dump, Dump, object]:
     """A pair on disk, and what a diagnosis makes of their comparison: red, inconclusive or nothing."""
     golden, run = write(pair, folder)
-    return golden, run, red_run(golden, run, POLICY)
+    return golden, run, failing_run(golden, run, POLICY)
 
 
-def explained(red: Red, hypotheses=()) -> Diagnosis:
+def explained(red: FailingRun, hypotheses=()) -> Diagnosis:
     """The diagnosis of a red pair."""
-    trials = Trials(red.golden, red.run, red.number, POLICY, lambda precision: Replay(red.golden, precision))
+    trials = PromptTrials(red.golden, red.run, red.number, POLICY, lambda precision: Replay(red.golden, precision))
     return diagnose(trials, hypotheses, red.first, red.residuals())
 
 

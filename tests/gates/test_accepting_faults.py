@@ -6,9 +6,14 @@ import pytest
 
 from parity.device.faults import accepting
 from parity.gates import acceptance, lossless, verify
-from parity.gates.context import Noise
-from tests.gates.planted import bench_of
+from parity.gates.context import NoiseFloors
+from tests.gates.planted import context_of
 
+SAID = {
+    "accept-past-mismatch": "emit other tokens; drafts [",
+    "accept-one-late": "emit other tokens; drafts [",
+    "accept-end-ignored": " of 10 rounds emit other tokens",
+}
 FAULTS = {one.id: one for family in (accepting.verify, accepting.accept, accepting.report) for one in family.faults}
 ROWS, TIES, RULE, CUTS, COUNTS = "rows", "ties", "rule", "cuts", "counts"
 RED = {
@@ -35,21 +40,21 @@ def few(monkeypatch):
     monkeypatch.setattr(verify, "EDGES", ())
 
 
-def check(what: str, bench):
+def check(what: str, context):
     generations = lambda dump: [prompt.generation for prompt in dump.manifest.case.prompts]  # noqa: E731
     return {
-        ROWS: lambda: verify.rows_agree(bench, Noise(bench.golden), "float32"),
-        TIES: lambda: verify.lowest_wins(bench),
-        RULE: lambda: lossless.accepts_by_rule(bench),
-        CUTS: lambda: acceptance.emits_what_counts(bench),
-        COUNTS: lambda: acceptance.add_up(bench, generations(bench.run("chained")), generations(bench.golden)),
+        ROWS: lambda: verify.rows_agree(context, NoiseFloors(context.golden), "float32"),
+        TIES: lambda: verify.lowest_wins(context),
+        RULE: lambda: lossless.accepts_by_rule(context),
+        CUTS: lambda: acceptance.emits_what_counts(context),
+        COUNTS: lambda: acceptance.add_up(context, generations(context.run("chained")), generations(context.golden)),
     }[what]()
 
 
 @pytest.mark.parametrize("fault", RED)
 def test_the_fault_turns_its_check_red(fault, small_golden, tmp_path):
-    found = check(RED[fault], bench_of(small_golden, tmp_path, FAULTS[fault].plant))
-    assert found.verdict == "fail", found.evidence
+    found = check(RED[fault], context_of(small_golden, tmp_path, FAULTS[fault].plant))
+    assert found.verdict == "fail" and SAID.get(fault, "") in found.evidence, found.evidence
 
 
 def test_every_fault_that_a_device_can_have_is_in_the_table():

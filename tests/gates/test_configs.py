@@ -8,9 +8,9 @@ import pytest
 
 from parity import limits
 from parity.errors import UsageError
-from parity.gates.positions.refusals import not_refused
-from parity.gates.positions.schedule import read_schedule
-from parity.gates.rollback.starts import window
+from parity.gates.positions import not_refused
+from parity.gates.rollback.baseline import window
+from parity.gates.rope import read_schedule
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, "{}" + " " * limits.CONFIG_BYTES])

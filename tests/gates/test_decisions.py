@@ -10,13 +10,13 @@ import pytest
 from parity.compare.basis import Basis
 from parity.errors import Inconclusive
 from parity.gates import run_gate
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.gates.decisions import GROUPS
-from parity.gates.decisions.judged import Vocabulary, _moved, draft_vocabulary, judged
+from parity.gates.decisions_rows import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
 from parity.producers import builder
 
-FAULTS = "tests.gates.choice_faults"
+FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)
 
 
@@ -28,8 +28,8 @@ def gate(small_golden, tmp_path_factory):
     def run(device: str = "numpy", precision: str = "bfloat16"):
         if (device, precision) not in made:
             folder = tmp_path_factory.mktemp("gate")
-            bench = Bench(small_golden, device, builder(device, small_golden), precision, folder)
-            made[device, precision] = run_gate(bench, "decisions").checks, bench.run("chained")
+            context = GateContext(small_golden, device, builder(device, small_golden), precision, folder)
+            made[device, precision] = run_gate(context, "decisions").checks, context.run("chained")
         return made[device, precision]
 
     return run
@@ -58,20 +58,20 @@ def test_the_drafters_slots_are_counted_apart(gate, small_golden):
     assert {one["rows"] for one in slots.values()} == {rounds}
 
 
-@pytest.mark.parametrize("device", ["last_equal_wins", "drafter_last_equal_wins"])
+@pytest.mark.parametrize("device", [FAULTS + "verify_tie_rule", OTHERS + "drafter_last_equal_wins"])
 def test_a_tie_rule_that_lets_the_last_equal_value_win_is_red_on_the_planted_ties(device, gate):
-    ties = gate(f"{FAULTS}:{device}")[0][TIES]
+    ties = gate(device)[0][TIES]
     assert ties.verdict == "fail" and "one of them" in ties.evidence
-    assert ties.place.stage == ("drafter.draft_tokens" if device.startswith("drafter") else "target.tokens")
+    assert ties.place.stage == ("drafter.draft_tokens" if "drafter" in device else "target.tokens")
 
 
 def test_a_device_that_does_not_take_the_taps_logits_is_red(gate):
-    ties = gate(f"{FAULTS}:Deaf")[0][TIES]
+    ties = gate(OTHERS + "deaf")[0][TIES]
     assert ties.verdict == "fail" and "does not go on with what the tap returns" in ties.evidence
 
 
 def test_a_token_that_is_not_the_best_is_a_bug_and_contradicts_its_own_logits(gate):
-    checks, _ = gate(f"{FAULTS}:tenth_best")
+    checks, _ = gate(OTHERS + "tenth_best")
     assert verdicts(checks)[:4] == ["fail", "fail", "pass", "fail"]
     verify, rounds = checks[VERIFY].figures, gate()[0][DRAFTER].figures["slots"]["NTP"]["rows"]
     assert verify["bug"] == rounds and verify["regret_max"] > 0, "the check goes on behind the first bug"
@@ -79,13 +79,13 @@ def test_a_token_that_is_not_the_best_is_a_bug_and_contradicts_its_own_logits(ga
 
 
 def test_wrong_tokens_that_agree_with_their_own_logits_are_bugs(gate):
-    checks, _ = gate(f"{FAULTS}:columns_rolled")
+    checks, _ = gate(OTHERS + "columns_rolled")
     assert verdicts(checks) == ["fail", "fail", "pass", "pass", "pass"]
     assert checks[TARGET].figures["overlap"]["top1"] < 0.1 and checks[TARGET].figures["kl_mean"] > 1
 
 
 def test_draft_ids_that_skip_d2t_are_red_although_the_logits_are_right(gate):
-    checks, _ = gate(f"{FAULTS}:without_d2t")
+    checks, _ = gate(FAULTS + "d2t_missing")
     assert verdicts(checks) == ["pass", "pass", "fail", "fail", "fail"]
     assert checks[DRAFTER].figures["kl_max"] < 0.05
 
@@ -104,7 +104,7 @@ def spoilt(run: Dump, stage: str, change) -> Dump:
 
 
 def group(run: Dump, golden: Dump, stage: str = "verify.tokens"):
-    return judged(Basis(golden), run, stage, draft_vocabulary(golden))
+    return judge_rows(Basis(golden), run, stage, read_draft_vocabulary(golden))
 
 
 def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, small_golden, tmp_path):
@@ -112,9 +112,9 @@ def test_a_row_that_is_not_finite_fails_whatever_its_token(gate, small_golden, t
         logits[1, 3] = np.nan
         return logits
 
-    bench = Bench(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
-    bench.give(spoilt(gate()[1], "verify.logits", poison))
-    checks = run_gate(bench, "decisions").checks
+    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context.give(spoilt(gate()[1], "verify.logits", poison))
+    checks = run_gate(context, "decisions").checks
     assert checks[VERIFY].verdict == "fail" and checks[VERIFY].figures["not_finite"] > 0
 
 
@@ -123,9 +123,9 @@ def test_rounds_that_are_missing_are_no_pass(gate, small_golden, tmp_path):
     rows = tuple(row for row in run.manifest.tensors if row.key != "p000/r0002/verify.logits")
     run.manifest = run.manifest.model_copy(update={"tensors": rows})
     run.index()
-    bench = Bench(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
-    bench.give(run)
-    check = run_gate(bench, "decisions").checks[VERIFY]
+    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context.give(run)
+    check = run_gate(context, "decisions").checks[VERIFY]
     assert check.verdict == "inconclusive" and "verify" in check.name
 
 
@@ -133,9 +133,9 @@ def test_a_run_that_was_not_forced_is_no_pass(gate, small_golden, tmp_path):
     run = Dump(gate()[1].folder)
     case = run.manifest.case.model_copy(update={"forced": ()})
     run.manifest = run.manifest.model_copy(update={"case": case})
-    bench = Bench(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
-    bench.give(run)
-    checks = run_gate(bench, "decisions").checks
+    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path)
+    context.give(run)
+    checks = run_gate(context, "decisions").checks
     assert verdicts(checks)[:3] == ["inconclusive"] * 3 and "was not forced" in checks[TARGET].evidence
 
 
@@ -178,7 +178,7 @@ def test_divergence_is_kl_of_golden_and_device_in_nats():
 
 
 def test_the_drafters_vocabulary_is_the_checkpoints(small_golden):
-    found = draft_vocabulary(small_golden)
+    found = read_draft_vocabulary(small_golden)
     assert found.source == "d2t of model.safetensors" and found.ascending
     assert found.columns(found.tokens).tolist() == list(range(992))
     assert found.columns(np.array([-5, 10**6])).tolist() == [-1, -1]
@@ -186,7 +186,7 @@ def test_the_drafters_vocabulary_is_the_checkpoints(small_golden):
 
 def test_without_the_checkpoint_the_goldens_own_rows_tell_and_the_rest_is_unknown(small_golden, tmp_path):
     golden = moved(small_golden, tmp_path)
-    found = draft_vocabulary(golden)
+    found = read_draft_vocabulary(golden)
     assert found.source == "the golden's own rows" and 0 < (found.tokens >= 0).sum() < 100
 
 
@@ -195,7 +195,7 @@ def test_a_checkpoint_that_contradicts_the_golden_is_inconclusive(small_golden, 
 
     save_file({"d2t": np.zeros(992, np.int64)}, tmp_path / "model.safetensors")
     with pytest.raises(Inconclusive, match="says"):
-        draft_vocabulary(moved(small_golden, tmp_path))
+        read_draft_vocabulary(moved(small_golden, tmp_path))
 
 
 def moved(golden: Dump, folder) -> Dump:
@@ -208,4 +208,4 @@ def moved(golden: Dump, folder) -> Dump:
 
 
 def test_columns_out_of_order_are_said_to_be():
-    assert not replace(Vocabulary(np.array([3, 5]), ""), tokens=np.array([5, 3])).ascending
+    assert not replace(DraftVocabulary(np.array([3, 5]), ""), tokens=np.array([5, 3])).ascending

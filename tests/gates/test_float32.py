@@ -12,8 +12,8 @@ from parity.compare.constants import check_constants
 from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered, UsageError
 from parity.gates import stages
-from parity.gates.context import Bench
-from parity.gates.evidence import Check, GateResult, Gates
+from parity.gates.context import GateContext
+from parity.gates.gate import Check, GateReport, GateResult
 from parity.golden.provenance import with_constants
 from parity.reports.gates import print_gates
 
@@ -21,10 +21,10 @@ ROUNDING = "hides in its rounding"
 
 
 @pytest.fixture
-def bench(small_golden, tiny, tmp_path):
-    """A bench of bfloat16 on a device that `build` makes."""
+def context(small_golden, tiny, tmp_path):
+    """A gate context in bfloat16 on a device that `build` makes."""
     fixed = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
-    return lambda build=device.load: Bench(
+    return lambda build=device.load: GateContext(
         small_golden, "device under test", lambda **options: build(**fixed | options), "bfloat16", tmp_path
     )
 
@@ -33,15 +33,15 @@ def planted(name: str):
     return CATALOGUE[name].factory
 
 
-def test_noise_that_bfloat16_hides_fails_in_float32(bench):
-    local, chained = stages.exact(bench(planted("load-drafter-noise")))
+def test_noise_that_bfloat16_hides_fails_in_float32(context):
+    local, chained = stages.float32_checks(context(planted("load-drafter-noise")))
     assert local.verdict == chained.verdict == "fail" and local.place.stage == chained.place.stage == "drafter.fc_out"
 
 
-def test_a_clean_device_passes_in_float32(bench):
-    found = list(stages.exact(bench()))
+def test_a_clean_device_passes_in_float32(context):
+    found = list(stages.float32_checks(context()))
     assert [check.verdict for check in found] == ["pass", "pass"]
-    assert not Gates("numpy", "bfloat16", "", (GateResult("stages", tuple(found)),)).unseen
+    assert not GateReport("numpy", "bfloat16", "", (GateResult("stages", tuple(found)),)).unseen
 
 
 def only_bfloat16(refusal: type[Exception]):
@@ -58,53 +58,53 @@ def always_bfloat16(precision: str, **options):
 
 
 @pytest.mark.parametrize("build", [*map(only_bfloat16, (ValueError, NotOffered, NotImplementedError)), always_bfloat16])
-def test_without_float32_nothing_is_judged_in_it_and_the_verdict_says_what_it_could_not_see(build, bench, capsys):
-    (check,) = stages.exact(bench(build))
+def test_without_float32_nothing_is_judged_in_it_and_the_verdict_says_what_it_could_not_see(build, context, capsys):
+    (check,) = stages.float32_checks(context(build))
     assert check.verdict == "not judged" and check.evidence.startswith("not judged in float32")
-    gates = Gates("numpy", "bfloat16", "", (GateResult("stages", (Check("local", "pass", ""), check)),))
+    gates = GateReport("numpy", "bfloat16", "", (GateResult("stages", (Check("local", "pass", ""), check)),))
     print_gates(gates)
     assert gates.verdict == "pass" and ROUNDING in capsys.readouterr().out and ROUNDING in gates.to_dict()["unseen"][0]
 
 
-def test_a_device_that_breaks_down_in_float32_is_inconclusive(bench):
-    (check,) = stages.exact(bench(only_bfloat16(RuntimeError)))
+def test_a_device_that_breaks_down_in_float32_is_inconclusive(context):
+    (check,) = stages.float32_checks(context(only_bfloat16(RuntimeError)))
     assert check.verdict == "inconclusive" and "RuntimeError" in check.evidence
 
 
-def test_a_refusal_that_names_no_precision_is_not_taken_for_one_of_float32(bench):
+def test_a_refusal_that_names_no_precision_is_not_taken_for_one_of_float32(context):
     def build(precision: str, **options):
         if precision != "bfloat16":
             raise ValueError("operands could not be broadcast together")
         return device.load(precision=precision, **options)
 
-    (check,) = stages.exact(bench(build))
+    (check,) = stages.float32_checks(context(build))
     assert check.verdict == "inconclusive" and "broadcast" in check.evidence
 
 
-def test_a_run_of_another_device_is_wrong_usage_in_float32_too(bench):
-    made = bench()
+def test_a_run_of_another_device_is_wrong_usage_in_float32_too(context):
+    made = context()
     other = SimpleNamespace(producer=SimpleNamespace(name="other"))
     made._given.append(SimpleNamespace(folder="run", manifest=other))
     with pytest.raises(UsageError, match="run was made by other"):
-        list(stages.exact(made))
+        list(stages.float32_checks(made))
 
 
-def test_what_parity_itself_refuses_is_not_said_to_be_the_devices(bench, monkeypatch):
+def test_what_parity_itself_refuses_is_not_said_to_be_the_devices(context, monkeypatch):
     def refuses(*_):
         raise UsageError("the disk is full")
 
-    made = bench()
+    made = context()
     monkeypatch.setattr(made, "compared_exactly", refuses)
-    local, _ = stages.exact(made)
+    local, _ = stages.float32_checks(made)
     assert (
         local.verdict == "inconclusive" and "the device" not in local.evidence and "the disk is full" in local.evidence
     )
-    assert Gates("numpy", "bfloat16", "", (GateResult("stages", (local,)),)).unseen
+    assert GateReport("numpy", "bfloat16", "", (GateResult("stages", (local,)),)).unseen
 
 
 def test_gates_that_did_not_run_the_stages_have_not_seen_them():
-    assert Gates("numpy", "bfloat16", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
-    assert not Gates("numpy", "float32", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
+    assert GateReport("numpy", "bfloat16", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
+    assert not GateReport("numpy", "float32", "", (GateResult("boundary", (Check("refused", "pass", ""),)),)).unseen
 
 
 @pytest.fixture(scope="module")

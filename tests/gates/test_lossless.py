@@ -9,16 +9,17 @@ import pytest
 
 from parity.compare.choices import BUG, NOISE, TIE
 from parity.decode import Decoded, accepted
+from parity.device.faults import CATALOGUE
 from parity.gates import lossless, run_gate
-from parity.gates.context import Noise
-from parity.gates.lossless import ROUTER, TWO_ULP, explain
-from parity.gates.lossless.aligned import Divergence
-from parity.gates.lossless.golden_text import golden_text
+from parity.gates.context import NoiseFloors
+from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergence
+from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
+from tests.sample import cut
 
 
 def verdicts(golden, tmp_path, plant=lambda device: None):
-    return {check.name: check for check in run_gate(planted.bench_of(golden, tmp_path, plant), "lossless").checks}
+    return {check.name: check for check in run_gate(planted.context_of(golden, tmp_path, plant), "lossless").checks}
 
 
 FLOAT32, BFLOAT16, RULE = (
@@ -43,16 +44,9 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
     assert found[RULE].figures["rounds"] == 17
 
 
-@pytest.mark.parametrize("plant", [planted.past_mismatch, planted.one_late])
-def test_an_accept_fault_breaks_the_rule(plant, small_golden, tmp_path):
-    found = lossless.accepts_by_rule(planted.bench_of(small_golden, tmp_path, plant))
-    assert found.verdict == "fail", found.evidence
-    assert "emit other tokens; drafts [" in found.evidence
-
-
 def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path, planted.one_late)
-    found = lossless.same_text(bench, Noise(small_golden), "float32")
+    context = planted.context_of(small_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
+    found = lossless.same_text(context, NoiseFloors(small_golden), "float32")
     assert found.verdict == "fail", found.evidence
     assert "prompt " in found.evidence
     assert "round " in found.evidence
@@ -60,8 +54,8 @@ def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path, _swap_in_wide_passes)
-    found = lossless.same_text(bench, Noise(small_golden), precision)
+    context = planted.context_of(small_golden, tmp_path, _swap_in_wide_passes)
+    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), precision)
     assert found.verdict == "fail"
     assert found.figures["divergences"][BUG] > 0
     assert found.place is not None
@@ -69,10 +63,14 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tm
     assert found.figures["lost"] == 0
 
 
-def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(small_golden, tmp_path):
-    bench = planted.bench_of(small_golden, tmp_path, planted.verify_rotated_one_too_far)
-    assert lossless.same_text(bench, Noise(small_golden), "float32").verdict == "pass"
-    found = run_gate(bench, "lossless")
+def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(tiny, remake_small_golden, tmp_path):
+    """Two prompts whose every token it leaves as it was: the logits alone show it."""
+    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[2:4]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
+    golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
+    context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
+    assert lossless.same_text(context, NoiseFloors(golden), "float32").verdict == "pass"
+    found = run_gate(context, "lossless")
     assert found.verdict == "fail"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
 
@@ -95,10 +93,10 @@ def _instead(change, x, tap):
 
 
 def test_logits_that_were_not_shown_are_no_pass_and_those_of_prefill_are_looked_at(small_golden, tmp_path):
-    silent = planted.bench_of(small_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None))
+    silent = planted.context_of(small_golden, tmp_path, lambda device: _given(device, "verify.logits", lambda x: None))
     found = golden_text(silent, "float32")
     assert found.verdict == "inconclusive" and "no verify.logits of 22 tokens" in found.evidence, found
-    louder = planted.bench_of(
+    louder = planted.context_of(
         small_golden, tmp_path, lambda device: _given(device, "target.logits", lambda x: x * np.float32(2))
     )
     found = golden_text(louder, "float32")
@@ -110,7 +108,7 @@ def test_a_device_deaf_to_the_tap_is_not_led_along_the_golden(small_golden, tmp_
         planted.verify_rotated_one_too_far(device)
         planted.deaf(device)
 
-    found = run_gate(planted.bench_of(small_golden, tmp_path, wrong_and_deaf), "lossless")
+    found = run_gate(planted.context_of(small_golden, tmp_path, wrong_and_deaf), "lossless")
     assert found.verdict != "pass"
 
 
@@ -132,14 +130,14 @@ def test_a_device_that_never_accepts_a_draft_was_not_tried(small_golden, tmp_pat
         draft = device.draft
         device.draft = lambda tap: draft(tap) * 0 + 3
 
-    bench = planted.bench_of(small_golden, tmp_path, blind)
-    found = lossless.same_text(bench, Noise(small_golden), "float32")
+    context = planted.context_of(small_golden, tmp_path, blind)
+    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32")
     assert found.verdict == "inconclusive"
     assert "no draft was ever accepted" in found.evidence
 
 
 def test_a_device_deaf_to_the_tap_leaves_the_rule_unchecked(small_golden, tmp_path):
-    found = lossless.accepts_by_rule(planted.bench_of(small_golden, tmp_path, planted.deaf))
+    found = lossless.accepts_by_rule(planted.context_of(small_golden, tmp_path, planted.deaf))
     assert found.verdict == "inconclusive"
 
 
@@ -175,16 +173,16 @@ class Loud:
     ],
 )
 def test_a_divergence_is_explained_by_the_rows_own_scores(gap, flip, verdict):
-    assert explain(*divergence(gap, flip), Loud()) == verdict
+    assert classify_divergence(*divergence(gap, flip), Loud()) == verdict
 
 
 def test_a_plain_choice_far_below_the_best_is_a_bug_too():
     found, plain = divergence(5.0)
-    assert explain(replace(found, mine=found.theirs, theirs=found.mine), plain, Loud()) == BUG
+    assert classify_divergence(replace(found, mine=found.theirs, theirs=found.mine), plain, Loud()) == BUG
 
 
 def test_in_float32_nothing_explains_a_divergence():
-    assert explain(*divergence(0.0), None) == BUG
+    assert classify_divergence(*divergence(0.0), None) == BUG
 
 
 @pytest.mark.parametrize(

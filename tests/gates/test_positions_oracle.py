@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from parity.errors import UsageError
-from parity.gates.positions import rotation
-from parity.gates.positions.refusals import STYLES, restyled, unknown
-from parity.gates.positions.schedule import Schedule, read_schedule
+from parity.gates import rope
+from parity.gates.positions import STYLES, restyled, unknown
+from parity.gates.rope import RopeSchedule, read_schedule
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "configs"
 NAMES = ("gpt-oss-20b", "gpt-oss-120b", "p-eagle-20b", "p-eagle-120b")
@@ -25,29 +25,29 @@ def config(request) -> dict:
 
 
 @pytest.fixture(params=["gpt-oss-20b", "p-eagle-20b"])
-def schedule(request) -> Schedule:
+def schedule(request) -> RopeSchedule:
     return read_schedule(CONFIGS / request.param)[0]
 
 
-def read(config: dict, folder: Path) -> Schedule:
+def read(config: dict, folder: Path) -> RopeSchedule:
     (folder / "config.json").write_text(json.dumps(config))
     return read_schedule(folder)[0]
 
 
-def heads(schedule: Schedule, rows: int) -> np.ndarray:
+def heads(schedule: RopeSchedule, rows: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal((rows, 3, schedule.head_dim))
 
 
 def test_lengths_are_kept_up_to_the_concentration(schedule):
     x = heads(schedule, len(FAR))
-    turned = rotation.dimensions(rotation.rotate(schedule, x, FAR))
+    turned = rope.dimensions(rope.rotate(schedule, x, FAR))
     longer = np.linalg.norm(turned, axis=-1) / np.linalg.norm(x, axis=-1)
     np.testing.assert_allclose(longer, schedule.concentration, rtol=1e-14)
 
 
 def test_position_0_is_the_concentration_alone(schedule):
     x = heads(schedule, 1)
-    turned = rotation.dimensions(rotation.rotate(schedule, x, np.array([0])))
+    turned = rope.dimensions(rope.rotate(schedule, x, np.array([0])))
     np.testing.assert_array_equal(turned, schedule.concentration * x)
 
 
@@ -55,7 +55,7 @@ def test_a_score_depends_on_the_distance_alone(schedule):
     q, k = heads(schedule, 2)
 
     def score(at: int) -> np.ndarray:
-        query, key = (rotation.rotate(schedule, one[None], np.array([p])) for one, p in ((q, at + 37), (k, at)))
+        query, key = (rope.rotate(schedule, one[None], np.array([p])) for one, p in ((q, at + 37), (k, at)))
         return (query * key.conj()).real.sum(axis=-1)[0]
 
     # Angles of 1e5 rad carry 1e-11 in float64.
@@ -64,12 +64,12 @@ def test_a_score_depends_on_the_distance_alone(schedule):
 
 
 def test_interleaved_and_half_split_are_one_rotation_under_the_permutation(schedule):
-    x, order = heads(schedule, len(FAR)), rotation.interleaved_order(schedule.head_dim)
-    half_split = rotation.dimensions(rotation.rotate(schedule, x, FAR))
-    turn = schedule.concentration * rotation.turn(schedule.frequencies(), FAR)[:, None]
-    interleaved = rotation.interleaved_dimensions(turn * rotation.interleaved_pairs(x[..., order]))
+    x, order = heads(schedule, len(FAR)), rope.interleaved_order(schedule.head_dim)
+    half_split = rope.dimensions(rope.rotate(schedule, x, FAR))
+    turn = schedule.concentration * rope.turn(schedule.frequencies(), FAR)[:, None]
+    interleaved = rope.interleaved_dimensions(turn * rope.interleaved_pairs(x[..., order]))
     np.testing.assert_array_equal(interleaved, half_split[..., order])
-    assert not np.allclose(rotation.interleaved_dimensions(turn * rotation.interleaved_pairs(x)), half_split)
+    assert not np.allclose(rope.interleaved_dimensions(turn * rope.interleaved_pairs(x)), half_split)
 
 
 def test_gpt_oss_has_the_published_concentration_and_ramp():
@@ -133,10 +133,10 @@ def test_float32_stays_within_its_bound_and_uses_it(kind, seed):
     parameters = {"factor": rng.uniform(2, 64), "original_max_position_embeddings": 2 ** int(rng.integers(6, 15))}
     parameters |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
     parameters["truncate"] = bool(seed % 2)
-    schedule = Schedule(kind, rng.uniform(1e4, 1e6), int(rng.choice([32, 64, 128])), parameters)
+    schedule = RopeSchedule(kind, rng.uniform(1e4, 1e6), int(rng.choice([32, 64, 128])), parameters)
     positions = np.unique(rng.integers(0, 131072, 2048))
-    x = rotation.unit_heads(rng, len(positions), 1, schedule.head_dim)
-    true = rotation.rotate(schedule, x, positions)
-    error = rotation.error(schedule, rotation.rotate_float32(schedule, x, positions), x, true).max(axis=1)
-    share = (error / rotation.bound(schedule, positions)).max()
+    x = rope.unit_heads(rng, len(positions), 1, schedule.head_dim)
+    true = rope.rotate(schedule, x, positions)
+    error = rope.error(schedule, rope.rotate_float32(schedule, x, positions), x, true).max(axis=1)
+    share = (error / rope.bound(schedule, positions)).max()
     assert 0.1 < share < 1

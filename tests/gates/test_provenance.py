@@ -9,7 +9,7 @@ import pytest
 
 from parity.errors import UsageError
 from parity.gates import run_gate
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.gates.provenance import independent, unchanged
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
@@ -45,12 +45,12 @@ def flip(path: Path, at: int = -1) -> None:
     path.write_bytes(data)
 
 
-def bench(golden: Dump, device: str = "numpy", folder: Path = Path("runs")) -> Bench:
-    return Bench(golden, device, builder(device, golden), "float32", folder)
+def context(golden: Dump, device: str = "numpy", folder: Path = Path("runs")) -> GateContext:
+    return GateContext(golden, device, builder(device, golden), "float32", folder)
 
 
 def test_an_untouched_golden_and_the_shipped_device_pass(small_golden):
-    checks = run_gate(bench(small_golden), "provenance").checks
+    checks = run_gate(context(small_golden), "provenance").checks
     assert [check.verdict for check in checks] == ["pass", "pass"]
     assert (
         "parity.references.peagle" in checks[1].figures["golden"]
@@ -72,7 +72,7 @@ SPOILS = {
 @pytest.mark.parametrize("what", SPOILS)
 def test_one_changed_byte_is_named_by_the_gate_and_refused_by_every_command(what, golden, parity):
     side, file = SPOILS[what]
-    made = bench(golden)
+    made = context(golden)
     flip(part(golden, side) / file)
     check = unchanged(made)
     assert check.verdict == "fail" and what in check.evidence and "dump-golden" in check.evidence
@@ -100,7 +100,7 @@ def test_a_reference_that_was_edited_since_makes_the_golden_stale(golden):
 
 
 def test_references_that_are_not_installed_are_said_to_be_and_never_pass(golden, parity):
-    made = bench(golden)
+    made = context(golden)
     made.golden = edit(golden, sources={"elsewhere.maths": "0" * 64}, modules=["elsewhere.maths"])
     check = unchanged(made)
     assert check.verdict == "inconclusive" and "elsewhere.maths is not installed here" in check.evidence
@@ -109,22 +109,22 @@ def test_references_that_are_not_installed_are_said_to_be_and_never_pass(golden,
 
 
 def test_a_golden_that_does_not_say_what_made_it_is_inconclusive(golden):
-    made = bench(golden)
+    made = context(golden)
     made.golden = edit(golden, sources={}, modules=[])
     assert (unchanged(made).verdict, independent(made).verdict) == ("inconclusive", "inconclusive")
 
 
 def test_a_checkpoint_that_is_gone_is_said_to_be(golden):
-    made = bench(golden)
+    made = context(golden)
     shutil.rmtree(part(golden, "drafter"))
     check = unchanged(made)
     assert check.verdict == "inconclusive" and "no checkpoint here" in check.evidence
     with pytest.raises(UsageError, match=r"no config\.json"):
-        bench(golden)
+        context(golden)
 
 
 def test_a_device_that_imports_the_references_is_red_although_it_declares_nothing(small_golden, parity):
-    check = independent(bench(small_golden, ORACLE))
+    check = independent(context(small_golden, ORACLE))
     assert check.verdict == "fail" and "references" in check.evidence
     assert "parity.references.peagle" in check.figures["shared"] and "parity.references.rope" in check.figures["shared"]
     found = parity("diff", "--golden", small_golden.folder, "--device", ORACLE, "--stage", "tokens")
@@ -141,5 +141,5 @@ def test_a_source_file_under_another_name_is_red(small_golden, tmp_path, monkeyp
         "def angles():\n    import borrowed_angles\n\n    return borrowed_angles\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    check = independent(bench(small_golden, "borrowing_device:load"))
+    check = independent(context(small_golden, "borrowing_device:load"))
     assert check.verdict == "fail" and "borrowed_angles is parity.references.rope under another name" in check.evidence

@@ -9,7 +9,7 @@ import pytest
 from parity.compare.report import FAIL, PASS
 from parity.errors import DeviceEnded, Inconclusive
 from parity.gates import run_gate
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
 
 BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
 
@@ -19,7 +19,7 @@ BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="nu
 )
 @pytest.mark.parametrize("first", [FAIL, PASS])
 def test_a_check_that_breaks_down_takes_none_with_it_that_was_made_before(first, error, monkeypatch):
-    def checks(bench):
+    def checks(context):
         yield Check("first", first, "seen")
         raise error
 

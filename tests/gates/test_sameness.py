@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.gates.rollback.invariants import position_of
-from parity.gates.rollback.repeat import Repeats, repeats_itself
+from parity.gates.rollback.repeat import RepeatResult, repeat_check
 from parity.gates.rollback.sameness import WithinNoise
 from parity.stages import declared
 
@@ -57,5 +57,5 @@ def test_a_row_of_a_pass_is_told_by_its_position():
 
 @pytest.mark.parametrize(("rounds", "said"), [(1, "prefill and a round"), (0, "prefill, which ends the sequence")])
 def test_only_what_was_played_is_said_to_repeat(rounds, said):
-    line = repeats_itself(Repeats(2, 40, 0, "", (0.0, ""), None, rounds), within("float32"))
+    line = repeat_check(RepeatResult(2, 40, 0, "", (0.0, ""), None, rounds), within("float32"))
     assert line.verdict == "pass" and line.evidence.endswith(f"40 tensors of {said}"), line

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.gemm.errors import COLUMNS, cut, pieces, sequential
-from parity.gemm.harness import SUMS, Findings, try_one, ulp
+from parity.gemm.errors import COLUMNS, piece_slices, pieces, sequential
+from parity.gemm.harness import SUMS, GemmReport, bfloat16_ulp, try_gemm
 from parity.seam import Gemm
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -51,7 +51,7 @@ def in_float64(left, right, dtype):
 @pytest.mark.parametrize("multiply", [honest, backwards, blocked, in_float64, device.multiply])
 @pytest.mark.parametrize("gemm", SHAPES, ids=str)
 def test_an_honest_multiplication_passes_in_any_order(gemm, multiply):
-    found = try_one(gemm, multiply, 0, LIMIT)
+    found = try_gemm(gemm, multiply, 0, LIMIT)
     assert found.verdict == "pass" and not found.why, found
     assert found.max_ulp <= 0.51 and found.judged > 0
 
@@ -122,20 +122,20 @@ BROKEN = (
 @pytest.mark.parametrize("multiply", BROKEN)
 @pytest.mark.parametrize("gemm", [SQUARE, WIDE, BATCHED, FLOAT32, Gemm(8, 96, 96, dtype="float32")], ids=str)
 def test_a_broken_multiplication_is_red(gemm, multiply):
-    found = try_one(gemm, multiply, 0, LIMIT)
+    found = try_gemm(gemm, multiply, 0, LIMIT)
     assert found.verdict == "fail" and found.why, found
 
 
 def test_a_transposed_square_weight_is_red():
-    found = try_one(SQUARE, lambda left, right, dtype: honest(left, right.T, dtype), 0, LIMIT)
+    found = try_gemm(SQUARE, lambda left, right, dtype: honest(left, right.T, dtype), 0, LIMIT)
     assert found.verdict == "fail" and found.noise > 100
 
 
 def test_a_float32_operand_cast_to_bfloat16_is_red():
     narrow = lambda left, right, dtype: honest(left.astype(BFLOAT16), right.astype(BFLOAT16), dtype)  # noqa: E731
-    found = try_one(FLOAT32, narrow, 0, LIMIT)
+    found = try_gemm(FLOAT32, narrow, 0, LIMIT)
     assert found.verdict == "fail" and found.noise > 100
-    assert try_one(SCORES, narrow, 0, LIMIT).verdict == "pass", "values that are bfloat16 lose nothing"
+    assert try_gemm(SCORES, narrow, 0, LIMIT).verdict == "pass", "values that are bfloat16 lose nothing"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -148,7 +148,7 @@ def test_a_wrong_tile_between_the_judged_columns_is_red_by_its_sums(seed):
         result[:, inner : inner + 16] = result[:, inner - 18 : inner - 2]  # of the same scales
         return result
 
-    found = try_one(gemm, stale, seed, LIMIT)
+    found = try_gemm(gemm, stale, seed, LIMIT)
     assert found.judged < gemm.m * gemm.n and found.verdict == "fail" and found.sums > 2 * SUMS
 
 
@@ -160,7 +160,7 @@ def test_a_wrong_row_or_member_between_the_judged_ones_is_red_by_its_sums(gemm):
         result[middle - 1 : middle + 1] = result[middle - 1 : middle + 1][::-1].copy()
         return result
 
-    seeds = [try_one(gemm, swapped, seed, LIMIT) for seed in range(4)]
+    seeds = [try_gemm(gemm, swapped, seed, LIMIT) for seed in range(4)]
     assert all(found.verdict == "fail" and "sums" in found.why for found in seeds)
     assert any("noise" not in found.why for found in seeds), "not judged one by one under some seed"
 
@@ -177,12 +177,12 @@ def test_a_wrong_row_or_member_between_the_judged_ones_is_red_by_its_sums(gemm):
     ],
 )
 def test_what_returns_no_such_result_is_red(multiply, word):
-    found = try_one(SQUARE, multiply, 0, LIMIT)
+    found = try_gemm(SQUARE, multiply, 0, LIMIT)
     assert found.verdict == "fail" and word in found.why and not found.judged
 
 
 def test_no_shape_at_all_is_inconclusive():
-    assert Findings("numpy", 0, ()).verdict == "inconclusive"
+    assert GemmReport("numpy", 0, ()).verdict == "inconclusive"
 
 
 def test_the_floor_of_a_bfloat16_result_is_its_rounding():
@@ -199,16 +199,16 @@ def test_the_floor_of_a_bfloat16_result_is_its_rounding():
 @pytest.mark.parametrize("gemm", [WIDE, BATCHED], ids=str)
 def test_pieces_are_the_whole_shape(gemm, limit):
     seen = np.zeros((gemm.batch, gemm.n), int)
-    for batch, columns in cut(gemm, limit):
+    for batch, columns in piece_slices(gemm, limit):
         seen[batch, columns] += 1
     assert (seen == 1).all()
 
 
 def test_a_shape_in_pieces_is_judged_in_all_of_them_and_says_so():
-    whole, cut_up = (try_one(WIDE, honest, 0, limit) for limit in (LIMIT, 96 * 200))
+    whole, cut_up = (try_gemm(WIDE, honest, 0, limit) for limit in (LIMIT, 96 * 200))
     assert (whole.pieces, cut_up.pieces) == (1, 7) and cut_up.judged > whole.judged
     broken = lambda left, right, dtype: honest(left, right, dtype) * (1 if right.shape[-1] == 200 else 0)  # noqa: E731
-    assert try_one(WIDE, broken, 0, 96 * 200).verdict == "fail", "the last piece has 100 columns"
+    assert try_gemm(WIDE, broken, 0, 96 * 200).verdict == "fail", "the last piece has 100 columns"
 
 
 def test_operands_are_those_of_the_seed():
@@ -226,6 +226,6 @@ def test_rows_reach_beyond_float16():
 def test_ulp_of_bfloat16():
     for value in (1.0, 1.99, 2.0, 0.3, 1e5):
         lower = np.float32(value).astype(BFLOAT16)
-        assert ulp(np.array(value)) == float(np.nextafter(lower, BFLOAT16.type(np.inf)).astype(np.float64)) - float(
-            lower
-        )
+        assert bfloat16_ulp(np.array(value)) == float(
+            np.nextafter(lower, BFLOAT16.type(np.inf)).astype(np.float64)
+        ) - float(lower)

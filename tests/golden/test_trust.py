@@ -12,25 +12,36 @@ from parity import api, calibrate, compare, engines, faults, producers, reduce
 from parity.compare.basis import RebasedGolden, basis
 from parity.compare.between import compare_devices
 from parity.diagnose.counterfactual import CounterfactualGolden
-from parity.diagnose.evidence import Red, red_device, red_run
-from parity.diagnose.ranks import RankView, told_apart
-from parity.diagnose.trials import Trials
+from parity.diagnose.failing_run import FailingRun, failing_run, find_failing_run
+from parity.diagnose.ranks import RankView, first_failing_rank
+from parity.diagnose.trials import PromptTrials
 from parity.diagnose.whole import Asked
 from parity.errors import UsageError
-from parity.gates.context import Bench
+from parity.gates.context import GateContext
 from parity.golden.choice import Wanted, open_for_judging
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import DumpView, GoldenSlice, JoinedGoldens, JoinedSlices, PromptSlice, TrustedGolden
 from parity.nightly.cell import judge_cell
-from parity.nightly.single import night_of
+from parity.nightly.judge import night_of
 from parity.reports.page.night import run_view
 from tests.golden.edits import rewrite
 
 JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
-    *(Bench, Asked, Red, Trials, red_run, red_device, told_apart, judge_cell, night_of, run_view),
+    *(
+        GateContext,
+        Asked,
+        FailingRun,
+        PromptTrials,
+        failing_run,
+        find_failing_run,
+        first_failing_rank,
+        judge_cell,
+        night_of,
+        run_view,
+    ),
     *(engines.matrix, faults.Request, reduce.Reducer, calibrate.CalibrationRequest),
     *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
 )

@@ -11,7 +11,7 @@ import pandas as pd
 from parity.history.repeats import MOST
 from parity.history.series import HALF_WIDTHS
 from parity.nightly.metrics import of_cell as metrics_of_cell
-from parity.nightly.records import CellAxes, Cell, CellResult, Metric, Night
+from parity.nightly.records import Cell, CellAxes, CellResult, Metric, Night
 
 START = datetime(2026, 10, 1, 2, tzinfo=UTC)
 STAGES = [f"target.layers.{layer}.{part}" for layer in range(4) for part in ("attn_out", "ffn_out", "out")]

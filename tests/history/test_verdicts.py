@@ -7,8 +7,8 @@ import pytest
 
 from parity.errors import UsageError
 from parity.history import Bands, verdicts, waiting
-from parity.history.series import HALF_WIDTHS
 from parity.history.changes import RECENT
+from parity.history.series import HALF_WIDTHS
 from tests.history.synthetic import KINDS, World, cells, frame, world
 
 CELL, OTHER = cells(2)

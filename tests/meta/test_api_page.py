@@ -1,4 +1,4 @@
-"""docs/api.md: every example runs, in the order of the page; what is public is typed, lazy, and clashes with no module."""
+"""docs/api.md: every example runs, in the order of the page; what is public is typed, lazy, and no module's name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_all_of_it_is_there_and_no_submodule_takes_its_name():
 
 def test_types_and_places_are_of_the_same_names():
     """What a type checker sees is what is looked up."""
-    (typed,) = [node for node in ast.parse(Path(parity.__file__).read_text()).body if isinstance(node, ast.If)]
+    typed = next(node for node in ast.parse(Path(parity.__file__).read_text()).body if isinstance(node, ast.If))
     seen = {alias.name: node.module for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == parity._MODULE and {*seen, "__version__"} == set(parity.__all__)
 
@@ -60,6 +60,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_the_import_alone_loads_nothing_heavy():
-    code = "import sys, parity; dir(parity); print(sorted({'numpy', 'pydantic', 'click', 'rich', 'torch', 'importlib.metadata'} & set(sys.modules)))"
+    heavy = "{'numpy', 'pydantic', 'click', 'rich', 'torch', 'importlib.metadata'}"
+    code = f"import sys, parity; dir(parity); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -34,7 +34,7 @@ def test_mismatches_are_counted_and_the_first_located(pair, chunk):
     if metrics.mismatches:
         assert metrics.first == tuple(np.argwhere(differs)[0].tolist())
         assert (metrics.golden, metrics.device) == (int(golden[metrics.first]), int(device[metrics.first]))
-        assert metrics.worst == max(abs(int(d) - int(g)) for g, d in zip(golden.flat, device.flat))
+        assert metrics.worst == max(abs(int(d) - int(g)) for g, d in zip(golden.flat, device.flat, strict=True))
     else:
         assert metrics.first is None
 

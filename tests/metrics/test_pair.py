@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isnan
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.metrics import measure
+from parity.metrics.record import plain_numbers
 from tests.metrics import strategies as draw
 from tests.metrics.oracle import DTYPES, Oracle
 
@@ -36,14 +37,12 @@ def test_absolute_errors_match_the_oracle(case, chunk):
     if metrics.count:
         assert metrics.max_abs == pytest.approx(np.abs(oracle.e).max(), **CLOSE)
         assert metrics.mean_abs == pytest.approx(np.abs(oracle.e).mean(), **CLOSE)
-        assert metrics.rmse == pytest.approx(np.sqrt((oracle.e**2).mean()), **CLOSE)
 
 
 @both
-def test_relative_l2_and_sqnr_match_the_oracle(case, chunk):
+def test_relative_l2_matches_the_oracle(case, chunk):
     metrics, oracle = measured(case, chunk)
     assert metrics.rel_l2 == pytest.approx(oracle.rel_l2(), **CLOSE)
-    assert metrics.sqnr_db == pytest.approx(-20 * np.log10(oracle.rel_l2()) if oracle.rel_l2() else np.inf)
 
 
 @both
@@ -54,25 +53,13 @@ def test_cosine_distance_matches_the_oracle_in_extended_precision(case, chunk):
 
 
 @both
-def test_scale_and_bias_match_the_oracle(case, chunk):
-    metrics, oracle = measured(case, chunk)
-    slope, bias = oracle.fit()
-    # The fit is a difference of sums: it is exact relative to the terms it is made of.
-    size = np.abs(oracle.g).max(initial=0.0), np.abs(oracle.e).max(initial=0.0)
-    spread = np.std(oracle.g) if oracle.g.size else 0.0
-    slope_unit = size[1] / spread if spread > 1e-12 * size[0] else 0.0
-    assert metrics.scale_error == pytest.approx(slope, rel=1e-6, abs=1e-9 * slope_unit)
-    assert metrics.bias == pytest.approx(bias, rel=1e-6, abs=1e-9 * (size[1] + slope_unit * size[0]))
-
-
-@both
 def test_ulp_histogram_counts_every_finite_pair_in_its_bucket(case, chunk):
-    metrics, oracle = measured(case, chunk)
+    metrics, oracle = measured(case, chunk, ulps=True)
     ulps = oracle.ulps()
     expected = np.bincount([u.bit_length() for u in ulps], minlength=65)
-    assert metrics.ulp_histogram == tuple(expected)
-    assert metrics.ulp_max == min(max(ulps, default=0), 2**63 - 1)
-    assert sum(metrics.ulp_histogram) == metrics.count
+    assert metrics.ulps.histogram == tuple(expected)
+    assert metrics.ulps.largest == min(max(ulps, default=0), 2**63 - 1)
+    assert sum(metrics.ulps.histogram) == metrics.count
 
 
 @both
@@ -88,13 +75,11 @@ def test_worst_element_holds_the_largest_error(case, chunk):
 
 
 @both
-def test_rows_match_the_oracle_for_every_choice_of_row_axes(case, chunk):
+def test_rows_match_the_oracle_for_every_number_of_row_axes(case, chunk):
     ndim = case[0][0].ndim
-    choices = [None, (), *range(ndim), tuple(range(ndim))[::-1]]
-    for rows in choices:
-        metrics, oracle = measured(case, chunk, rows=rows)
-        axes = tuple(range(max(ndim - 1, 0))) if rows is None else (rows,) if isinstance(rows, int) else rows
-        expected = oracle.rows_rel_l2(axes)
+    for row_axes in (None, *range(ndim + 1)):
+        metrics, oracle = measured(case, chunk, row_axes=row_axes)
+        expected = oracle.rows_rel_l2(max(ndim - 1, 0) if row_axes is None else row_axes)
         np.testing.assert_allclose(metrics.rows.rel_l2, expected, rtol=1e-6)
         if metrics.count:
             assert metrics.worst_row.rel_l2 == pytest.approx(expected.max(), **CLOSE)
@@ -114,35 +99,32 @@ def test_nonfinite_elements_are_counted_and_located(case, chunk):
 
 
 @both
-def test_signed_zeros_are_counted_and_cost_nothing_else(case, chunk):
-    metrics, _ = measured(case, chunk)
-    g, d = (side.astype(np.float64) for side in case[0])
-    assert metrics.signed_zeros == np.count_nonzero((g == 0) & (d == 0) & (np.signbit(g) != np.signbit(d)))
-
-
-@both
 def test_constant_sides_are_flagged(case, chunk):
     metrics, oracle = measured(case, chunk)
     several = oracle.g.size > 1
-    golden, device = case[0]
+    device = case[0][1]
     assert metrics.golden_constant == bool(several and np.ptp(oracle.g) == 0)
     finite = device.astype(np.float64)[np.isfinite(device.astype(np.float64))]
     assert metrics.device_constant == bool(several and np.ptp(finite) == 0)
 
 
+def as_json(metrics):
+    """Everything measured, as strict JSON."""
+    rows = {"table": metrics.rows.table.tolist(), "rel_l2": metrics.rows.rel_l2.tolist()}
+    return json.dumps(plain_numbers({**asdict(metrics), "rows": rows, "cosine": metrics.cosine}), allow_nan=False)
+
+
 @both
 def test_no_metric_is_ever_nan_and_all_of_it_is_strict_json(case, chunk):
-    metrics, _ = measured(case, chunk)
-    plain = metrics.to_dict(rows=True)
-    json.dumps(plain, allow_nan=False)
-    assert not any(isinstance(value, float) and isnan(value) for value in plain.values())
+    metrics, _ = measured(case, chunk, ulps=True)
+    assert '"nan"' not in as_json(metrics)
 
 
 @settings(max_examples=60, deadline=None)
 @given(draw.pairs(), draw.chunks, st.integers(1, 3))
 def test_threads_change_nothing(pair, chunk, threads):
-    alone = measure(*pair, chunk=chunk, threads=1, engine="numpy")
-    assert measure(*pair, chunk=chunk, threads=threads, engine="numpy").to_dict(True) == alone.to_dict(True)
+    alone = measure(*pair, chunk=chunk, threads=1, engine="numpy", ulps=True)
+    assert as_json(measure(*pair, chunk=chunk, threads=threads, engine="numpy", ulps=True)) == as_json(alone)
 
 
 @pytest.mark.parametrize("golden", DTYPES, ids=str)
@@ -155,7 +137,7 @@ def test_a_long_row_crosses_block_and_chunk_boundaries(golden, device):
     buckets = np.bincount([u.bit_length() for u in oracle.ulps()], minlength=65)
     for chunk in (1000, 2048, 5003, 1 << 20):
         for engine in ("numpy", "fused") if {golden, device} <= set(draw.FUSED) else ("numpy",):
-            metrics = measure(*pair, chunk=chunk, engine=engine)
+            metrics = measure(*pair, chunk=chunk, engine=engine, ulps=True)
             assert metrics.rel_l2 == pytest.approx(oracle.rel_l2(), **CLOSE)
             assert metrics.worst_element.abs == pytest.approx(np.abs(oracle.e).max(), **CLOSE)
-            assert metrics.ulp_histogram == tuple(buckets)
+            assert metrics.ulps.histogram == tuple(buckets)

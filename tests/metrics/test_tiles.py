@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.metrics.tiles import cut
+from parity.metrics.stream import cut
 
 
 @settings(max_examples=300, deadline=None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
-from parity.nightly.records import CellAxes, Cell
+from parity.nightly.records import Cell, CellAxes
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}

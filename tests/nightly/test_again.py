@@ -13,14 +13,13 @@ from parity.cli.night_end import end, interruptible
 from parity.compare.report import exit_code
 from parity.endings import Terminated
 from parity.errors import UsageError
-from parity.history import append, load
+from parity.history import Suspicion, append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.metrics import of_cell
 from parity.nightly.outputs import verdict_of, write_outputs
 from parity.nightly.process import Answer
-from parity.nightly.records import CellAxes, Cell, CellResult, Night
+from parity.nightly.records import Cell, CellAxes, CellResult, Night
 from parity.nightly.run import NightRun
-from parity.history import Suspicion
 
 
 class Engine:

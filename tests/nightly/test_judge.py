@@ -8,7 +8,7 @@ import pytest
 from parity.nightly.cell import judge_cell
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import broken
-from parity.nightly.records import CellAxes, Cell, CellResult, Night
+from parity.nightly.records import Cell, CellAxes, CellResult, Night
 
 GATES = ("provenance", "stages", "decisions", "acceptance")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity.errors import DeviceFailed
-from parity.guard import ask, guard, watch_threads
+from parity.guard import call_guarded, guard, watch_threads
 
 
 class Handing:
@@ -61,7 +61,7 @@ def test_whoever_looks_after_threads_still_does(monkeypatch):
 
 def test_a_device_that_changes_the_folder_leaves_parity_where_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ask("roaming", "prefill", os.chdir, "/")
+    call_guarded("roaming", "prefill", os.chdir, "/")
     assert Path.cwd() == tmp_path
 
 
@@ -72,7 +72,7 @@ def test_a_path_that_a_device_clears_is_there_again_and_what_it_adds_stays():
         sys.path[:] = ["its own"]
 
     try:
-        ask("device", "draft", clear)
+        call_guarded("device", "draft", clear)
         assert sys.path == ["its own", *before]
     finally:
         sys.path = before

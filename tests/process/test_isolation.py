@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from parity.api import run_device
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, UsageError
 from parity.factories import Factory
-from parity.gates.rollback.truth import Injected
+from parity.gates.rollback.baseline import InjectedError
 from parity.golden.views import PromptSlice
-from parity.isolation import _KINDS, IsolatedFactory, Limits
+from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.isolation.device import _KINDS
 from parity.isolation.wire import DTYPES, Malformed, packed, unpacked
 from parity.seam import Description, Poisonable
 
@@ -36,7 +37,7 @@ class Tap:
 
     def __call__(self, stage, value):
         if stage == "raises":
-            raise Injected("on purpose")
+            raise InjectedError("on purpose")
         return value + value if stage == "changed" else value
 
     def ranks(self, stage, shards, sharding):
@@ -48,14 +49,14 @@ class Tap:
 
 def isolated(way="", **options):
     named = ",".join([ECHO, *(f"{key}={value}" for key, value in {"way": way, **options}.items() if value)])
-    return IsolatedFactory(named, Path("t"), Path("d"), 4, Limits(time=60))
+    return IsolatedFactory(named, Path("t"), Path("d"), 4, ProcessLimits(time=60))
 
 
 def test_a_run_has_the_same_bits_in_a_process_of_its_own(small_golden, tmp_path):
     case = PromptSlice(small_golden, 0, 2)
     runs = [
         run_device(case, "numpy,tp=2", "chained", out=tmp_path / name, limits=limits)
-        for name, limits in (("here", None), ("there", Limits()))
+        for name, limits in (("here", None), ("there", ProcessLimits()))
     ]
     made_by = {"modules", "sources", "source_digest"}  # this process may have imported more than a device needs
     here, there = (
@@ -92,7 +93,7 @@ def test_optional_protocols_are_there_where_the_device_has_them():
     "make", [isolated, lambda way="": Factory(f"{ECHO},way={way}" if way else ECHO, Path("t"), Path("d"), 4)]
 )
 def test_an_error_of_the_tap_comes_back_as_it_was(make):
-    with pytest.raises(Injected, match="on purpose"):
+    with pytest.raises(InjectedError, match="on purpose"):
         make()(precision="float32").commit(np.arange(1), np.arange(2), Tap())
     assert make("swallows")(precision="float32").commit(np.arange(1), np.arange(2), Tap()).tolist() == [1]
 
@@ -119,14 +120,14 @@ def test_an_error_is_the_same_on_both_sides(make, way, kind, words):
 @pytest.mark.parametrize(
     ("way", "limits", "words"),
     [
-        ("os_exit", Limits(60), "exit code 0"),
-        ("kill", Limits(60), "SIGKILL"),
-        ("segfault", Limits(60), "SIGSEGV"),
-        ("timer", Limits(60), "exit code 0"),
-        ("hang", Limits(1), "within 1 s"),
-        ("memory", Limits(60, 1 << 28), "more than 0.2"),
-        ("worker", Limits(20, 1 << 28), "more than 0.2"),
-        ("nonsense", Limits(60), "no message"),
+        ("os_exit", ProcessLimits(60), "exit code 0"),
+        ("kill", ProcessLimits(60), "SIGKILL"),
+        ("segfault", ProcessLimits(60), "SIGSEGV"),
+        ("timer", ProcessLimits(60), "exit code 0"),
+        ("hang", ProcessLimits(1), "within 1 s"),
+        ("memory", ProcessLimits(60, 1 << 28), "more than 0.2"),
+        ("worker", ProcessLimits(20, 1 << 28), "more than 0.2"),
+        ("nonsense", ProcessLimits(60), "no message"),
     ],
 )
 def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way, limits, words):
@@ -184,8 +185,8 @@ def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, Limits; from tests.faults.ways import WAYS\n"
-        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, Limits())(precision='float32')\n"
+        "from pathlib import Path; from parity.isolation import IsolatedFactory, ProcessLimits; from tests.faults.ways import WAYS\n"
+        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())(precision='float32')\n"
         f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)

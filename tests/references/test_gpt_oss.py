@@ -321,6 +321,11 @@ def test_the_equations_know_neither_transformers_nor_a_device():
     assert not {name for name in names if package(name) in ("transformers", "parity.device")}
 
 
+def test_the_references_of_hugging_faces_target_do_not_reach_it():
+    """A golden of theirs would name its source, and the two would be one opinion: an import for a type is enough."""
+    assert "parity.references.gpt_oss" not in reached(["parity.references.dump"])
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [

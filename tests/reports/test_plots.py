@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from parity.gates.acceptance.interval import mean_limits
+from parity.gates.acceptance_interval import mean_limits
 from parity.nightly.records import HeatMap
 from parity.reports.page.figures import figure, legend, level, seconds, signed
 from parity.reports.page.heatmap import _picture

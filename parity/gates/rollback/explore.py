@@ -15,17 +15,17 @@ from parity.gates.rollback.history import (
     NAN,
     SENTINEL,
     VERBS,
-    Error,
     History,
-    Limits,
-    Round,
-    Sequence,
+    HistoryLimits,
+    RoundPlan,
+    SequencePlan,
+    TapError,
     calmer,
     histories,
     render,
 )
-from parity.gates.rollback.invariants import Broken
-from parity.gates.rollback.play import Player
+from parity.gates.rollback.invariants import InvariantBroken
+from parity.gates.rollback.play import HistoryPlayer
 from parity.seam import Poisonable
 
 ROWS, STATE, POISON, ERRORS = "rows", "state", "poison", "errors"
@@ -49,7 +49,7 @@ class Failure:
 class Exploration:
     """What came of it: distinct histories played, what they covered, what they broke."""
 
-    player: Player
+    player: HistoryPlayer
     played: set[History] = field(default_factory=set)
     failures: dict[str, Failure] = field(default_factory=dict)
     poisons: bool = False
@@ -67,67 +67,73 @@ class Exploration:
         return self.failures.get(ROWS) or self.failures.get(STATE)
 
 
-def explore(player: Player, count: int, seed: int, progress: Callable[[int, int, str], None], what: str) -> Exploration:
+def explore(
+    player: HistoryPlayer, count: int, seed: int, progress: Callable[[int, int, str], None], what: str
+) -> Exploration:
     """Play this many distinct histories, the same ones for the same seed: every plain case, then random ones.
 
     Poison and errors that break something are left out from then on, and the exploration starts anew, so that
     every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
     """
-    found = Exploration(player, poisons=isinstance(player.device, Poisonable))
-    with suppress(Broken):  # it counts each verb's stages; whether anything breaks is asked below
+    exploration = Exploration(player, poisons=isinstance(player.device, Poisonable))
+    with suppress(InvariantBroken):  # it counts each verb's stages; whether anything breaks is asked below
         player.play(_cases(player, False, False)[0])
-    while not found.wrong:
-        found.played.clear()
-        random, tries, failure = Random(seed), 0, _first(found)
-        while failure is None and len(found.played) < count and tries < 8:
-            progress(len(found.played), count, what)
-            failure, tries = _search(found, count, random), tries + 1
+    while not exploration.wrong:
+        exploration.played.clear()
+        random, tries, failure = Random(seed), 0, _first(exploration)
+        while failure is None and len(exploration.played) < count and tries < 8:
+            progress(len(exploration.played), count, what)
+            failure, tries = _search(exploration, count, random), tries + 1
         if failure is None:
             break
-        found.add(failure)
+        exploration.add(failure)
     progress(count, count, "")
-    return found
+    return exploration
 
 
-def _first(found: Exploration) -> Failure | None:
+def _first(exploration: Exploration) -> Failure | None:
     """The failure of the first plain case that breaks."""
-    for history in _cases(found.player, found.poisons, found.errors):
-        found.played.add(history)
-        failure = judge(found.player, history)
+    for history in _cases(exploration.player, exploration.poisons, exploration.errors):
+        exploration.played.add(history)
+        failure = judge_history(exploration.player, history)
         if failure:
             return failure
     return None
 
 
-def _cases(player: Player, poisons: bool, errors: bool) -> list[History]:
+def _cases(player: HistoryPlayer, poisons: bool, errors: bool) -> list[History]:
     """One round accepting each j of K from the shortest prompt, two from the longest; then each disturbance once."""
-    k, longest = player.k, len(player.truths) - 1
-    plain = [Round(right, k) for right in range(k + 1)]
-    found = [((Sequence(0, _budget(player), (one,))),) for one in plain]
-    found += [(Sequence(longest, _budget(player), (one, one)),) for one in plain]
-    disturbed = [Round(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
-    disturbed += [Round(1, k, error=Error(verb, where)) for verb in VERBS if errors for where in (500, 999)]
-    return found + [(Sequence(longest, _budget(player), (Round(1, k), one, Round(0, k))),) for one in disturbed]
+    k, longest = player.k, len(player.baselines) - 1
+    plain = [RoundPlan(right, k) for right in range(k + 1)]
+    cases: list[History] = [(SequencePlan(0, _budget(player), (round_,)),) for round_ in plain]
+    cases += [(SequencePlan(longest, _budget(player), (round_, round_)),) for round_ in plain]
+    disturbed = [RoundPlan(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
+    disturbed += [RoundPlan(1, k, error=TapError(verb, where)) for verb in VERBS if errors for where in (500, 999)]
+    return cases + [
+        (SequencePlan(longest, _budget(player), (RoundPlan(1, k), round_, RoundPlan(0, k))),) for round_ in disturbed
+    ]
 
 
-def _search(found: Exploration, count: int, random: Random) -> Failure | None:
+def _search(exploration: Exploration, count: int, random: Random) -> Failure | None:
     """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
-    player = found.player
-    drawn = histories(Limits(player.k, len(player.truths), _budget(player), found.poisons, found.errors))
+    player = exploration.player
+    drawn = histories(
+        HistoryLimits(player.k, len(player.baselines), _budget(player), exploration.poisons, exploration.errors)
+    )
     broken: list[Failure] = []
 
     def breaks(history: History) -> bool:
         if not broken:
-            if history in found.played or len(found.played) >= count:
+            if history in exploration.played or len(exploration.played) >= count:
                 return False
-            found.played.add(history)
-        failure = judge(player, history)
+            exploration.played.add(history)
+        failure = judge_history(player, history)
         if failure and (not broken or failure.aspect == broken[0].aspect):
             broken.append(failure)
-        return bool(failure) and failure.aspect == broken[0].aspect
+        return failure is not None and failure.aspect == broken[0].aspect
 
     options = settings(
-        max_examples=2 * (count - len(found.played)) + 10,  # some are drawn twice
+        max_examples=2 * (count - len(exploration.played)) + 10,  # some are drawn twice
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
@@ -140,19 +146,19 @@ def _search(found: Exploration, count: int, random: Random) -> Failure | None:
         return None
     except Flaky:
         return replace(broken[0], message=f"{broken[0].message} (not every time: it depends on what ran before)")
-    return judge(player, shortest) or broken[-1]
+    return judge_history(player, shortest) or broken[-1]
 
 
-def _budget(player: Player) -> int:
+def _budget(player: HistoryPlayer) -> int:
     """The longest budget that leaves a whole round's true tokens behind it."""
-    return max(max(truth.asked for truth in player.truths) - player.k, 2)
+    return max(max(baseline.asked for baseline in player.baselines) - player.k, 2)
 
 
-def judge(player: Player, history: History) -> Failure | None:
+def judge_history(player: HistoryPlayer, history: History) -> Failure | None:
     """Play a history; if it breaks, play it with fewer disturbances, so that the blame falls on the right one."""
     try:
         player.play(history)
-    except Broken as wrong:
+    except InvariantBroken as wrong:
         last = wrong
     else:
         return None
@@ -160,11 +166,11 @@ def judge(player: Player, history: History) -> Failure | None:
         less = calmer(history, *kept)
         try:
             player.play(less)
-        except Broken as wrong:
+        except InvariantBroken as wrong:
             return _failure(player, aspect or wrong.aspect, less, wrong)
     return _failure(player, ERRORS, history, last)
 
 
-def _failure(player: Player, aspect: str, history: History, wrong: Broken) -> Failure:
-    line = render(history, [len(truth.ids) for truth in player.truths])
+def _failure(player: HistoryPlayer, aspect: str, history: History, wrong: InvariantBroken) -> Failure:
+    line = render(history, [len(baseline.ids) for baseline in player.baselines])
     return Failure(aspect, line, wrong.message, wrong.place)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 from hypothesis import strategies as st
+
+T = TypeVar("T")
 
 VERBS = ("prefill", "draft", "verify", "commit")
 NAN, SENTINEL = math.nan, 1e4
@@ -15,7 +17,7 @@ NAN, SENTINEL = math.nan, 1e4
 
 
 @dataclass(frozen=True)
-class Error:
+class TapError:
     """A tap that raises once: in this verb, this far through its stages (per mille).
 
     In a round, `prefill` is one of another prompt, which must not harm the sequence it interrupts.
@@ -28,7 +30,7 @@ class Error:
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundPlan:
     """One round: `right` true drafts of `offered`, then a wrong one; a plain round offers none and skips `draft`.
 
     Args:
@@ -43,7 +45,7 @@ class Round:
     end: bool = False
     rehearsed: bool = False
     poison: float | None = None
-    error: Error | None = None
+    error: TapError | None = None
 
     def __str__(self) -> str:
         before = "" if self.poison is None else f"poison {self.poison:g}; "
@@ -57,38 +59,51 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SequencePlan:
     """One prefill and its rounds; `start` numbers the prompts that the exploration chose."""
 
     start: int
     budget: int
-    rounds: tuple[Round, ...]
-    error: Error | None = None
+    rounds: tuple[RoundPlan, ...]
+    error: TapError | None = None
 
 
-History = tuple[Sequence, ...]
+History = tuple[SequencePlan, ...]
 
 
 def render(history: History, lengths: list[int]) -> str:
     """The history in one line; `lengths` are the prompt tokens of the starts."""
     parts = []
-    for one in history:
-        failing = f" (error at {one.error.where / 10:.0f} %)" if one.error else ""
-        parts.append(f"prefill {lengths[one.start]}, budget {one.budget}{failing}")
-        parts += map(str, one.rounds)
+    for sequence in history:
+        failing = f" (error at {sequence.error.where / 10:.0f} %)" if sequence.error else ""
+        parts.append(f"prefill {lengths[sequence.start]}, budget {sequence.budget}{failing}")
+        parts += map(str, sequence.rounds)
     return "; ".join(parts)
 
 
 def calmer(history: History, *kept: str) -> History:
     """The history without disturbances, but for those named: `rehearsed`, `poison`, `error`."""
-    calm = {"poison": None, "error": None, "rehearsed": False}
-    calm = {field: value for field, value in calm.items() if field not in kept}
-    error = {field: value for field, value in calm.items() if field == "error"}
-    return tuple(replace(one, **error, rounds=tuple(replace(r, **calm) for r in one.rounds)) for one in history)
+
+    def calmed(plan: RoundPlan) -> RoundPlan:
+        return replace(
+            plan,
+            rehearsed=plan.rehearsed if "rehearsed" in kept else False,
+            poison=plan.poison if "poison" in kept else None,
+            error=plan.error if "error" in kept else None,
+        )
+
+    return tuple(
+        replace(
+            sequence,
+            error=sequence.error if "error" in kept else None,
+            rounds=tuple(calmed(plan) for plan in sequence.rounds),
+        )
+        for sequence in history
+    )
 
 
 @dataclass(frozen=True)
-class Limits:
+class HistoryLimits:
     """What histories may hold: K, how many starts, the longest budget, and which disturbances."""
 
     k: int
@@ -99,24 +114,24 @@ class Limits:
 
 
 @st.composite
-def histories(draw: st.DrawFn, limits: Limits) -> History:
+def histories(draw: st.DrawFn, limits: HistoryLimits) -> History:
     """Random histories of one or two sequences; every draw shrinks to the shorter, rejecting, undisturbed one."""
     sequence = _sequences(limits)
     return tuple(draw(st.lists(sequence, min_size=1, max_size=2)))
 
 
 @st.composite
-def _sequences(draw: st.DrawFn, limits: Limits) -> Sequence:
+def _sequences(draw: st.DrawFn, limits: HistoryLimits) -> SequencePlan:
     # Mostly long budgets: a sequence that the budget ends early has few rounds to go wrong in.
     budget = _pick(draw, (limits.budget,) * limits.budget + tuple(range(2, limits.budget)))
     start = _pick(draw, range(limits.starts))
     rounds = tuple(draw(st.lists(_rounds(limits), min_size=1, max_size=5)))
     error = _pick(draw, (False,) * 7 + (True,)) and limits.errors
-    return Sequence(start, budget, rounds, Error("prefill", _pick(draw, range(1000))) if error else None)
+    return SequencePlan(start, budget, rounds, TapError("prefill", _pick(draw, range(1000))) if error else None)
 
 
 @st.composite
-def _rounds(draw: st.DrawFn, limits: Limits) -> Round:
+def _rounds(draw: st.DrawFn, limits: HistoryLimits) -> RoundPlan:
     k = limits.k
     offered = _pick(draw, (k,) * (4 * k) + tuple(range(1, k)))
     right = _pick(draw, range(offered + 1))
@@ -124,11 +139,11 @@ def _rounds(draw: st.DrawFn, limits: Limits) -> Round:
     value = _pick(draw, (None, None, NAN, SENTINEL)) if limits.poisons else None
     error = None
     if limits.errors and _pick(draw, (False, False, False, True)):
-        error = Error(_pick(draw, VERBS), _pick(draw, range(1000)), _pick(draw, (False, True)))
-    return Round(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
+        error = TapError(_pick(draw, VERBS), _pick(draw, range(1000)), _pick(draw, (False, True)))
+    return RoundPlan(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
 
 
-def _pick(draw: st.DrawFn, options: Many) -> Any:
+def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
     """One of the options; the first is the simplest.
 
     Drawn bit by bit: Hypothesis mixes constants of all loaded modules into the integers it draws, which would make

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
-from parity.gates.rollback.sameness import Bits, Sameness, changed_row
-from parity.gates.rollback.truth import FLOAT32_BOUND, Truth, require_caches, row_errors
+from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
+from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
-from parity.stages import declared
+from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_LOGITS, DRAFTER_POSITIONS, DRAFTER_SLOTS, declared
 
 
-class Broken(Exception):
+class InvariantBroken(Exception):
     """An invariant does not hold.
 
     Args:
@@ -28,23 +28,23 @@ class Broken(Exception):
 
 
 @dataclass
-class Tally:
+class Coverage:
     """What the histories covered."""
 
     rounds: int = 0
     longest: int = 0
-    accepted: Counter = field(default_factory=Counter)
-    poisoned: Counter = field(default_factory=Counter)
-    errors: Counter = field(default_factory=Counter)
+    accepted: Counter[tuple[int, int]] = field(default_factory=Counter)
+    poisoned: Counter[float] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
     worst: tuple[float, str] = (0.0, "nothing")
     rows: int = 0
 
 
 @dataclass
-class Live:
+class SequenceState:
     """The sequence in the device, as it has to be."""
 
-    truth: Truth
+    baseline: Baseline
     budget: int
     emitted: list[int]
     committed: int
@@ -55,11 +55,11 @@ class Live:
     @property
     def length(self) -> int:
         """Rows of the target's cache: all tokens but the last."""
-        return len(self.truth.ids) + len(self.emitted) - 1
+        return len(self.baseline.ids) + len(self.emitted) - 1
 
 
 class Invariants:
-    """The sequence in a device, held against what it has to be.
+    """The sequence in a device, compared with what it has to be.
 
     Args:
         exact: only what holds bit for bit, in any precision; without the never-speculated state.
@@ -67,100 +67,108 @@ class Invariants:
             again, and has the same bits on any device.
     """
 
-    live: Live
+    sequence: SequenceState
 
-    def __init__(self, device: Device, exact: bool, same: Sameness | None = None):
+    def __init__(self, device: Device, exact: bool, same: RepeatComparison | None = None):
         says = device.describe()
-        self.device, self.exact, self.tally = device, exact, Tally()
-        self.same = same or Bits()
+        self.device, self.exact, self.coverage = device, exact, Coverage()
+        self.same = same or BitExact()
         self.k, self.eos = says.k, says.eos
         self.names = declared(says.num_layers, says.num_drafter_layers)
 
     def drafter_rows(self, tensors: dict[str, np.ndarray]) -> None:
         """Committed rows are the last round's tokens, in the slots behind the cache's length; then the logits."""
-        live = self.live
-        start, count = live.length - live.committed, live.committed
+        sequence = self.sequence
+        start, count = sequence.length - sequence.committed, sequence.committed
         for stage, expected in (
-            ("drafter.input_ids", live.emitted[-count:]),
-            ("drafter.positions", list(range(start, start + count))),
-            ("drafter.slots", list(range(start, start + count))),
+            (DRAFTER_INPUT_IDS, sequence.emitted[-count:]),
+            (DRAFTER_POSITIONS, list(range(start, start + count))),
+            (DRAFTER_SLOTS, list(range(start, start + count))),
         ):
-            found = tensors.get(stage, np.array(expected))[:count].tolist()
-            if found != expected:
-                message = f"{stage} of the committed rows is {found}, not {expected}"
-                raise Broken("rows", message, self.place(stage, start))
-        true = None if self.exact else live.truth.drafts.get(live.length)
+            given = tensors.get(stage, np.array(expected))[:count].tolist()
+            if given != expected:
+                message = f"{stage} of the committed rows is {given}, not {expected}"
+                raise InvariantBroken("rows", message, self.place(stage, start))
+        true = None if self.exact else sequence.baseline.drafts.get(sequence.length)
         if true is not None:
-            self._compare("drafter.logits", tensors["drafter.logits"], true, start)
+            self._compare(DRAFTER_LOGITS, tensors[DRAFTER_LOGITS], true, start)
 
-    def tokens(self, found: list[int], position: int, stage: str) -> None:
+    def tokens(self, chosen: list[int], position: int, stage: str) -> None:
         """Greedy ids of true rows, from this position on, are the text's, or as high as those."""
         if self.exact:
             return
-        truth = self.live.truth
-        for row, token in enumerate(found, position):
-            if token != truth.text[row + 1] and not truth.tie(row, token):
-                message = f"{stage} row {row} is {token}; never having speculated the device says {truth.text[row + 1]}"
-                raise Broken("state", message, self.place(stage, row))
+        baseline = self.sequence.baseline
+        for row, token in enumerate(chosen, position):
+            if token != baseline.text[row + 1] and not baseline.tie(row, token):
+                message = (
+                    f"{stage} row {row} is {token}; never having speculated the device says {baseline.text[row + 1]}"
+                )
+                raise InvariantBroken("state", message, self.place(stage, row))
 
-    def caches(self, tensors: dict, before: int, verified: dict | None = None) -> None:
+    def caches(
+        self, tensors: dict[str, np.ndarray], before: int, verified: dict[str, np.ndarray] | None = None
+    ) -> None:
         """Lengths, kept rows, new rows."""
-        live = self.live
+        sequence = self.sequence
         require_caches(self.device, tensors)
-        drafter = before if live.drafting else None
-        for side, length in (("target", live.length), ("drafter", drafter)):
+        drafter = before if sequence.drafting else None
+        for side, length in (("target", sequence.length), ("drafter", drafter)):
             if length is None:
                 continue
             self._length(f"kv.{side}.length", tensors, length)
             for stage in (s for s in tensors if s.startswith(f"kv.{side}.") and not s.endswith(".length")):
                 self._contents(stage, tensors[stage], length, verified)
-        live.caches = {stage: x for stage, x in tensors.items() if stage.startswith("kv.")}
+        sequence.caches = {stage: x for stage, x in tensors.items() if stage.startswith("kv.")}
 
-    def _length(self, stage: str, tensors: dict, length: int) -> None:
-        found = tensors[stage].tolist()
-        if found != [length]:
-            raise Broken("rows", f"{stage} is {found[0] if found else 'empty'}, not {length}", self.place(stage))
+    def _length(self, stage: str, tensors: dict[str, np.ndarray], length: int) -> None:
+        length_ = tensors[stage].tolist()
+        if length_ != [length]:
+            raise InvariantBroken(
+                "rows", f"{stage} is {length_[0] if length_ else 'empty'}, not {length}", self.place(stage)
+            )
 
-    def _contents(self, stage: str, now: np.ndarray, length: int, verified: dict | None) -> None:
+    def _contents(self, stage: str, now: np.ndarray, length: int, verified: dict[str, np.ndarray] | None) -> None:
         if len(now) != length:
-            raise Broken("rows", f"{stage} has {len(now)} rows, not {length}", self.place(stage, min(len(now), length)))
-        kept = self.live.caches.get(stage, now[:0])
+            raise InvariantBroken(
+                "rows", f"{stage} has {len(now)} rows, not {length}", self.place(stage, min(len(now), length))
+            )
+        kept = self.sequence.caches.get(stage, now[:0])
         row = changed_row(kept, now[: len(kept)])
         if row is not None:
-            raise Broken("rows", f"{stage} row {row} changed", self.place(stage, row))
+            raise InvariantBroken("rows", f"{stage} row {row} changed", self.place(stage, row))
         computed = (verified or {}).get(stage.replace("kv.target.", "target.layers."))
         if computed is not None and computed.dtype == now.dtype:
             row = changed_row(computed[: len(now) - len(kept)], now[len(kept) :])
             if row is not None:
                 row += len(kept)
-                raise Broken("rows", f"{stage} row {row} is not what verify computed", self.place(stage, row))
-        self.tally.rows += len(kept)
+                raise InvariantBroken("rows", f"{stage} row {row} is not what verify computed", self.place(stage, row))
+        self.coverage.rows += len(kept)
         if not self.exact:
-            self._compare(stage, now[len(kept) :], self.live.truth.state[stage], len(kept), len(kept))
+            self._compare(stage, now[len(kept) :], self.sequence.baseline.state[stage], len(kept), len(kept))
 
-    def against(self, stage: str, tensors: dict, true: str, start: int, count: int) -> None:
-        state = None if self.exact else self.live.truth.state.get(true)
+    def against(self, stage: str, tensors: dict[str, np.ndarray], true: str, start: int, count: int) -> None:
+        state = None if self.exact else self.sequence.baseline.state.get(true)
         if state is not None and stage in tensors:
             self._compare(stage, tensors[stage][:count], state, start, start)
 
-    def _compare(self, stage: str, found: np.ndarray, true: np.ndarray, position: int, start: int = 0) -> None:
+    def _compare(self, stage: str, rows: np.ndarray, true: np.ndarray, position: int, start: int = 0) -> None:
         """Rows against the never-speculated ones, true[start:], within the float32 bound."""
-        errors = row_errors(found, true, start)
+        errors = row_errors(rows, true, start)
         if not len(errors):
             return
         worst = int(errors.argmax())
-        self.tally.worst = max(self.tally.worst, (float(errors[worst]), stage))
+        self.coverage.worst = max(self.coverage.worst, (float(errors[worst]), stage))
         if errors[worst] > FLOAT32_BOUND:
             row = int((errors > FLOAT32_BOUND).argmax())
             message = f"{stage} row {position + row} is {errors[row]:.2g} off the never-speculated one"
-            raise Broken("state", message, self.place(stage, position + row))
+            raise InvariantBroken("state", message, self.place(stage, position + row))
 
     def routes(self, start: int, end: int) -> dict[str, np.ndarray]:
-        return {} if self.exact else self.live.truth.routes(start, end)
+        return {} if self.exact else self.sequence.baseline.routes(start, end)
 
     def place(self, stage: str, position: int | None = None) -> Place:
         layer = self.names[stage].layer if stage in self.names else None
-        return Place(stage, layer, self.live.truth.prompt, self.live.round, position)
+        return Place(stage, layer, self.sequence.baseline.prompt, self.sequence.round, position)
 
 
 def position_of(verb: str, stage: str, row: int, length: int, committed: int) -> int | None:

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isinf
+from typing import Any
 
 import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import DeviceEnded, DeviceFailed
-from parity.gates.evidence import Check
+from parity.gates.gate import Check
+from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.invariants import position_of
-from parity.gates.rollback.sameness import Bits, Sameness, Tensors, WithinNoise, chosen
-from parity.gates.rollback.truth import Truth, Watch
+from parity.gates.rollback.sameness import BitExact, RepeatComparison, StageTensors, WithinNoise, chosen
 from parity.seam import Device
 from parity.stages import Named, dataflow
 
 PLAYS = 4
-"""One to leave behind what every later one finds, one to compare with, and two more. A device whose sums come in random order has
-thousands of rows in each: that all of them fall alike by chance does not happen."""
+"""One to leave behind what every later one finds, one to compare with, and two more. A device whose sums come in random
+order has thousands of rows in each: that all of them fall alike by chance does not happen."""
 
 MORE = 48
-"""Plays at the most once a repeated verb gave other bits though `PLAYS` were alike: an order that is another in one play
-of ten is missed once in a hundred times."""
+"""Plays at the most once a repeated verb gave other bits though `PLAYS` were alike: an order that is another in one
+play of ten is missed once in a hundred times."""
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RepeatResult:
     """What came of it.
 
     Attributes:
@@ -54,71 +55,72 @@ class Repeats:
 
 
 @dataclass
-class Play:
+class RecordedPlay:
     """One prefill and one round: what each verb handed over, the drafts and the target's tokens."""
 
-    seen: dict[str, Tensors] = field(default_factory=dict)
+    seen: dict[str, StageTensors] = field(default_factory=dict)
     drafts: np.ndarray | None = None
     tokens: np.ndarray | None = None
 
 
-def asked_more(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
+def repeat_more(device: Device, baseline: Baseline, within: WithinNoise) -> RepeatResult:
     """The first repetitions that differ, of `MORE` plays."""
     for _ in range(MORE // PLAYS):
-        found = repeats(device, truth, within)
-        if not found.exact:
+        result = repeat_round(device, baseline, within)
+        if not result.exact:
             break
-    return found
+    return result
 
 
-def repeats(device: Device, truth: Truth, within: WithinNoise) -> Repeats:
+def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> RepeatResult:
     """Play one prefill and one round `PLAYS` times, and compare each play with the second.
 
     The choices, drafts and tokens of the first are every other one's: what is left to differ is arithmetic, and what a
     verb finds there that the play before did not leave behind.
     """
-    script = _play(device, truth, within.names, None)
-    true, *others = (_play(device, truth, within.names, script).seen for _ in range(PLAYS - 1))
-    tensors, bad, worst, place = 0, [], (0.0, ""), None
-    for verb, stage, before, now in (
-        (verb, stage, true[verb], one[verb]) for one in others for verb in true for stage in true[verb]
-    ):
+    script = _play(device, baseline, within.names, None)
+    true, *others = (_play(device, baseline, within.names, script).seen for _ in range(PLAYS - 1))
+    tensors, worst = 0, (0.0, "")
+    bad: list[tuple[bool, str]] = []
+    place: Place | None = None
+    compared = ((call, name, true[call], seen[call]) for seen in others for call in true for name in true[call])
+    for verb, stage, before, now in compared:
         tensors += 1
-        if Bits().changed(stage, before, now) is None:
+        if BitExact().changed(stage, before, now) is None:
             continue
         rows = _apart(within, stage, before, now)
         bad.append((verb != "prefill", stage))
         worst = max(worst, (float(rows.max()), stage))
         if place is None and worst[0] > 1.0:
-            position = position_of(verb, stage, int(rows.argmax()), len(truth.ids), 1)
-            place = Place(stage, within.names[stage].layer, truth.prompt, int(verb != "prefill"), position)
+            position = position_of(verb, stage, int(rows.argmax()), len(baseline.ids), 1)
+            place = Place(stage, within.names[stage].layer, baseline.prompt, int(verb != "prefill"), position)
     order = {
-        (bool(round_), one.name): n
+        (bool(round_), named.name): n
         for round_ in (0, 1)
-        for n, one in enumerate(dataflow(within.names.values(), round_))
+        for n, named in enumerate(dataflow(within.names.values(), round_))
     }
-    first = min(bad, key=lambda one: (one[0], order.get(one, 0)), default=(False, ""))[1]
-    return Repeats(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
+    first = min(bad, key=lambda differing: (differing[0], order.get(differing, 0)), default=(False, ""))[1]
+    return RepeatResult(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
 
 
-def _apart(within: WithinNoise, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+def _apart(within: WithinNoise, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
     """How far each row is, as a multiple of its bound; infinite where the tensor is of another shape, or lacking."""
     if stage not in now or before[stage].shape != now[stage].shape:
         return np.array([np.inf])
     return within.apart(stage, before, now)
 
 
-def _play(device: Device, truth: Truth, names: Mapping[str, Named], script: Play | None) -> Play:
-    """Once through the verbs; without a script the device's own drafts and tokens are what it goes on with."""
-    play, says = Play(), device.describe()
+def _play(device: Device, baseline: Baseline, names: Mapping[str, Named], script: RecordedPlay | None) -> RecordedPlay:
+    """Once through the verbs; without a script the device's own drafts and tokens are what it continues with."""
+    play, says = RecordedPlay(), device.describe()
 
-    def call(verb: str, *arguments: object) -> object:
-        watch = Watch(routes=chosen(names, script.seen[verb]) if script else None)
-        result = getattr(device, verb)(*arguments, watch)
-        play.seen[verb] = watch.tensors
+    def call(verb: str, *arguments: object) -> Any:
+        tap = RecordingTap(routes=chosen(names, script.seen[verb]) if script else None)
+        result = getattr(device, verb)(*arguments, tap)
+        play.seen[verb] = tap.tensors
         return result
 
-    first = call("prefill", truth.ids, 2 * says.k + 3)
+    first = call("prefill", baseline.ids, 2 * says.k + 3)
     if int(first) in says.eos:
         return play
     play.drafts = call("draft")
@@ -128,7 +130,9 @@ def _play(device: Device, truth: Truth, names: Mapping[str, Named], script: Play
     return play
 
 
-def unless_it_fails(ask: Callable[..., Repeats], *arguments: object) -> tuple[Repeats | None, DeviceFailed | None]:
+def unless_device_fails(
+    ask: Callable[..., RepeatResult], *arguments: object
+) -> tuple[RepeatResult | None, DeviceFailed | None]:
     """What came of the repetitions, or what the device raised in them: the histories find where it fails.
 
     Raises:
@@ -142,31 +146,37 @@ def unless_it_fails(ask: Callable[..., Repeats], *arguments: object) -> tuple[Re
         return None, error
 
 
-def how(found: Repeats | None, within: WithinNoise) -> Sameness:
-    """What a verb that is called again is held to: bits, unless the device has shown that it does not repeat them."""
-    return Bits() if found is None or found.exact else within
+def comparison_for(result: RepeatResult | None, within: WithinNoise) -> RepeatComparison:
+    """How a verb that is called again is compared: by its bits, unless the device has shown that it does not repeat
+    them."""
+    return BitExact() if result is None or result.exact else within
 
 
-def not_asked(error: DeviceFailed | None, within: WithinNoise) -> Check:
+def not_repeated(error: DeviceFailed | None, within: WithinNoise) -> Check:
     """The line of a device that fails when it is asked to repeat itself."""
     return Check(f"repeats itself, {within.precision}", INCONCLUSIVE, f"it could not be asked: {error}")
 
 
-def repeats_itself(found: Repeats, within: WithinNoise) -> Check:
+def repeat_check(result: RepeatResult, within: WithinNoise) -> Check:
     """The line of its own: how often, how much, and the first stage; a failure only where it is no rounding."""
     name = f"repeats itself, {within.precision}"
-    figures = {"plays": found.plays, "tensors": found.tensors, "differing": found.differing, "worst": found.worst[0]}
-    if found.exact:
-        played = "prefill and a round" if found.rounds else "prefill, which ends the sequence"
+    figures = {
+        "plays": result.plays,
+        "tensors": result.tensors,
+        "differing": result.differing,
+        "worst": result.worst[0],
+    }
+    if result.exact:
+        played = "prefill and a round" if result.rounds else "prefill, which ends the sequence"
         return Check(
-            name, PASS, f"{found.plays} more times the same bits in {found.tensors} tensors of {played}", figures
+            name, PASS, f"{result.plays} more times the same bits in {result.tensors} tensors of {played}", figures
         )
-    apart, stage = found.worst
-    line = f"it does not: {found.differing} of {found.tensors} tensors have other bits when the same verbs are called again; "
-    line += f"first at {found.first}; worst row "
+    apart, stage = result.worst
+    line = f"it does not: {result.differing} of {result.tensors} tensors have other bits "
+    line += f"when the same verbs are called again; first at {result.first}; worst row "
     line += f"{stage} is another choice or shape" if isinf(apart) else f"{within.said(stage, apart)} at {stage}"
     if apart > 1.0:
-        return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, found.place)
+        return Check(name, FAIL, f"{line}: that is no rounding", figures | {"stage": stage}, result.place)
     return Check(
         name, PASS, f"{line}; a verb called again is judged by that bound, not by bits", figures | {"stage": stage}
     )

@@ -1,4 +1,4 @@
-"""What "the same again" means: the same bits of a device that repeats itself, within noise of one that does not."""
+"""What "the same again" means: the same bits for a device that repeats itself, within noise for one that does not."""
 
 from __future__ import annotations
 
@@ -11,40 +11,43 @@ import numpy as np
 
 from parity.compare.choices import BUG, Choices, judge, judge_experts, ranked
 from parity.compare.scores import scores_of
-from parity.gates.context import Noise
-from parity.gates.rollback.truth import FLOAT32_BOUND, row_errors
+from parity.gates.context import NoiseFloors
+from parity.gates.rollback.baseline import FLOAT32_BOUND, row_errors
 from parity.policy import Policy, read_policy
-from parity.stages import Named
+from parity.stages import DRAFT_TOKENS, Named
 
-Tensors = Mapping[str, np.ndarray]
+StageTensors = Mapping[str, np.ndarray]
 ULP = 2.0**-23
 """The unit of a float32 row's error: one rounding of a value as large as the row's RMS."""
 
 
-class Sameness(Protocol):
+class RepeatComparison(Protocol):
     """How a verb that is called again, from the same state with the same input, is compared with the first time."""
 
-    forces: bool
-    """Whether the second call goes on with the choices of the first: a router tie that rounding decides sends a row elsewhere."""
+    @property
+    def forces(self) -> bool:
+        """Whether the second call continues with the choices of the first: a router tie that rounding decides sends a
+        row elsewhere."""
+        ...
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
-        """The first row of a stage that is another; None if all are the same."""
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
+        """The first row of a stage that differs; None if all are the same."""
         ...
 
 
-class Bits:
+class BitExact:
     """The same bits."""
 
     forces = False
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row whose bits differ."""
         return changed_row(before[stage], now[stage]) if stage in now else 0
 
 
 @dataclass(frozen=True)
 class WithinNoise:
-    """The same but for rounding, bounded by what is no measure of the device's own.
+    """The same but for rounding, within a bound that is not measured on the device itself.
 
     In float32 a row may differ by `FLOAT32_BOUND`, in bfloat16 by the policy's worst row times the golden's noise at
     the stage. Choices are judged by the scores of the first call, every other integer by its bits.
@@ -52,29 +55,27 @@ class WithinNoise:
 
     names: Mapping[str, Named]
     precision: str
-    noise: Noise
+    noise: NoiseFloors
     forces: bool = True
 
-    def changed(self, stage: str, before: Tensors, now: Tensors) -> int | None:
+    def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row beyond its bound."""
         if stage not in now or before[stage].shape != now[stage].shape or before[stage].dtype != now[stage].dtype:
             return 0
         bad = np.flatnonzero(self.apart(stage, before, now) > 1.0)
         return int(bad[0]) if bad.size else None
 
-    def apart(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+    def apart(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """How far each row is from the first time, as a multiple of its bound [S]; infinite for what may not differ."""
         old, new = before[stage], now[stage]
         if not len(old):
             return np.zeros(0)
         if self.names[stage].stage.exact:
             differ = (old != new).reshape(len(old), -1).any(axis=1)
-            return (
-                np.where(differ & ~self._explained(stage, before, now), np.inf, 0.0)
-                if differ.any()
-                else np.zeros(len(old))
-            )
-        return self._errors(old, new) / self.bound(stage)
+            explained = self._explained(stage, before, now) if differ.any() else differ
+            return np.where(differ & ~explained, np.inf, 0.0)
+        multiples: np.ndarray = self._errors(old, new) / self.bound(stage)
+        return multiples
 
     def bound(self, stage: str) -> float:
         """Largest relative error of a row."""
@@ -88,8 +89,9 @@ class WithinNoise:
 
     def said(self, stage: str, apart: float) -> str:
         """A multiple of the bound in words."""
-        unit = " ULP" if self.precision == "float32" else "x noise"
-        return f"{apart * self.bound(stage) / self.unit(stage):.2g}{unit} (bound {self.bound(stage) / self.unit(stage):.3g})"
+        word = " ULP" if self.precision == "float32" else "x noise"
+        bound, unit = self.bound(stage), self.unit(stage)
+        return f"{apart * bound / unit:.2g}{word} (bound {bound / unit:.3g})"
 
     def _errors(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
         """Relative row errors [S]; NaN and Inf count as infinite, unless both have the same ones in the same places."""
@@ -100,30 +102,34 @@ class WithinNoise:
         with np.errstate(all="ignore"):
             size = np.linalg.norm(old, axis=1)
             gap = np.linalg.norm(new - old, axis=1) / np.where(size > 0, size, 1.0)
-        return np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
+        errors: np.ndarray = np.nan_to_num(gap, nan=np.inf, posinf=np.inf)
+        return errors
 
-    def _explained(self, stage: str, before: Tensors, now: Tensors) -> np.ndarray:
+    def _explained(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
         """Rows whose other choice is a tie or within noise, by the scores that the first call handed over [S]."""
-        scores = before.get(scores_of(stage)) if self.names[stage].stage.forced else None
+        behind = scores_of(stage) if self.names[stage].stage.forced else None
+        scores = None if behind is None else before.get(behind)
         old, new = (side[stage].astype(np.int64) for side in (before, now))
-        if scores is None or len(scores) != len(old):
+        if behind is None or scores is None or len(scores) != len(old):
             return np.zeros(len(old), bool)
         scores = scores.astype(np.float32)
         finite = np.where(np.isfinite(scores), scores, 0.0)  # a masked score is no size that noise could have
-        noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(scores_of(stage))
+        noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(behind)
         if stage.endswith(".experts"):
             return self._near(judge_experts(scores, old, new, noise), noise)
-        if stage == "drafter.draft_tokens":  # ids of the target's vocabulary: the columns are the scores' own
-            old, new = (side[scores_of(stage)].astype(np.float32).argmax(axis=1) for side in (before, now))
+        if stage == DRAFT_TOKENS:  # ids of the target's vocabulary: the columns are the scores' own
+            old, new = (side[behind].astype(np.float32).argmax(axis=1) for side in (before, now))
         legal = (new >= 0) & (new < scores.shape[1]) & (new != old)
-        return legal & self._near(judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise), noise)
+        choices = judge(scores, *ranked(scores, old, np.where(legal, new, old)), noise)
+        explained: np.ndarray = legal & self._near(choices, noise)
+        return explained
 
     def _share(self, stage: str) -> float:
         return FLOAT32_BOUND if self.precision == "float32" else self.noise.noisy(stage)
 
-    def _near(self, found: Choices, noise: np.ndarray) -> np.ndarray:
+    def _near(self, choices: Choices, noise: np.ndarray) -> np.ndarray:
         """In float32 both scores may be off by their bound, in bfloat16 a tie or the row's noise explains it."""
-        return found.regret <= 2 * noise if self.precision == "float32" else found.verdict != BUG
+        return choices.regret <= 2 * noise if self.precision == "float32" else choices.verdict != BUG
 
 
 def _matched(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +152,7 @@ def _policy(precision: str) -> Policy:
     return read_policy(None, precision)
 
 
-def chosen(names: Mapping[str, Named], tensors: Tensors) -> dict[str, np.ndarray]:
+def chosen(names: Mapping[str, Named], tensors: StageTensors) -> dict[str, np.ndarray]:
     """The choices among what a verb handed over: experts and tokens."""
     return {
         stage: x for stage, x in tensors.items() if names[stage].stage.forced and names[stage].stage.side != "accept"

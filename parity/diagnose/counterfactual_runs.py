@@ -1,0 +1,195 @@
+"""Counterfactual references: what the stages would hold under hypotheses, as far as an equation says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from parity.golden.manifest import Generation, Mode
+from parity.golden.views import TrustedGolden
+from parity.seam import Tap
+from parity.stages import matches
+from parity.trace import ForcingTrace, Tensors
+
+
+class FitRange(Protocol):
+    """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def log(self) -> bool: ...
+    @property
+    def whole(self) -> bool: ...
+
+
+class CheckableHypothesis(Protocol):
+    """What diagnosis reads of a hypothesis; the catalogue that ships is `parity.references.hypotheses`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def stages(self) -> tuple[str, ...]: ...
+    @property
+    def values(self) -> tuple[Any, ...]: ...
+    @property
+    def fit(self) -> FitRange | None: ...
+    @property
+    def infer(self) -> Callable[[Tensors, Tensors], Any] | None: ...
+    @property
+    def layered(self) -> bool: ...
+    @property
+    def cost(self) -> int: ...
+    @property
+    def fix(self) -> str: ...
+    @property
+    def seen(self) -> tuple[str, ...]: ...
+    def describe(self, value: Any) -> str: ...
+
+
+Assumption = tuple[CheckableHypothesis, Any]
+"""A hypothesis and the value of its parameter."""
+
+
+class CounterfactualReference(Protocol):
+    """The references under any set of hypotheses; `parity.references.counterfactual` is the one that ships."""
+
+    def run(
+        self, assumed: Sequence[Assumption], ids: Sequence[int], budget: int, recorder: Tap, rounds: int | None
+    ) -> Generation:
+        """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
+        ...
+
+
+class NotComparable(Exception):
+    """A counterfactual that holds NaN or Inf: it explains nothing that is finite."""
+
+    skip = True
+
+
+class Undetermined(NotComparable):
+    """The rounds run so far do not determine anything that the hypothesis changes; later rounds may."""
+
+
+class NothingChanged(NotComparable):
+    """A hypothesis that changes no bit of what is judged explains nothing."""
+
+
+class _Complete(Exception):
+    """The stages asked for are all recorded."""
+
+
+class _StoppingTrace(ForcingTrace):
+    """Records until one stage of one round has come; the rest of the run is not needed."""
+
+    last: tuple[int, str] | None = None
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        forced = super().__call__(stage, value)
+        if (self.round, stage) == self.last:
+            raise _Complete
+        return forced
+
+
+@dataclass(frozen=True)
+class CounterfactualTensors:
+    """The tensors of a counterfactual, and the rows of them, bool [S], that no equation determines."""
+
+    tensors: Tensors
+    undetermined: dict[tuple[int, str], np.ndarray]
+
+
+@dataclass
+class CounterfactualRuns:
+    """Runs references under assumptions over one prompt, and counts the runs.
+
+    Args:
+        make: makes the reference of a precision.
+        mode: local or chained, as the device's run is.
+        budget: tokens to emit at most.
+        count: runs so far.
+        references: those made so far, by precision; runs over other prompts share them.
+    """
+
+    make: Callable[[str], CounterfactualReference]
+    mode: Mode
+    budget: int
+    count: int = 0
+    references: dict[str, CounterfactualReference] = field(default_factory=dict)
+
+    def run(
+        self, precision: str, assumed: Sequence[Assumption], golden: TrustedGolden, recorder: Tap, rounds: int | None
+    ) -> Generation:
+        """One run over a golden of one prompt."""
+        self.count += 1
+        if precision not in self.references:
+            self.references[precision] = self.make(precision)
+        ids = golden.manifest.case.prompts[0].ids
+        return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
+
+    def tensors(
+        self,
+        golden: TrustedGolden,
+        assumed: Sequence[Assumption],
+        stages: Sequence[str] = (),
+        last: str | None = None,
+        precision: str = "float32",
+    ) -> CounterfactualTensors:
+        """What the stages of a golden of one prompt hold under assumptions.
+
+        Args:
+            stages: record these, and the scores behind choices; all where empty.
+            last: stop once the last round has handed this stage over.
+
+        Raises:
+            NotComparable: something is NaN or Inf that has to be a number.
+            Undetermined: no row that the hypothesis changes is determined.
+        """
+        rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
+        keep = set(golden.manifest.stages) if not stages else set(stages) | set(_score_stages(golden))
+        recorder = _StoppingTrace(
+            golden.declared,
+            lambda round_, stage: golden.contents("float32", 0, round_, stage),
+            self.mode,
+            keep=keep.__contains__,
+        )
+        recorder.last = (rounds, last) if last else None
+        with suppress(_Complete):
+            self.run(precision, assumed, golden, recorder, rounds)
+        recorded = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
+        return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
+
+
+def _undetermined_rows(golden: TrustedGolden, tensors: Tensors, mode: Mode) -> dict[tuple[int, str], np.ndarray]:
+    """Which rows a counterfactual does not determine: rows of NaN.
+
+    A device that reads beyond a pass finds there what no equation says. Such rows are left out only beside
+    others of the stage that the hypothesis changes and determines; in a chained run they would reach everything.
+    """
+    undetermined, changed = {}, set()
+    for place, value in tensors.items():
+        rows = value.astype(np.float32).reshape(len(value), int(np.prod(value.shape[1:])))
+        missing = np.asarray(np.isnan(rows).all(axis=1) & (rows.shape[1] > 0))
+        if not np.isfinite(rows[~missing]).all():
+            raise NotComparable
+        true = golden.contents("float32", 0, *place)
+        if true is None or true.shape != value.shape or (true != value)[~missing].any():
+            changed.add(place[1])
+        if missing.any():
+            undetermined[place] = missing
+    if undetermined and mode != "local":
+        raise NotComparable
+    if not {stage for _, stage in undetermined} <= changed:
+        raise Undetermined
+    return undetermined
+
+
+def _score_stages(golden: TrustedGolden) -> Iterator[str]:
+    """Stages that choices are judged by."""
+    return (name for name in golden.declared if matches("logits", name) or matches("router_logits", name))

@@ -1,0 +1,255 @@
+"""From a failing comparison to its causes: counterfactual references, one cause after another as they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.failing_run import failures
+from parity.diagnose.residuals import Residual
+from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_trials
+from parity.diagnose.signature import signature
+from parity.diagnose.step import MOST, DiagnosisStep, explain_over_all_prompts, first_unexplained
+from parity.diagnose.trials import PromptTrials, attempt
+from parity.stages import TARGET_EMBED
+
+CAUSES = 6
+"""Causes named one after another at the most."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One hypothesis that brings a stage back to its floor.
+
+    `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
+    that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
+    explain the stage as well (it cannot tell them apart).
+    """
+
+    hypothesis: str
+    says: str
+    value: Any
+    stage: str
+    place: Place | None
+    explained: float
+    before: Residual
+    after: Residual
+    remaining: int
+    whole: bool = True
+    fix: str = ""
+    seen: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Causes in the order in which they show; `unexplained` is the first stage that still fails, with its signature.
+
+    `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
+    what is unexplained, with the share that each explains.
+    """
+
+    mode: str
+    prompt: int
+    first: Place | None
+    causes: tuple[Cause, ...] = ()
+    unexplained: Residual | None = None
+    nearest: tuple[tuple[str, float], ...] = ()
+    signature: tuple[str, ...] = ()
+    trials: int = 0
+    verdict: str = FAIL
+    evidence: tuple[str, ...] = ()
+
+
+def diagnose(
+    trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis], first: Place, evidence: Sequence[Residual] = ()
+) -> Diagnosis:
+    """Explain a device's errors on one prompt, over all its rounds, one cause after another.
+
+    Args:
+        first: where the run first diverges.
+        evidence: what failed in the comparison; what the prompt alone does not show is looked for in all of its
+            prompts.
+    """
+    search = _CauseSearch(trials, hypotheses)
+    failing = search.run()
+    trials = search.trials
+    diagnosis = Diagnosis(trials.mode, trials.prompt, first, tuple(search.causes))
+    if failing:
+        shown = error_signature(trials, failing, search.rounds)
+        nearest = nearest_hypotheses(search.made)
+        diagnosis = replace(diagnosis, unexplained=failing, nearest=nearest, signature=shown)
+    diagnosis = renumbered(diagnosis, trials.prompt)
+    if search.causes and not failing:
+        diagnosis = _with_other_prompts(diagnosis, trials, search.known, evidence)
+    elif evidence and not failing:
+        diagnosis = _over_all_prompts(diagnosis, trials, hypotheses, evidence)
+    return replace(diagnosis, trials=trials.count)
+
+
+class _CauseSearch:
+    """The search for the causes of one prompt's errors.
+
+    Attributes:
+        trials: of the prompt; made anew where a cause changes what the device is fed.
+        rounds: how many of the prompt's rounds are judged.
+        known, causes: what is named so far.
+        start, left: the residuals without and with it.
+        made: the trials of the last search, the best first.
+    """
+
+    def __init__(self, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis]):
+        self.trials, self.hypotheses, self.rounds = trials, hypotheses, trials.rounds
+        self.known: tuple[Assumption, ...] = ()
+        self.causes: list[Cause] = []
+        self.made: list[Trial] = []
+        self.start = self.left = trials.residuals((), self.rounds)
+
+    def run(self) -> Residual | None:
+        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None."""
+        while failing := [residual for residual in self.left.values() if self._needs_cause(residual)]:
+            place = failing[0].place
+            if failing[0].error == inf and place is not None and place.round < self.rounds:
+                self._cut(place.round)  # another shape cannot be forced: later rounds show other states
+            elif len(self.causes) >= CAUSES or not self._name_cause(failing[0]):
+                return failing[0]
+        return None
+
+    def _needs_cause(self, residual: Residual) -> bool:
+        """Whether a stage fails, and not as a consequence of the known causes."""
+        before = self.start.get(residual.stage, residual)
+        if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
+            return False
+        own = any(can_show_at(hypothesis, residual.stage) for hypothesis, _ in self.known)
+        return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
+
+    def _cut(self, rounds: int) -> None:
+        """Judge these rounds only."""
+        self.rounds = rounds
+        self.start, self.left = self.trials.residuals((), rounds), self.trials.residuals(self.known, rounds)
+
+    def _name_cause(self, first: Residual) -> bool:
+        """Find the hypothesis that explains the first failing stage; whether there is one."""
+        step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
+        trial, self.made = HypothesisSearch(self.trials, self.hypotheses, self.known, first).best(step.confirm)
+        trial = trial or step.nearest(self.made)
+        if trial is None:
+            return False
+        self.left = step.full(trial).after
+        self.causes += _causes(step.at_first(trial), first, self.left, self.made, step.holds(trial))
+        self.known = (*self.known, *trial.assumed)
+        self._widen(first)
+        return True
+
+    def _widen(self, first: Residual) -> None:
+        """Judge all rounds again where the new cause allows it.
+
+        A device whose embedded rows differ in number ran another prompt: it is run anew.
+        """
+        trials, known = self.trials, self.known
+        if first.stage == TARGET_EMBED and first.error == inf and trials.drive is not None:
+            self.trials = trials = trials.rerun(known)
+            self.rounds = trials.rounds
+            self.start = self.left = trials.residuals((), self.rounds)
+        elif self.rounds < trials.rounds and (wider := attempt(lambda: trials.residuals(known, trials.rounds))):
+            self.rounds, self.start, self.left = trials.rounds, trials.residuals((), trials.rounds), wider
+
+
+def renumbered(diagnosis: Diagnosis, prompt: int) -> Diagnosis:
+    """A diagnosis of a view of one prompt, in the numbers of the golden that the prompt is of."""
+
+    def place(of: Place | None) -> Place | None:
+        return of and replace(of, prompt=prompt)
+
+    causes = tuple(replace(cause, place=place(cause.place)) for cause in diagnosis.causes)
+    rest = diagnosis.unexplained and replace(diagnosis.unexplained, place=place(diagnosis.unexplained.place))
+    return replace(diagnosis, prompt=prompt, first=place(diagnosis.first), causes=causes, unexplained=rest)
+
+
+def inconclusive(report: Report) -> Diagnosis:
+    """Nothing failed, and something that would have shown a failure is missing."""
+    return undecided(report.mode, report.verdict, failures(report))
+
+
+def undecided(mode: str, verdict: str, evidence: Sequence[str]) -> Diagnosis:
+    """No failure, and what is missing, in sentences."""
+    return Diagnosis(mode, 0, None, verdict=verdict, evidence=tuple(evidence))
+
+
+def _with_other_prompts(
+    diagnosis: Diagnosis, trials: PromptTrials, known: Sequence[Assumption], evidence: Sequence[Residual]
+) -> Diagnosis:
+    """The same with what the causes of one prompt leave in others."""
+    rest = first_unexplained(trials, known, evidence)
+    if rest is None:
+        return diagnosis
+    other, residual = rest
+    placed = residual.place and replace(residual.place, prompt=other.prompt)
+    return replace(
+        diagnosis, unexplained=replace(residual, place=placed), signature=error_signature(other, residual, other.rounds)
+    )
+
+
+def _over_all_prompts(
+    diagnosis: Diagnosis, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis], evidence: Sequence[Residual]
+) -> Diagnosis:
+    """The same with what the whole comparison shows and no prompt alone: named by all prompts, or said to be
+    unexplained."""
+    first = evidence[0]
+    if first.error == inf or first.stage not in trials.residuals((), trials.rounds):
+        return replace(diagnosis, unexplained=first, signature=error_signature(trials, first, trials.rounds))
+    trial, made, left = explain_over_all_prompts(trials, hypotheses, first)
+    if trial is not None:
+        return replace(diagnosis, causes=tuple(_causes(trial, first, left, made, whole=True)))
+    return replace(
+        diagnosis,
+        unexplained=first,
+        nearest=nearest_hypotheses(made),
+        signature=error_signature(trials, first, trials.rounds),
+    )
+
+
+def nearest_hypotheses(made: Sequence[Trial]) -> tuple[tuple[str, float], ...]:
+    """The three best trials that explain something, with the share that each explains."""
+    return tuple((_says(trial), trial.explained) for trial in ranked_trials(made)[:3] if trial.explained > 0)
+
+
+def error_signature(trials: PromptTrials, rest: Residual, rounds: int) -> tuple[str, ...]:
+    """The signature of what is unexplained on this prompt."""
+    golden, run = trials.cut(rounds)
+    return tuple(signature(golden, run, rest))
+
+
+def _causes(
+    trial: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool
+) -> list[Cause]:
+    """A trial as judged over all rounds, with what it leaves at every stage."""
+    equal = [
+        _says(other) for other in made if other.assumed != trial.assumed and other.settles and len(other.assumed) == 1
+    ]
+    return [
+        Cause(
+            hypothesis=hypothesis.id,
+            says=hypothesis.describe(value),
+            value=value,
+            stage=first.stage,
+            place=first.place,
+            explained=trial.explained,
+            before=trial.before,
+            after=trial.after,
+            whole=whole and trial.settles,
+            remaining=sum(not residual.settled for residual in left.values()),
+            fix=hypothesis.fix,
+            seen=tuple(hypothesis.seen),
+            others=tuple(equal[:3]),
+        )
+        for hypothesis, value in trial.assumed
+    ]
+
+
+def _says(trial: Trial) -> str:
+    return " and ".join(hypothesis.describe(value) for hypothesis, value in trial.assumed)

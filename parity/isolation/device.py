@@ -1,0 +1,141 @@
+"""The device that parity calls in place of one in another process.
+
+The process is not trusted to run code here: what comes back is numbers, names and arrays, see `parity.isolation.wire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.errors import DeviceEnded
+from parity.isolation.process import DeviceProcess, ProcessLimits
+from parity.seam import Description, Rotary, Side, Tap
+
+OFFERS = ("passes", "ranks", "rows")
+"""What a tap may have beside being called; `passes` says that it looks at nothing."""
+
+
+class IsolatedDevice:
+    """A device whose verbs run in a process of its own.
+
+    Args:
+        process: where it lives.
+        number: its own there.
+    """
+
+    def __init__(self, process: DeviceProcess, number: int):
+        self._process, self._number = process, number
+        self._generation = process.generation
+
+    @property
+    def process_ended(self) -> bool:
+        """Whether its process is gone, and the device with it."""
+        return not self._process.running or self._process.generation != self._generation
+
+    def describe(self) -> Description:
+        """What the device says of itself."""
+        said = self._ask("describe", {"do": "describe"})
+        try:
+            return Description(**{name: kind(said[name]) for name, kind in _KINDS.items() if name in said})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DeviceEnded(
+                self._process.name, "describe", f"describes itself in no way that can be read ({error})"
+            ) from None
+
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Device.prefill`."""
+        first: int = self._verb("prefill", [tuple(int(token) for token in prompt_ids), int(max_new_tokens)], tap)
+        return first
+
+    def draft(self, tap: Tap) -> np.ndarray:
+        """See `Device.draft`."""
+        drafts: np.ndarray = self._verb("draft", [], tap)
+        return drafts
+
+    def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.verify`."""
+        tokens: np.ndarray = self._verb("verify", [draft_tokens], tap)
+        return tokens
+
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.commit`."""
+        emitted: np.ndarray = self._verb("commit", [draft_tokens, verify_tokens], tap)
+        return emitted
+
+    def reached_modules(self, declared: Sequence[str], name: str, golden: Sequence[str]) -> set[str]:
+        """See `parity.golden.trust.device_modules`: only its own process has them loaded."""
+        asked = {"do": "modules", "declared": list(declared), "name": name, "golden": list(golden)}
+        return {str(module) for module in self._ask("describe", asked)}
+
+    def _verb(self, verb: str, arguments: list[Any], tap: Tap | None) -> Any:
+        offers = None if tap is None else [name for name in OFFERS if hasattr(tap, name)]
+        return self._ask(verb, {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers}, tap)
+
+    def _ask(self, call: str, asked: dict[str, Any], tap: Tap | None = None) -> Any:
+        if self.process_ended:
+            raise DeviceEnded(self._process.name, call, "has ended already and cannot be asked")
+        return self._process.ask(call, asked | {"number": self._number}, tap)
+
+    def __del__(self) -> None:
+        if not self.process_ended:
+            self._process.dropped.append(self._number)
+
+
+class IsolatedPoisonableDevice(IsolatedDevice):
+    """One whose dead cache rows can be overwritten."""
+
+    def poison(self, value: float) -> None:
+        """See `Poisonable.poison`."""
+        self._verb("poison", [float(value)], None)
+
+
+class IsolatedFactory:
+    """As `parity.factories.Factory`, its devices in a process of their own; a new one where that has ended.
+
+    Raises:
+        UsageError: the name is unknown, or cannot be imported.
+        DeviceFailed: its module raises, or ends the process.
+    """
+
+    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: ProcessLimits):
+        opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k}
+        self.process = DeviceProcess(name, limits, opened)
+        self._numbers = count()
+        self.process.start()
+
+    def __call__(self, precision: str, **options: Any) -> IsolatedDevice:
+        """Build a device."""
+        number = next(self._numbers)
+        asked = {"do": "build", "number": number, "precision": precision, "options": options}
+        poisons = self.process.ask("its factory", asked)
+        return (IsolatedPoisonableDevice if poisons else IsolatedDevice)(self.process, number)
+
+    def rotary(self) -> Rotary | None:
+        """The rotary embedding of the device's module; None where there is none."""
+        return self._rotate if self.process.rotates else None
+
+    def _rotate(self, folder: Path, side: Side, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        asked = {"do": "rotate", "folder": str(folder), "side": side, "x": x, "positions": positions}
+        rotated: np.ndarray = self.process.ask("rotate", asked)
+        return rotated
+
+
+def _texts(said: dict[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in said.items()}
+
+
+def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(number) for number in said)
+
+
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
+    "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
+    "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
+}  # fmt: skip
+"""How each field of a `Description` is read."""
