@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ import pytest
 
 from parity.golden.store import Dump
 from tests.foreground import restore_signals
+from tests.sample import cut
 
 restore_signals()
+
+gc.set_threshold(20_000, 20, 50)
+"""Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""
 
 TINY = Path(__file__).parent / "fixtures" / "tiny"
 
@@ -34,24 +39,37 @@ def full_golden(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
 def remake_small_golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dump]:
     """Dump a golden of two prompts and 12 new tokens to a folder; keywords change the request."""
     prompts = tmp_path_factory.mktemp("prompts") / "two.jsonl"
-    prompts.write_text("\n".join((TINY / "prompts/chat.jsonl").read_text().splitlines()[:2]))
+    prompts.write_text("\n".join(map(cut, (TINY / "prompts/chat.jsonl").read_text().splitlines()[:2])))
     return lambda out, **changes: make_golden(out, **dict(prompts=prompts, max_new_tokens=12) | changes)
 
 
 @pytest.fixture(scope="session")
-def small_golden(remake_small_golden, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Dump:
-    """Two prompts, 12 new tokens: for what does not need many rounds; made once for all workers, read only."""
+def once_for_all(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Callable[..., Path]:
+    """The folder that `make(folder)` fills, by name: once for all workers, read only."""
     from filelock import FileLock
 
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"small-{testrun_uid}"
-    with FileLock(f"{folder}.lock"):
-        return Dump(folder) if folder.exists() else remake_small_golden(folder)
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        out = base / f"{name}-{testrun_uid}"
+        with FileLock(f"{out}.lock"):
+            if not out.exists():
+                make(out)
+        return out
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_golden(remake_small_golden, once_for_all) -> Dump:
+    """Two short prompts, 12 new tokens: for what does not need many rounds."""
+    return Dump(once_for_all("small", remake_small_golden))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended: its exit code, standard output, and standard error but for the line that names the golden."""
+    """A command that ended: its exit code, output, and standard error but for the line that names the golden."""
 
     code: int
     out: str

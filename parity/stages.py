@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from parity.errors import UsageError
 
@@ -264,6 +265,7 @@ def select(globs: Sequence[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if any(matches(glob, name) for glob in globs)]
 
 
+@lru_cache(maxsize=2**16)
 def matches(glob: str, name: str) -> bool:
     """A stage glob against one full stage name; `rollback` stands for all the cache stages."""
     if glob == "rollback":

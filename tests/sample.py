@@ -1,10 +1,11 @@
-"""Which members of a catalogue the ordinary tests take: a sample; all of them with PARITY_CATALOGUE=whole (`make catalogue`).
+"""What of a catalogue the ordinary tests take: a sample; all of it with PARITY_CATALOGUE=whole (`make catalogue`).
 
 The sample is chosen by the members' names, so that it is the same everywhere and does not move when a member is added.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -34,3 +35,11 @@ def sample(
     for one in sorted(members, key=lambda one: rank[name(one)]):
         least.setdefault(kind(one), name(one))
     return [one for one in members if rank[name(one)] % EVERY == 0 or name(one) in least.values()]
+
+
+def cut(line: str, words: int = 20) -> str:
+    """A chat prompt, a line of JSON, cut to its first words: 20 are about 50 tokens; the sliding window is 32."""
+    prompt = json.loads(line)
+    for message in prompt["messages"]:
+        message["content"] = " ".join(message["content"].split()[:words])
+    return json.dumps(prompt)

@@ -67,7 +67,7 @@ def _alike(one, other):
 def test_columns_pool_their_positions_and_choices_have_no_map(small_golden, maps):
     found = maps(lambda device: device)
     assert set(found) == {"target.layers.{l}.attn_out"}
-    assert len(found["target.layers.{l}.attn_out"][1]) > 100
+    assert len(found["target.layers.{l}.attn_out"][1]) > 50
 
 
 def test_a_value_that_is_no_number_makes_its_column_infinite(maps):

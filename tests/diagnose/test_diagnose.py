@@ -7,7 +7,7 @@ import json
 import pytest
 
 from parity.api import run_device
-from tests.sample import WHOLE
+from tests.sample import WHOLE, cut
 
 CASES = {
     "attn_window_missing": "attn-window-missing",
@@ -17,21 +17,32 @@ CASES = {
     "input_position_plus_one": "input-position-plus-one",
     "d2t_missing": "d2t-missing",
 }
+ELSEWHERE = ("attn_window_missing", "attn_sinks_missing_once", "tap_off_by_one")
+"""Named below as a pair and from a run's folder; alone by `make catalogue`."""
+
+
+@pytest.fixture(scope="module")
+def golden(tiny, remake_small_golden, tmp_path_factory):
+    """One prompt; by night the small golden's two."""
+    folder = tmp_path_factory.mktemp("diagnosed")
+    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[: 2 if WHOLE else 1]
+    (folder / "prompts.jsonl").write_text("\n".join(lines if WHOLE else map(cut, lines)))
+    return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl")
 
 
 @pytest.fixture
-def diagnose(parity, small_golden, tmp_path):
-    """`parity diagnose ARGUMENTS` over the small golden: how it ended, and its JSON."""
+def diagnose(parity, golden, tmp_path):
+    """`parity diagnose ARGUMENTS` over the golden: how it ended, and its JSON."""
 
     def run(*arguments: object):
         file = tmp_path / "diagnosis.json"
-        ended = parity("diagnose", "--golden", small_golden.folder, *arguments, "--json", file)
+        ended = parity("diagnose", "--golden", golden.folder, *arguments, "--json", file)
         return ended, json.loads(file.read_text()) if file.exists() else None
 
     return run
 
 
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize("fault", [fault for fault in CASES if WHOLE or fault not in ELSEWHERE])
 def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
     ended, found = diagnose("--device", f"parity.device.faults:{fault}")
     assert ended.code == 1, ended
@@ -41,8 +52,8 @@ def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, 
     assert ended.last.startswith("diagnosis: ") and CASES[fault] in ended.last
 
 
-def test_a_run_folder_is_enough(diagnose, small_golden, tmp_path):
-    made = run_device(small_golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
+def test_a_run_folder_is_enough(diagnose, golden, tmp_path):
+    made = run_device(golden, "parity.device.faults:tap_off_by_one", "chained", out=tmp_path / "run")
     ended, found = diagnose(made.folder)
     assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
     assert found["mode"] == "chained"
@@ -62,8 +73,8 @@ def test_an_error_that_no_hypothesis_explains_is_described(diagnose):
     assert "no hypothesis fits" in ended.last
 
 
-def test_a_clean_run_has_nothing_to_diagnose(diagnose, small_golden, tmp_path):
-    ended, _ = diagnose(run_device(small_golden, "numpy", "chained", out=tmp_path / "run").folder)
+def test_a_clean_run_has_nothing_to_diagnose(diagnose, golden, tmp_path):
+    ended, _ = diagnose(run_device(golden, "numpy", "chained", out=tmp_path / "run").folder)
     assert ended.code == 0 and ended.last.startswith("nothing to diagnose"), ended
 
 

@@ -19,6 +19,7 @@ from tests.meta import plants as p
 from tests.meta.defects import DEFECTS
 from tests.meta.dumps import Pair, clean, write
 from tests.meta.worlds import SHORT
+from tests.sample import sample
 
 Q, KEYS = p.Q, p.KEYS
 
@@ -95,7 +96,11 @@ def test_what_no_prompt_shows_alone_is_said_and_searched_for(tmp_path):
     assert cause.hypothesis == "factor" and cause.before.red and not cause.after.red
 
 
-@pytest.mark.parametrize("defect", [one for one in DEFECTS if one.world is SHORT], ids=lambda defect: defect.name)
+@pytest.mark.parametrize(
+    "defect",
+    sample((one for one in DEFECTS if one.world is SHORT), lambda defect: defect.name, lambda defect: defect.kind),
+    ids=lambda defect: defect.name,
+)
 def test_what_the_comparison_calls_red_is_never_clean_nor_empty(defect, tmp_path):
     pair = clean(defect.world)
     defect.plant(pair)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sample import WHOLE
+
+MODES = ("local", "chained")
 CASES = {
     "attn_window_missing_once": "target.layers.4.attn_out, prompt 0, round 0",
     "tap_off_by_one": "drafter.taps, prompt 0, round 0",
@@ -18,8 +21,14 @@ def diff(parity, small_golden):
     return lambda mode, device: parity("diff", "--golden", small_golden.folder, "--mode", mode, "--device", device)
 
 
-@pytest.mark.parametrize("mode", ["local", "chained"])
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [
+        (fault, mode)
+        for number, fault in enumerate(CASES)
+        for mode in (MODES if WHOLE else MODES[number % 2 : number % 2 + 1])
+    ],
+)
 def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
     found = diff(mode, f"parity.device.faults:{fault}")
     assert found.code == 1, found
@@ -28,7 +37,7 @@ def test_diff_fails_and_names_the_stage_where_the_defect_is(fault, mode, diff):
     assert failed and (mode == "chained" or all(FAMILY[fault] in line for line in failed)), found.out
 
 
-@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("mode", MODES)
 def test_the_same_diff_passes_on_the_clean_device(mode, diff):
     found = diff(mode, "numpy")
     assert found.code == 0, found

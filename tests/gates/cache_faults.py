@@ -1,79 +1,14 @@
-"""Devices whose caches go wrong in one way each, and no other way shows it: planted outside the kernels."""
+"""Devices whose caches go wrong, fail or say nothing in a way that the catalogue of device/faults does not have."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 
 from parity import device
-from parity.device.kernels import attention, step
+from parity.device.kernels import attention
 from parity.device.pipeline import Pipeline
-
-
-def rollback_wrong_axis(**options) -> Pipeline:
-    """Rollback clears kv heads where it should clear rejected rows."""
-    broken = device.load(**options)
-    drafter = broken.drafter
-
-    def rollback(length: int) -> None:
-        for cache in (one for pair in drafter.caches for one in pair):
-            cache[:, :, -1:] = np.zeros((), np.float32)
-        drafter.length = length
-
-    drafter.rollback = rollback
-    return broken
-
-
-def rollback_noop(**options) -> Pipeline:
-    """Rejected rows stay in the target's cache: the length is not reset."""
-    broken = device.load(**options)
-    target, verify, written = broken.target, broken.verify, [0]
-
-    def counting(drafts, tap=None):
-        written[0] = len(drafts) + 1
-        return verify(drafts, tap)
-
-    broken.verify = counting
-    target.rollback = lambda length: setattr(target, "length", target.length + written[0])
-    return broken
-
-
-def rollback_too_far(**options) -> Pipeline:
-    """The last accepted row is dropped with the rejected ones."""
-    broken = device.load(**options)
-    rollback = broken.target.rollback
-    broken.target.rollback = lambda length: rollback(length - 1)
-    return broken
-
-
-def rollback_reset(**options) -> Pipeline:
-    """The drafter's cache is cleared instead of rolled back."""
-    broken = device.load(**options)
-    broken.drafter.rollback = lambda length: broken.drafter.clear()
-    return broken
-
-
-def commit_stale_placeholder(**options) -> Pipeline:
-    """Rows that a placeholder once wrote keep what it wrote, though they are reported as fed with true hiddens."""
-    broken = device.load(**options)
-    drafter, forward = broken.drafter, broken.drafter.forward
-    behind = [0]
-
-    def stale(taps, first, committed, masked, width, record):
-        start, end = drafter.length, min(drafter.length + len(committed), behind[0]) if masked else drafter.length
-        kept = [[one.held[0, start:end].copy() for one in pair] for pair in drafter.caches]
-        x = forward(taps, first, committed, masked, width, record)
-        for pair, rows in zip(drafter.caches, kept, strict=True):
-            for one, held in zip(pair, rows, strict=True):
-                one.held[0, start:end] = held
-        behind[0] = start + len(committed) + masked if masked else 0
-        return x
-
-    drafter.forward = stale
-    drafter.rollback = lambda length: setattr(drafter, "length", length)
-    return broken
 
 
 def commit_window_ring(**options) -> Pipeline:
@@ -93,51 +28,6 @@ def commit_window_ring(**options) -> Pipeline:
         rollback(length)
 
     broken.verify, target.rollback = counting, ring
-    return broken
-
-
-def commit_cache_short(**options) -> Pipeline:
-    """The drafter's cache has K + 2 rows fewer than the target's; what does not fit lands in its last row."""
-    broken = device.load(**options)
-    drafter, steps = broken.drafter, broken.drafter.step
-    last = drafter.positions - broken.k - 3
-
-    def clamped(rows):
-        inside = np.where(rows.slots < drafter.trash, np.minimum(rows.slots, last), rows.slots)
-        return steps(replace(rows, slots=inside))
-
-    drafter.step = clamped
-    return broken
-
-
-def boundary_transient_slots(**options) -> Pipeline:
-    """Admission forgets the rows of drafts that will be rejected."""
-    broken = device.load(**options)
-    admit = broken._admit
-
-    def careless(prompt_ids, budget):
-        k, broken.k = broken.k, 0
-        try:
-            return admit(prompt_ids, budget)
-        finally:
-            broken.k = k
-
-    broken._admit = careless
-    return broken
-
-
-def boundary_padded_rows(**options) -> Pipeline:
-    """Draft rows are written as one block, padding included, that is moved back where it would leave the cache."""
-    broken = device.load(**options)
-    drafter, steps = broken.drafter, broken.drafter.step
-
-    def block(rows):
-        if rows.width > 2 * broken.k:
-            return steps(rows)
-        start = min(int(rows.slots[0, 0]), drafter.positions - rows.width)
-        return steps(replace(rows, slots=start + np.arange(rows.width, dtype=np.int32)[None]))
-
-    drafter.step = block
     return broken
 
 
@@ -205,14 +95,6 @@ def reads_dead_values(**options) -> Pipeline:
 def reading_dead(pipeline: Pipeline) -> Pipeline:
     """The same of any pipeline."""
     return _while_computing(pipeline, attention, "seen_values", lambda values, seen: values)
-
-
-def mask_off_by_one(**options) -> Pipeline:
-    """Every row sees the slot behind its own."""
-    visible = step.visible
-    return _while_computing(
-        device.load(**options), step, "visible", lambda positions, keys, window: visible(positions + 1, keys, window)
-    )
 
 
 def _while_computing(broken: Pipeline, module, name: str, planted) -> Pipeline:

@@ -1,4 +1,4 @@
-"""Devices that choose or pair wrongly, planted outside the kernels; each is a factory for `--device`."""
+"""Devices that choose or pair wrongly in a way that the catalogue of device/faults does not have: factories."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from parity import device
 from parity.device.pipeline import Pipeline
 from parity.device.recorder import Recorder
-
-BRANCH = "ffn_out"
+from tests.gates import planted
 
 
 class Noting:
@@ -71,7 +70,6 @@ def tenth(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(ids)) == 0, np.argsort(-logits, axis=1)[:, 9], ids)
 
 
-last_equal_wins = choosing(last_of_maxima)
 tenth_best = choosing(tenth)
 
 
@@ -98,100 +96,20 @@ def columns_rolled(**options) -> Pipeline:
     return broken
 
 
-def without_d2t(**options) -> Pipeline:
-    """Draft ids are used as target ids."""
+def deaf(**options) -> Pipeline:
+    """Shows its stages and goes on with its own values."""
     broken = device.load(**options)
-    offsets = broken.drafter.outer["d2t"]
-    broken.drafter.outer["d2t"] = broken.drafter.engine.array(np.zeros(offsets.shape, np.int32))
+    planted.deaf(broken)
     return broken
 
 
-class Deaf:
-    """A device that shows its stages and goes on with its own values."""
-
-    def __init__(self, **options):
-        self.honest = device.load(**options)
-
-    def describe(self):
-        return self.honest.describe()
-
-    def __getattr__(self, verb: str):
-        def call(*arguments):
-            *rest, tap = arguments
-            return getattr(self.honest, verb)(*rest, lambda stage, value: (tap(stage, value.copy()), value)[1])
-
-        return call
-
-
-def feeding(change: Callable) -> Callable[..., Pipeline]:
-    """A device whose drafter is called as `change(pipeline, forward, taps, first, committed, ...)`."""
-
-    def load(**options) -> Pipeline:
-        broken = device.load(**options)
-        forward = broken.drafter.forward
-        broken.drafter.forward = lambda *rest: change(broken, forward, *rest)
-        return broken
-
-    return load
-
-
-def _late(pipeline, forward, taps, first, *rest):
-    return forward(taps, first + 1, *rest)
-
-
-def _next_round_late(pipeline, forward, taps, first, committed, masked, *rest):
-    return forward(taps, first + bool(masked and len(committed) > 1), committed, masked, *rest)
-
-
-def _unshifted(pipeline, forward, taps, first, committed, masked, *rest):
-    return forward(taps, first, committed if masked else np.r_[committed[0], committed[:-1]], masked, *rest)
-
-
-def _one_further(pipeline, forward, *rest):
-    pipeline.drafter.length += 1
-    try:
-        return forward(*rest)
-    finally:
-        pipeline.drafter.length -= 1
-
-
-one_row_late = feeding(_late)
-late_after_an_accept = feeding(_next_round_late)
-ids_not_shifted = feeding(_unshifted)
-positions_shifted = feeding(_one_further)
-
-
-class Catching:
-    """A recorder that keeps one part of every layer."""
-
-    def __init__(self, record: Recorder, part: str):
-        self.record, self.part, self.caught = record, part, {}
-
-    def bind(self, group: str, rows: int, layer: int | None = None):
-        def note(at, part, value):
-            if part == self.part:
-                self.caught[at] = value
-
-        return Noting(self.record.bind(group, rows, layer), note, layer)
-
-
-def taps_from_the_branch(**options) -> Pipeline:
-    """Taps are the MoE outputs before the residual is added."""
+def late_after_an_accept(**options) -> Pipeline:
+    """Taps are one row late, in rounds behind one that accepted a draft alone."""
     broken = device.load(**options)
-    forward = broken.target.forward
+    forward = broken.drafter.forward
 
-    def wrong(rows, taps, record):
-        catching = Catching(record, BRANCH)
-        x, _ = forward(rows, taps, catching)
-        return x, np.concatenate([catching.caught[number - 1] for number in taps], axis=-1)
+    def late(taps, first, committed, masked, *rest):
+        return forward(taps, first + bool(masked and len(committed) > 1), committed, masked, *rest)
 
-    broken.target.forward = wrong
-    return broken
-
-
-def taps_in_another_order(**options) -> Pipeline:
-    """The last tap comes first."""
-    broken = device.load(**options)
-    forward = broken.target.forward
-    broken.target.forward = lambda rows, taps, record: forward(rows, taps[::-1], record)
+    broken.drafter.forward = late
     return broken

@@ -1,4 +1,4 @@
-"""Devices that accept, verify or choose wrongly, and contexts to compare them with a golden."""
+"""Plants of verifying and choosing that the catalogue of device/faults does not have, and contexts for any plant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parity.guard import unguarded
 from parity.producers import builder
 
 Plant = Callable[[Pipeline], None]
-LAYER = 4
-"""A sliding-window layer of the tiny target."""
+LAYER = 0
+"""A sliding-window layer of the tiny target, and of its first layers alone."""
 
 
 def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: str = "bfloat16") -> GateContext:
@@ -27,39 +27,6 @@ def context_of(golden, tmp_path, plant: Plant = lambda device: None, precision: 
         return device
 
     return GateContext(golden, "numpy", planted, precision, tmp_path)
-
-
-def past_mismatch(device: Pipeline) -> None:
-    """Matches are counted beyond the first mismatch."""
-    commit = device.commit
-
-    def wrong(drafts, tokens, tap=None):
-        drafts, tokens = np.array(drafts), np.array(tokens)
-        count = int((drafts == tokens[: len(drafts)]).sum())
-        drafts[:count], drafts[count:] = tokens[:count], -1
-        return commit(drafts, tokens, tap)
-
-    device.commit = wrong
-
-
-def one_late(device: Pipeline) -> None:
-    """The rejected draft is emitted, and the token behind it."""
-    commit = device.commit
-
-    def wrong(drafts, tokens, tap=None):
-        drafts, tokens = np.array(drafts), np.array(tokens)
-        rejected = np.flatnonzero(drafts != tokens[: len(drafts)])
-        if rejected.size:
-            tokens[rejected[0]] = drafts[rejected[0]]
-            drafts[rejected[0] + 1 :] = -1
-        return commit(drafts, tokens, tap)
-
-    device.commit = wrong
-
-
-def behind_eos(device: Pipeline) -> None:
-    """An end token inside an accepted run does not end it."""
-    device._ends = device._engine.array(np.array([-1], np.int32))
 
 
 def _in_wide_passes(device: Pipeline, change: Callable[[], Callable[[], None]]) -> None:
@@ -131,6 +98,6 @@ def _deafen(device: Pipeline, name: str) -> None:
 
     def wrong(*arguments):
         *rest, tap = arguments
-        return verb(*rest, lambda stage, value: (tap(stage, value), value)[1])
+        return verb(*rest, lambda stage, value: (tap(stage, value.copy()), value)[1])
 
     setattr(device, name, wrong)

@@ -42,7 +42,7 @@ def reads_dead_values(**options) -> Pipeline:
 
 
 def wild(**options) -> Pipeline:
-    """One query of the target's third layer is half as large every other time it is asked."""
+    """One query of the target's second layer is half as large every other time it is asked."""
     device, count = restless(**options), iter(range(10**9))
     prefill = device.prefill
 
@@ -51,7 +51,7 @@ def wild(**options) -> Pipeline:
         return prefill(
             ids,
             budget,
-            lambda stage, x: tap(stage, (x * factor).astype(x.dtype) if stage == "target.layers.2.q" else x),
+            lambda stage, x: tap(stage, (x * factor).astype(x.dtype) if stage == "target.layers.1.q" else x),
         )
 
     device.prefill = halved

@@ -9,6 +9,11 @@ from parity.gates import acceptance, lossless, verify
 from parity.gates.context import NoiseFloors
 from tests.gates.planted import context_of
 
+SAID = {
+    "accept-past-mismatch": "emit other tokens; drafts [",
+    "accept-one-late": "emit other tokens; drafts [",
+    "accept-end-ignored": " of 10 rounds emit other tokens",
+}
 FAULTS = {one.id: one for family in (accepting.verify, accepting.accept, accepting.report) for one in family.faults}
 ROWS, TIES, RULE, CUTS, COUNTS = "rows", "ties", "rule", "cuts", "counts"
 RED = {
@@ -49,7 +54,7 @@ def check(what: str, context):
 @pytest.mark.parametrize("fault", RED)
 def test_the_fault_turns_its_check_red(fault, small_golden, tmp_path):
     found = check(RED[fault], context_of(small_golden, tmp_path, FAULTS[fault].plant))
-    assert found.verdict == "fail", found.evidence
+    assert found.verdict == "fail" and SAID.get(fault, "") in found.evidence, found.evidence
 
 
 def test_every_fault_that_a_device_can_have_is_in_the_table():

@@ -13,16 +13,17 @@ from parity.gates.context import GateContext
 from parity.producers import builder
 
 ADMISSION, CONTENTS = 0, 1
+FAULTS, OTHERS = "parity.device.faults:", "tests.gates.cache_faults:"
 
 
 @pytest.fixture
-def gate(small_golden, tmp_path, monkeypatch):
+def gate(shallow_golden, tmp_path, monkeypatch):
     """The boundary gate over a device; filling its own maximum is left to the clean ones."""
 
     def run(device: str, own: bool = False):
         if not own:
             monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)
-        context = GateContext(small_golden, device, builder(device, small_golden), "float32", tmp_path)
+        context = GateContext(shallow_golden, device, builder(device, shallow_golden), "float32", tmp_path)
         return run_gate(context, "boundary")
 
     return run
@@ -38,15 +39,15 @@ def test_clean_devices_pass(device, gate):
 @pytest.mark.parametrize(
     ("fault", "check", "shows"),
     [
-        ("commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
-        ("boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
-        ("boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
-        ("refuses_too_late", CONTENTS, r"raised UsageError"),
-        ("refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
+        (FAULTS + "commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        (FAULTS + "boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        (FAULTS + "boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
+        (OTHERS + "refuses_too_late", CONTENTS, r"raised UsageError"),
+        (OTHERS + "refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
     ],
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
-    result = gate(f"tests.gates.cache_faults:{fault}")
+    result = gate(fault)
     assert result.verdict == "fail"
     assert result.checks[check].verdict == "fail"
     assert re.search(shows, result.checks[check].evidence), [one.evidence for one in result.checks]
@@ -87,15 +88,15 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
     assert result.verdict == verdict and str(error) in result.first.evidence, result
 
 
-def test_a_fault_at_the_end_does_not_show_far_from_it(small_golden, tmp_path):
-    name = "tests.gates.cache_faults:boundary_padded_rows"
-    context = GateContext(small_golden, name, builder(name, small_golden), "float32", tmp_path, histories=1)
+def test_a_fault_at_the_end_does_not_show_far_from_it(shallow_golden, tmp_path):
+    name = FAULTS + "boundary_padded_rows"
+    context = GateContext(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path, histories=1)
     assert [check.name for check in run_gate(context, "rollback").checks if check.verdict == "fail"] == []
 
 
-def test_a_factory_without_max_positions_is_filled_to_its_own(small_golden, tmp_path):
+def test_a_factory_without_max_positions_is_filled_to_its_own(shallow_golden, tmp_path):
     name = "parity.device.variants:unpadded"
-    context = GateContext(small_golden, name, builder(name, small_golden), "float32", tmp_path)
+    context = GateContext(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path)
     verdicts = [(check.name, check.verdict) for check in run_gate(context, "boundary").checks]
     assert verdicts[0] == ("admission", "not judged")
     assert [verdict for _, verdict in verdicts[1:]] == ["pass", "pass"]

@@ -5,18 +5,24 @@ from __future__ import annotations
 import pytest
 
 from parity.api import compare_dumps, run_device
-from tests.sample import sample
+from tests.sample import WHOLE, sample
 
 
 @pytest.mark.parametrize(
     "case",
-    [dict(k=1), dict(k=8), dict(target="target-mxfp4"), dict(prompts="prompts/raw.jsonl", max_new_tokens=4)],
+    [
+        dict(k=1, max_new_tokens=6),
+        dict(k=8),
+        dict(target="target-mxfp4"),
+        dict(prompts="prompts/raw.jsonl", max_new_tokens=4),
+    ],
     ids=["K=1", "K=8", "mxfp4", "raw"],
 )
 def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, tmp_path):
     paths = {key: tiny / value for key, value in case.items() if isinstance(value, str)}
     if "prompts" in paths:
-        lines = sample(paths["prompts"].read_text().splitlines())
+        lines = paths["prompts"].read_text().splitlines()
+        lines = lines if WHOLE else sample(lines)[:1]
         paths["prompts"] = tmp_path / "prompts.jsonl"
         paths["prompts"].write_text("\n".join(lines))
     golden = remake_small_golden(tmp_path / "golden", **case | paths)

@@ -6,16 +6,17 @@ import pytest
 
 from parity.api import compare_dumps, run_device
 from parity.stages import declared
-from tests.sample import sample
+from tests.sample import WHOLE, cut, sample
 
 EVERY_STAGE_WITHIN = 1e-5
 
 
 @pytest.fixture(scope="module")
 def golden(tiny, remake_small_golden, tmp_path_factory):
-    """The default golden's prompts, or a sample of them."""
+    """The default golden's prompts, or a sample of them cut short."""
     folder = tmp_path_factory.mktemp("clean")
     lines = sample((tiny / "prompts/chat.jsonl").read_text().splitlines())
+    lines = lines if WHOLE else [cut(lines[0])]
     (folder / "prompts.jsonl").write_text("\n".join(lines))
     return remake_small_golden(folder / "golden", prompts=folder / "prompts.jsonl", max_new_tokens=48)
 

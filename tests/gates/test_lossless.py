@@ -9,11 +9,13 @@ import pytest
 
 from parity.compare.choices import BUG, NOISE, TIE
 from parity.decode import Decoded, accepted
+from parity.device.faults import CATALOGUE
 from parity.gates import lossless, run_gate
 from parity.gates.context import NoiseFloors
 from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergence
 from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
+from tests.sample import cut
 
 
 def verdicts(golden, tmp_path, plant=lambda device: None):
@@ -42,16 +44,9 @@ def test_a_clean_device_is_lossless_in_both_precisions_and_accepts_by_the_rule(s
     assert found[RULE].figures["rounds"] == 17
 
 
-@pytest.mark.parametrize("plant", [planted.past_mismatch, planted.one_late])
-def test_an_accept_fault_breaks_the_rule(plant, small_golden, tmp_path):
-    found = lossless.accepts_by_rule(planted.context_of(small_golden, tmp_path, plant))
-    assert found.verdict == "fail", found.evidence
-    assert "emit other tokens; drafts [" in found.evidence
-
-
 def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp_path):
-    context = planted.context_of(small_golden, tmp_path, planted.one_late)
-    found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32")
+    context = planted.context_of(small_golden, tmp_path, CATALOGUE["accept-one-late"].plant)
+    found = lossless.same_text(context, NoiseFloors(small_golden), "float32")
     assert found.verdict == "fail", found.evidence
     assert "prompt " in found.evidence
     assert "round " in found.evidence
@@ -68,9 +63,13 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tm
     assert found.figures["lost"] == 0
 
 
-def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(small_golden, tmp_path):
-    context = planted.context_of(small_golden, tmp_path, planted.verify_rotated_one_too_far)
-    assert lossless.equals_plain_decoding(context, NoiseFloors(small_golden), "float32").verdict == "pass"
+def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_text(tiny, remake_small_golden, tmp_path):
+    """Two prompts whose every token it leaves as it was: the logits alone show it."""
+    lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()[2:4]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
+    golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
+    context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
+    assert lossless.same_text(context, NoiseFloors(golden), "float32").verdict == "pass"
     found = run_gate(context, "lossless")
     assert found.verdict == "fail"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found

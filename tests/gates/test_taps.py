@@ -40,9 +40,9 @@ def test_the_tapped_streams_are_found_in_the_golden_alone(small_golden):
     ("device", "what"),
     [
         ("parity.device.faults:tap_off_by_one", "it is target.layers.2.out"),
-        ("tests.gates.choice_faults:taps_from_the_branch", "it is target.layers.1.ffn_out"),
-        ("tests.gates.choice_faults:taps_in_another_order", "it is target.layers.4.out"),
-        ("tests.gates.choice_faults:one_row_late", "it is target.layers.1.out of the position after"),
+        ("parity.device.faults:tap_without_residual", "it is target.layers.1.ffn_out"),
+        ("parity.device.faults:tap_order", "it is target.layers.4.out"),
+        ("parity.device.faults:input_hidden_one_step_late", "it is target.layers.1.out of the position after"),
     ],
 )
 def test_other_taps_are_red_and_named(device, what, gate):
@@ -59,10 +59,10 @@ def test_taps_that_are_late_after_an_accepted_draft_only_are_red_in_that_round(g
 
 
 @pytest.mark.parametrize(
-    ("device", "what"), [("ids_not_shifted", "carries token"), ("positions_shifted", "sits at position 1, not 0")]
+    ("device", "what"), [("input_no_shift", "carries token"), ("input_position_plus_one", "sits at position 1, not 0")]
 )
 def test_a_shifted_pair_is_red(device, what, gate):
-    taken, paired = gate(f"tests.gates.choice_faults:{device}")
+    taken, paired = gate(f"parity.device.faults:{device}")
     assert taken.verdict == "pass"
     assert paired.verdict == "fail" and what in paired.evidence and paired.place.stage == "drafter.input_ids"
 

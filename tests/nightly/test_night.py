@@ -14,6 +14,7 @@ from parity.history import append, load
 from parity.nightly.folder import NightFolder
 from parity.nightly.process import CellJob, Job, environment, run_job
 from tests.nightly.conftest import DYING, ROOT, nightly
+from tests.sample import WHOLE
 
 TAPS = "parity.device.faults:tap_off_by_one"
 DEVICES = {
@@ -204,14 +205,19 @@ def run(cell, tiny_golden, tmp_path):
     return start
 
 
+ENDS = {
+    "kills_its_job": ("ended by SIGKILL (out of memory, or ended from outside)", True),
+    "leaves": ("SystemExit: the driver is too old", False),
+}
+MORE_ENDS = {
+    "killed": ("ended its process by SIGKILL (out of memory, or ended from outside)", False),
+    "out_of_memory": ("MemoryError: cannot allocate 64 GiB", False),
+}
+
+
 @pytest.mark.parametrize(
     ("factory", "words", "lost"),
-    [
-        ("kills_its_job", "ended by SIGKILL (out of memory, or ended from outside)", True),
-        ("killed", "ended its process by SIGKILL (out of memory, or ended from outside)", False),
-        ("leaves", "SystemExit: the driver is too old", False),
-        ("out_of_memory", "MemoryError: cannot allocate 64 GiB", False),
-    ],
+    [(name, *seen) for name, seen in {**ENDS, **(MORE_ENDS if WHOLE else {})}.items()],
 )
 def test_an_end_without_a_result_is_one_sentence(factory, words, lost, run):
     answer = run(factory)

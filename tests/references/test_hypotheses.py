@@ -220,14 +220,14 @@ def test_ties_are_decided_another_way(case):
     assert found["smallest"] == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["accept-eos-ignored", "accept-eos-dropped"])
-def test_eos_in_the_middle_of_a_round(name, tiny):
+def test_eos_in_the_middle_of_a_round(tiny):
     case = Case(tiny)
     middle = case.result.emitted[7]
     with replaced(case.counterfactuals.loop, "eos", (middle,)):
         case.retell()
         assert case.result.finish == "eos"
-        assert case.first(case.run([(BY_ID[name], None)])) == "accept.length"
+        for name in ("accept-eos-ignored", "accept-eos-dropped"):
+            assert case.first(case.run([(BY_ID[name], None)])) == "accept.length"
 
 
 def test_a_square_weight_is_needed(case):
@@ -267,7 +267,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("mode", ["local", "chained"])
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+@pytest.mark.parametrize("pair", sample(PAIRS), ids="+".join)
 def test_pairs_go_together(pair, mode, case):
     before = state(case.counterfactuals.loop)
     both = case.run([(BY_ID[name], value_of(BY_ID[name])) for name in pair], mode)
