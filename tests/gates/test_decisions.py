@@ -67,7 +67,7 @@ def test_a_tie_rule_that_lets_the_last_equal_value_win_is_red_on_the_planted_tie
 
 def test_a_device_that_does_not_take_the_taps_logits_is_red(gate):
     ties = gate(OTHERS + "deaf")[0][TIES]
-    assert ties.verdict == "fail" and "does not go on with what the tap returns" in ties.evidence
+    assert ties.verdict == "fail" and "does not continue with what the tap returns" in ties.evidence
 
 
 def test_a_token_that_is_not_the_best_is_a_bug_and_contradicts_its_own_logits(gate):
