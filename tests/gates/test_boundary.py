@@ -74,8 +74,7 @@ def test_what_is_no_refusal_is_not_taken_for_one(error, verdict, monkeypatch):
         def __init__(self, *_):
             pass
 
-        @property
-        def state(self):
+        def compute(self):
             raise error
 
     says = SimpleNamespace(describe=lambda: SimpleNamespace(max_positions=48, k=4))
