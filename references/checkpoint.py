@@ -31,7 +31,7 @@ LARGEST = {
     "sliding_window": 2**27,
     "num_parallel_positions": 2**10,
 }
-"""Eight times the largest published, at the least. Tensors of these sizes are compared with the files before any is made."""
+"""Eight times the largest published, at the least. Such tensors are compared with the files before any is made."""
 
 
 def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:

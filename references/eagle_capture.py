@@ -123,7 +123,7 @@ class OfficialDrafter(nn.Module):
 
 
 def _settings(checkpoint: Path) -> SimpleNamespace:
-    """config.json as the official code reads it: its own config class is made for transformers 4; 5 renames RoPE's keys."""
+    """config.json as the official code reads it: its config class is made for transformers 4; 5 renames RoPE's keys."""
     unsaid = {"pretraining_tp": 1, "pad_token_id": None, "hidden_act": "silu", "rope_scaling": None}
     return SimpleNamespace(**unsaid | read_config(checkpoint, *ARCHITECTURES))
 

@@ -18,7 +18,10 @@ class Chooser(Protocol):
 
 
 class Target(Protocol):
-    """gpt-oss over one sequence: rows in, logits and residual streams out."""
+    """gpt-oss over one sequence: rows in, logits and residual streams out.
+
+    Methods that may be mutation points (`parity.references.points`) stand as what they are called with.
+    """
 
     streams: dict[int, Tensor]
 
@@ -44,7 +47,8 @@ class Target(Protocol):
     def roundings(self, drafter: nn.Module) -> Chooser:
         """This target's other roundings and this drafter's."""
 
-    def reset(self, tap: TorchTap) -> None:
+    @property
+    def reset(self) -> Callable[[TorchTap], None]:
         """Start a new sequence with an empty cache."""
 
     def watch(self, tap: TorchTap) -> None:
@@ -53,11 +57,13 @@ class Target(Protocol):
     def keep(self) -> Callable[[], None]:
         """What puts the cache back as it is now."""
 
-    def forward(self, ids: Tensor) -> Tensor:
+    @property
+    def forward(self) -> Callable[[Tensor], Tensor]:
         """Feed ids [S] behind the cached rows; logits [S, V]."""
 
-    def taps(self, inputs: tuple[int, ...]) -> Tensor:
-        """The residual streams entering these layers, concatenated in this order: [S, T*H]."""
+    @property
+    def taps(self) -> Callable[[tuple[int, ...]], Tensor]:
+        """Layer numbers to the residual streams entering these layers, concatenated in this order: [S, T*H]."""
 
     def rows(self, layer: int) -> tuple[Tensor, Tensor]:
         """A layer's cached keys and values, [S, G, D] each."""
@@ -65,5 +71,6 @@ class Target(Protocol):
     def load(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Put back a layer's cached rows."""
 
-    def crop(self, length: int) -> None:
+    @property
+    def crop(self) -> Callable[[int], None]:
         """Keep the first `length` rows of every layer."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.compare import compare
 from parity.compare.basis import Basis, Rerun, basis
+from parity.compare.numbers import crest
 from parity.compare.report import Report
 from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
 from parity.drive import RunRequest, run_device
@@ -68,9 +69,8 @@ def _measured(golden: TrustedGolden, stage: str) -> tuple[float, float, float]:
     if measured.rel_l2 > WIDEST:
         raise Inconclusive(f"the noise floor of {stage} is {measured.rel_l2:.0%} of the golden: it bounds nothing")
     rms = relative * np.sqrt(measured.rows.golden_sq / rows.golden.shape[1])
-    crest = float(np.median(measured.rows.max_abs[rms > 0] / rms[rms > 0])) if (rms > 0).any() else 1.0
     pooled = float(np.sqrt((relative**2).mean()))
-    return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest
+    return max(pooled, HALF_ULP), max(float(np.quantile(relative, NOISY)), HALF_ULP), crest(measured, rms)
 
 
 @dataclass

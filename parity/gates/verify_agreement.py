@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place, join
+from parity.compare.numbers import bound_verdict
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place, join
 from parity.decode import Decoded, TargetPassTap
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import NoiseFloors
-from parity.policy import Bound, read_policy
+from parity.policy import read_policy
 from parity.seam import Device
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
@@ -222,7 +223,7 @@ class Agreement:
         if not self.errors:
             return INCONCLUSIVE
         bounds, statistics = read_policy(None, self.precision).row(VERIFY_LOGITS, "chained").bounds, self.statistics()
-        verdicts = [_against(statistics[name], bounds[name]) for name in statistics if name in bounds]
+        verdicts = [bound_verdict(statistics[name], bounds[name]) for name in statistics if name in bounds]
         return join([*verdicts, FAIL if self.bug else PASS])
 
     def evidence(self) -> str:
@@ -252,10 +253,6 @@ class Agreement:
 
 def _spot(verify_pass: VerifyPass, row: int) -> RowPlace:
     return RowPlace(verify_pass.case, verify_pass.first, row, verify_pass.drafts)
-
-
-def _against(value: float, bound: Bound) -> str:
-    return PASS if value <= bound.ok else WARN if value <= bound.warn else FAIL
 
 
 def _words(counts: Counter[str], without: str = "") -> str:

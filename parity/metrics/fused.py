@@ -109,8 +109,8 @@ def bit_of_64(typing: Any, address: Any, bit: Any) -> Lowering:
         codes = builder.load(builder.inttoptr(args[0], vector.as_pointer()), align=1)
         first = builder.insert_element(vector(ir.Undefined), builder.trunc(args[1], ir.IntType(8)), index(0))
         every = builder.shuffle_vector(first, first, ir.VectorType(index, 64)([0] * 64))
-        found = builder.icmp_unsigned("!=", builder.and_(codes, every), vector([0] * 64))
-        return builder.bitcast(found, ir.IntType(64))
+        matching = builder.icmp_unsigned("!=", builder.and_(codes, every), vector([0] * 64))
+        return builder.bitcast(matching, ir.IntType(64))
 
     return types.uint64(types.int64, types.int64), generate
 

@@ -42,9 +42,10 @@ def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary |
 
 def _by_gates(readings: list[GateCause]) -> DiagnosisSummary:
     causes = [
-        (found.id or "", f"{found.says or 'no known defect'}: {found.check.evidence}", found.fix) for found in readings
+        (reading.id or "", f"{reading.says or 'no known defect'}: {reading.check.evidence}", reading.fix)
+        for reading in readings
     ]
-    words = [f"{found.says} ({found.id})" for found in readings if found.id]
+    words = [f"{reading.says} ({reading.id})" for reading in readings if reading.id]
     return DiagnosisSummary(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
 
 

@@ -30,20 +30,10 @@ from tests.golden.edits import rewrite
 JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
-    *(
-        GateContext,
-        Asked,
-        FailingRun,
-        PromptTrials,
-        failing_run,
-        find_failing_run,
-        first_failing_rank,
-        judge_cell,
-        night_of,
-        run_view,
-    ),
-    *(engines.matrix, faults.Request, reduce.Reducer, calibrate.CalibrationRequest),
-    *(producers.builder, producers.device, producers.bench, producers.counterfactuals),
+    *(GateContext, Asked, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
+    *(judge_cell, night_of, run_view),
+    *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
+    *(producers.builder, producers.device, producers.gate_context, producers.counterfactuals),
 )
 
 
