@@ -152,7 +152,7 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    plain = REFERENCES["plain"] in producer.modules
+    plain = import_module(REFERENCES["plain"]).made(producer)
     return {"reference": "plain" if plain else "own", "roundings": case.roundings}
 
 

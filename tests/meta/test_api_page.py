@@ -35,7 +35,17 @@ def test_every_example_runs(tmp_path, monkeypatch):
 
 def test_the_page_names_what_is_public():
     told = PAGE.read_text()
-    quiet = {"__version__", "Description", "Device", "Diagnosis", "Dump", "GateReport", "Policy", "Report", "TensorReport"}
+    quiet = {
+        "__version__",
+        "Description",
+        "Device",
+        "Diagnosis",
+        "Dump",
+        "GateReport",
+        "Policy",
+        "Report",
+        "TensorReport",
+    }
     quiet |= {"TensorResult", "verify_golden", "worst_slices", "ProcessLimits"}
     assert [name for name in parity.__all__ if name not in told and name not in quiet] == []
 
