@@ -15,6 +15,7 @@ from parity.references.capture import ignore
 from parity.references.hf_target import HFTarget
 from parity.references.plain import PlainTarget, Request, dump_golden
 from parity.references.rerun import rerun
+from tests.sample import cut
 
 IDS = torch.arange(60) * 7 % 1200
 
@@ -23,7 +24,7 @@ IDS = torch.arange(60) * 7 % 1200
 def golden(tiny, tmp_path_factory) -> Dump:
     """The first prompt of the small case."""
     folder = tmp_path_factory.mktemp("plain")
-    (folder / "one.jsonl").write_text((tiny / "prompts/chat.jsonl").read_text().splitlines()[0])
+    (folder / "one.jsonl").write_text(cut((tiny / "prompts/chat.jsonl").read_text().splitlines()[0]))
     pair = dict(target=tiny / "target", drafter=tiny / "drafter", k=4, max_new_tokens=12, stages=())
     return Dump(dump_golden(Request(prompts=folder / "one.jsonl", out=folder / "golden", **pair)))
 
