@@ -7,7 +7,8 @@ For the ULP histogram every distance becomes one byte, its number of leading zer
 planes of bits, in which a few logical operations and a population count deal with 64 elements at once.
 
 numba caches the machine code on disk, beside this file or in NUMBA_CACHE_DIR, and renews it when this file
-changes, but not when another does: so everything compiled stands here, however long.
+changes, but not when another does: so everything compiled stands here, however long, and so do the columns of
+`parity.metrics.sums` that are compiled in (`TABLES`).
 
 Integers are cast back to their width after every operation: numba's arithmetic promotes to 64 bits,
 which costs a factor of four. Floats are compared as bits where both are non-negative: they order alike,
@@ -43,6 +44,15 @@ PLANES, WORDS = 5, 256
 """Bits of a code that are counted, and words of each that are collected before they are."""
 SHARES = 8
 """Pieces in which the next block is prefetched: more requests at once than a core can have open would stall it."""
+TABLES = (
+    ("N", "G", "E", "AE", "EE", "GG", "GE", "MAX"),
+    ("GOLDEN_NAN", "GOLDEN_INF", "DEVICE_NAN", "DEVICE_INF", "MISMATCHES", "FIRST", "ULP_MAX", "WORST"),
+)
+"""The columns of `sums` as they are compiled in: code from numba's cache would go on filling the old ones."""
+if moved := [name for table in TABLES for column, name in enumerate(table) if getattr(at, name) != column]:
+    raise ImportError(
+        f"parity.metrics.sums moved {', '.join(moved)}: write the columns into parity/metrics/fused.py too"
+    )
 COUNTS_ZEROS = get_host_cpu_features().get("avx512cd", False)
 """Whether the processor counts leading zeros of a vector."""
 

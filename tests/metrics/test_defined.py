@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec, module_from_spec
 from math import inf
 
 import numpy as np
@@ -152,3 +153,11 @@ def test_numba_is_left_alone_until_there_is_enough_to_measure(monkeypatch):
     small = np.dtype(np.float32)
     assert stream.kernel(small, small, stream.WARM_UP - 1, "auto") is sums.fold
     assert stream.kernel(small, small, 1, "auto") is not sums.fold
+
+
+def test_columns_that_move_are_refused_by_the_code_that_was_compiled_with_the_old_ones(monkeypatch):
+    """Numba's cache is renewed by a change of fused.py alone: it would fill the columns of before."""
+    source = find_spec("parity.metrics.fused")
+    monkeypatch.setattr(sums, "AE", sums.E)
+    with pytest.raises(ImportError, match="sums moved AE"):
+        source.loader.exec_module(module_from_spec(source))
