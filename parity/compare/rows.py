@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.errors import UsageError
+from parity.errors import Inconclusive, UsageError
 from parity.golden.manifest import PromptCase, Variant
 from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
@@ -143,7 +143,9 @@ def _aligned(
     else:
         stored = [whole if (whole := dump.contents(*place)) is None else whole[start:] for dump, place in places]
     tensors = [tensor for tensor in stored if tensor is not None]
-    if len(tensors) < len(stored) or any(tensor.dtype.name not in COMPARED for tensor in tensors):
+    if len(tensors) < len(stored):
+        raise Inconclusive(f"prompt {prompt}, round {round_}: {named.name} is listed and cannot be read")
+    if any(tensor.dtype.name not in COMPARED for tensor in tensors):
         return None
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
