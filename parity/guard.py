@@ -19,6 +19,7 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, P
 from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
 from parity.seam import Description, Device, Poisonable, Tap
+from parity.shown import PartlyShown
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -220,7 +221,9 @@ def _thread_raised(ended: threading.ExceptHookArgs) -> None:
 
 def unguarded(device: Device) -> Device:
     """The device inside, for what looks at its class."""
-    return device.inside if isinstance(device, Guarded) else device
+    while isinstance(device, Guarded | PartlyShown):
+        device = device.inside
+    return device
 
 
 def check_description(says: Description, name: str, precision: str, k: int) -> None:
