@@ -6,7 +6,7 @@ Types only, for a checker that has no vLLM; nothing imports this at run time. N 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -14,9 +14,8 @@ from torch import Tensor
 class Module(Protocol):
     """A `torch.nn.Module` whose submodules are declared."""
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> object: ...
-
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> object: ...
+    register_forward_hook: Callable[..., object]
+    register_forward_pre_hook: Callable[..., object]
 
 
 class Heads(Module, Protocol):
