@@ -25,8 +25,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
-from parity import device
-from parity.device.pipeline import Pipeline
+from parity import device  # noqa: E402
+from parity.device.pipeline import Pipeline  # noqa: E402
 
 TINY = HOUSE / "fixtures" / "tiny"
 K = 4

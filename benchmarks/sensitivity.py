@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from parity.calibrate import judge
 from parity.compare.report import FAIL, PASS, Report

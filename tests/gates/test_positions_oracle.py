@@ -123,7 +123,7 @@ def test_the_oracle_knows_no_wrong_config_either(config, style, tmp_path):
     wrong = dict(unknown(config, style))
     assert len(wrong) >= 8
     for what, one in wrong.items():
-        with pytest.raises(UsageError, match="config.json"):
+        with pytest.raises(UsageError, match=r"config\.json"):
             pytest.fail(f"{what}: {read(one, tmp_path)}")
 
 

@@ -21,7 +21,7 @@ CHECKOUT = os.environ.get("PARITY_EAGLE_CHECKOUT")
 
 
 def test_a_folder_that_is_no_checkout_is_named(tmp_path):
-    with pytest.raises(UsageError, match="eagle/model/cnets.py"):
+    with pytest.raises(UsageError, match=r"eagle/model/cnets\.py"):
         official(tmp_path)
 
 

@@ -122,7 +122,7 @@ def test_a_night_that_cannot_be_recorded_is_one_sentence_and_can_be_later(fault,
 def test_a_bucket_that_is_not_there_is_one_sentence(way, made, parity):
     found = parity("history", "s3://nowhere/h")
     assert found.code == 2 and "there is no history in s3://nowhere/h" in found.err
-    with pytest.raises(UsageError, match="cannot be written .*bucket does not exist"):
+    with pytest.raises(UsageError, match=r"cannot be written .*bucket does not exist"):
         record("s3://nowhere/h", made, 0)
 
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -122,10 +123,8 @@ def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
         os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
     os.close(handle)
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     return os.waitstatus_to_exitcode(status), max(0, usage.ru_maxrss * 1024 - own), hang
 
 

@@ -187,7 +187,7 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         return SAME_OR_UNREADABLE  # lists without an order
     if LABELS.fullmatch(kind):
         return SAME_OR_UNREADABLE
-    if side == "run" and (OWN.fullmatch(kind) or DRAFTS.fullmatch(kind) and _cut(before, after)):
+    if side == "run" and (OWN.fullmatch(kind) or (DRAFTS.fullmatch(kind) and _cut(before, after))):
         return SAME_OR_UNREADABLE | {1}
     return NOT_ACCEPTED
 
