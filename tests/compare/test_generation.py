@@ -1,4 +1,4 @@
-"""What a run emits by itself is compared with its own recorded choices, prompt by prompt; and what a dispute reaches of it."""
+"""What a run emits alone is compared with its own recorded choices, by prompt; and what a dispute reaches of it."""
 
 from __future__ import annotations
 

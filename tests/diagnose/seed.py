@@ -1,4 +1,4 @@
-"""The case this project began with: four defects in one device, an acceptance of 1.4, and not a word of the text wrong."""
+"""The case this project began with: four defects in one device, an acceptance of 1.4, not a word of the text wrong."""
 
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ def cell() -> Cell:
 @pytest.fixture
 def plan(cell) -> Night:
     return Night(
-        name="20261121T020000.000", started="2026-11-21T02:00:00+00:00", commit="", dirty=False, matrix="m", matrix_digest="", engine="local",
+        name="20261121T020000.000", started="2026-11-21T02:00:00+00:00", commit="", dirty=False, matrix="m",
+        matrix_digest="", engine="local",
         machine="x86_64", cells=(cell,),
     )  # fmt: skip
 

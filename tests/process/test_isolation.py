@@ -186,9 +186,12 @@ def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, ProcessLimits; from tests.faults.ways import WAYS\n"
-        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())(precision='float32')\n"
-        f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
+        "from pathlib import Path\nfrom parity.isolation import IsolatedFactory, ProcessLimits\n"
+        "from tests.faults.ways import WAYS\n"
+        f"factory = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())\n"
+        "device = factory(precision='float32')\n"
+        "print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True)\n"
+        f"WAYS[{ends!r}]()"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     left = [Path(f"/proc/{number}") for number in found.stdout.split()]

@@ -1,4 +1,4 @@
-"""The speculative loop with the tiny EAGLE-3 drafter: lossless, forced in every pass, behind the seam and in a golden."""
+"""The speculative loop with the tiny EAGLE-3 drafter: lossless, forced in every pass, behind the seam, in a golden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official EAGLE-3 as a producer: what it refuses, and live against the `eagle3` reference where a checkout is named."""
+"""The official EAGLE-3 as a producer: what it refuses, and where a checkout is named, live against `eagle3`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,10 @@ def test_two_writers_at_once_lose_nothing(bucket, made):
 def test_a_writer_killed_in_its_upload_leaves_nothing_behind(bucket, made, way):
     record(bucket, made, 0)
     way.waits = lambda method, path: 30.0 if parquet("PUT")(method, path) and made.name(1) in path else 0.0
-    code = "import sys\nfrom tests.history.synthetic import *\nfrom parity.history import append\nmade = world(1, 4, 2)\nappend(sys.argv[1], night(made, 1), results(made, 1))"
+    code = (
+        "import sys\nfrom tests.history.synthetic import *\nfrom parity.history import append\nmade = world(1, 4, 2)\n"
+        "append(sys.argv[1], night(made, 1), results(made, 1))"
+    )
     process = writer(code, bucket)
     wait_for(lambda: any(parquet("PUT")(*one) and made.name(1) in one[1] for one in way.seen))
     process.send_signal(signal.SIGKILL)
@@ -140,7 +143,8 @@ def test_a_golden_is_kept_and_fetched_whole(bucket, golden, way):
 def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(bucket, golden, way):
     way.waits = lambda method, path: 30.0 if method == "PUT" and "manifest" in path else 0.0
     process = writer(
-        "import sys\nfrom pathlib import Path\nfrom parity.nightly.goldens import publish\npublish(Path(sys.argv[1]), sys.argv[2])",
+        "import sys\nfrom pathlib import Path\nfrom parity.nightly.goldens import publish\n"
+        "publish(Path(sys.argv[1]), sys.argv[2])",
         str(golden),
         bucket,
     )

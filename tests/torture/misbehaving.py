@@ -141,7 +141,7 @@ BROKEN: dict[str, Callable] = {
     "few files": _first(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))),
     "no file size": _first(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
 }
-"""No verdict can come of these that is a pass (what a verb returns counts where something is made of it: see `devices`)."""
+"""No verdict of these can be a pass (what a verb returns counts where something is made of it: see `devices`)."""
 
 HARMLESS: dict[str, Callable] = {
     "prints": _first(lambda: print("loading [/x] [red]weights")),
