@@ -17,7 +17,7 @@ from tests.supply import licences
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()
 LOCKED_ON = ("linux", "x86_64", (3, 11))
-EXTRAS = ("references", "test", "xla", "nightly", "ray")
+EXTRAS = ("references", "test", "xla", "nightly", "ray", "lint")
 
 
 def needed() -> list[Requirement]:
