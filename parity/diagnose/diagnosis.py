@@ -11,7 +11,7 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_trials
+from parity.diagnose.search import HypothesisSearch, Trial, can_show_in, ranked_trials
 from parity.diagnose.signature import signature
 from parity.diagnose.step import MOST, DiagnosisStep, explain_over_all_prompts, first_unexplained
 from parity.diagnose.trials import PromptTrials, attempt
@@ -124,7 +124,7 @@ class _CauseSearch:
         before = self.start.get(residual.stage, residual)
         if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
             return False
-        own = any(can_show_at(hypothesis, residual.stage) for hypothesis, _ in self.known)
+        own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
         return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
 
     def _cut(self, rounds: int) -> None:
