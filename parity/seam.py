@@ -88,6 +88,8 @@ class Description:
             its maths uses, defaults included; end tokens in ascending order. A device that says one says them all:
             each is compared with the reference's own reading.
         notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
+        transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
+            (`parity.adapters.transactional` makes it so).
     """
 
     name: str
@@ -101,6 +103,7 @@ class Description:
     modules: tuple[str, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
     constants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    transactional: bool = True
 
 
 class Device(Protocol):
@@ -111,7 +114,8 @@ class Device(Protocol):
     to the target cache; the next `draft` re-feeds those m tokens as committed rows.
 
     A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given,
-    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it.
+    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it. A device
+    whose verbs do not says so: `Description.transactional`.
     """
 
     def describe(self) -> Description:

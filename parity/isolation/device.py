@@ -136,6 +136,6 @@ def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
-    "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
+    "constants": lambda said: {str(side): dict(of) for side, of in said.items()}, "transactional": bool,
 }  # fmt: skip
 """How each field of a `Description` is read."""
