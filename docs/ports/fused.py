@@ -49,6 +49,7 @@ def frequencies(rope, size):
         size * math.log(original / (2 * math.pi * rope[turns])) / (2 * math.log(rope["rope_theta"]))
         for turns in ("beta_fast", "beta_slow")
     )
+    first, last = max(first, 0), min(last, size - 1)
     slowed = ((pair / 2 - first) / (last - first)).clip(0, 1)
     return plain * (1 - slowed) + plain / factor * slowed, 0.1 * math.log(factor) + 1
 
@@ -164,7 +165,9 @@ class Checkpoint:
             {name.removeprefix(prefix): x for name, x in self.w.items() if name.startswith(prefix)}
             for prefix in map(layers, range(self.config["num_hidden_layers"]))
         ]
-        self.rope = frequencies({"rope_theta": self.config.get("rope_theta")} | self.config[rope], self.config["head_dim"])
+        self.rope = frequencies(
+            {"rope_theta": self.config.get("rope_theta")} | self.config[rope], self.config["head_dim"]
+        )
         rows = self.config["max_position_embeddings"]
         shape = (1, rows, self.config["num_key_value_heads"], self.config["head_dim"])
         self.caches = [(np.zeros(shape, dtype), np.zeros(shape, dtype)) for _ in self.layers]
@@ -176,11 +179,10 @@ class Speculator:
     def __init__(self, target: Path, drafter: Path, k: int, precision: str):
         dtype = DTYPES[precision]
         self.target = Checkpoint(target, dtype, "model.layers.{}.".format, "rope_parameters")
-        self.drafter = Checkpoint(
-            drafter, dtype, lambda l: f"layers.{l}." if l else "midlayer.", "rope_scaling"
-        )
+        self.drafter = Checkpoint(drafter, dtype, lambda l: f"layers.{l}." if l else "midlayer.", "rope_scaling")
         self.k, self.taps = k, self.drafter.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
         self.eos = self.target.config["eos_token_id"]
+        self.length, self.fresh, self.fresh_taps, self.verified = 0, [], None, None
 
     def prefill(self, ids):
         """The first token."""
