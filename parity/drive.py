@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
@@ -73,7 +73,8 @@ def run_device(request: RunRequest) -> Path:
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
-    view, forced = View(says.shown, names), _forced(request.mode, says, names)
+    view = View(says.shown, names)
+    forced = _forced(request.mode, says, view)
     with DumpWriter(request.out) as writer:
         prompts = []
         for number, prompt in enumerate(case.prompts):
@@ -116,9 +117,10 @@ def run_device(request: RunRequest) -> Path:
     return request.out
 
 
-def _forced(mode: Mode, says: Description, names: Mapping[str, Named]) -> frozenset[str]:
-    """What is forced of a device: of a stage in all layers or in none, so that a run can say it."""
-    forced = forced_names(mode, names)
+def _forced(mode: Mode, says: Description, view: View) -> frozenset[str]:
+    """What is forced of a device: of what it shows, a stage in all layers or in none, so that a run can say it."""
+    names = view.declared
+    forced = {name for name in forced_names(mode, names) if view.shows(name)}
     free = {names[name].stage.template for name in forced if not any(matches(glob, name) for glob in says.forcible)}
     return frozenset(name for name in forced if names[name].stage.template not in free)
 
