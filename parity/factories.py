@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from parity.errors import NotOffered, UsageError
+from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
 from parity.seam import Device, Multiply, Rotary
 
@@ -24,7 +24,8 @@ class Factory:
     """How to build the device of a name on a pair of checkpoints.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`;
+    each arrives in the type that the factory's signature asks for.
 
     Args:
         name: as given to `--device`.
@@ -47,10 +48,11 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
-        given: dict[str, int | str] = {"k": self.k, **self._named, **options}
-        for option in given:
-            if not _takes(self._make, option):
+        for option in ("k", *self._named, *options):
+            if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
+        named = {option: read_option(self.name, self._make, option, text) for option, text in self._named.items()}
+        given: dict[str, Any] = {"k": self.k, **named, **options}
         watch_threads()
         made = call_guarded(
             self.name,
@@ -91,14 +93,14 @@ def module_of(name: str) -> tuple[str, str]:
     return module, factory
 
 
-def options_of(name: str) -> dict[str, int | str]:
-    """The options behind a device's name, whole numbers as such."""
-    options: dict[str, int | str] = {}
+def options_of(name: str) -> dict[str, str]:
+    """The options behind a device's name, as they are written."""
+    options: dict[str, str] = {}
     for part in name.split(",")[1:]:
         option, equals, value = part.partition("=")
         if not (option.isidentifier() and equals and value) or option in (*FIXED, *options):
             raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
-        options[option] = int(value) if value.isdecimal() else value
+        options[option] = value
     return options
 
 
@@ -143,9 +145,3 @@ def _function(name: str, function: str) -> Callable[..., Any] | None:
 def _engine(name: str) -> dict[str, str]:
     engine = name.partition(",")[0]
     return {"engine": engine} if engine in ENGINES else {}
-
-
-def _takes(make: Callable[..., Device], option: str) -> bool:
-    """Whether a factory has this parameter, by name or among its keywords."""
-    parameters = signature(make).parameters
-    return option in parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())

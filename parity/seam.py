@@ -17,6 +17,14 @@ import numpy as np
 Side = Literal["target", "drafter"]
 
 
+class Offering(type(Protocol)):  # type: ignore[misc]  # the class of protocols has no public name
+    """Protocols of what a tap may have beside being called: an attribute of that name which is no method is no offer."""
+
+    def __instancecheck__(cls, tap: Any) -> bool:
+        offered = [name for name in vars(cls) if not name.startswith("_")]
+        return all(callable(getattr(tap, name, None)) for name in offered)
+
+
 class Tap(Protocol):
     """Receives a stage tensor and returns the tensor to continue with.
 
@@ -31,7 +39,7 @@ class Tap(Protocol):
 
 
 @runtime_checkable
-class RankTap(Protocol):
+class RankTap(Protocol, metaclass=Offering):
     """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they
     part.
 
@@ -51,7 +59,7 @@ class RankTap(Protocol):
 
 
 @runtime_checkable
-class RowTap(Protocol):
+class RowTap(Protocol, metaclass=Offering):
     """A tap that takes a stage whose rows come in several passes of one round: a chain of drafter steps.
 
     A device or reference that drafts step by step hands such a stage over pass by pass, so that each pass can be
