@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Rotary
+from parity.seam import Device, Multiply, Operate, Rotary
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
 FIXED = ("target", "drafter", "k", "precision", "engine")
@@ -70,20 +70,33 @@ class Factory:
 
 
 def multiplier(name: str) -> Multiply:
-    """The matrix multiplication of a device: `multiply` in its module.
+    """The matrix multiplication of a device: `multiply` in its module; raises as `operator`."""
+    multiply: Multiply = _beside(name, "multiply")
+    return multiply
+
+
+def operator(name: str) -> Operate:
+    """The operations of a device: `operate` in its module.
 
     Raises:
+        UsageError: the name is unknown, or has options.
         NotOffered: there is none.
     """
+    operate: Operate = _beside(name, "operate")
+    return operate
+
+
+def _beside(name: str, function: str) -> Any:
+    """A function in the module of a device's factory, without the device."""
     module, made_by = module_of(name)
     if not made_by or options_of(name):
         raise UsageError(
             f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options"
         )
-    multiply = _function(name, "multiply")
-    if multiply is None:
-        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
-    return multiply
+    found = _function(name, function)
+    if found is None:
+        raise NotOffered(f"--device {name}: its module {module} has no function {function}")
+    return found
 
 
 def module_of(name: str) -> tuple[str, str]:

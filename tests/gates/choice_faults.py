@@ -117,7 +117,7 @@ def late_after_an_accept(**options) -> Pipeline:
 
 
 class RowByRow:
-    """A tap for a device that drafts step by step: rows of a drafter stage go one at a time to a tap that takes rows."""
+    """A tap for a device that drafts step by step: rows of drafter stages go one by one to a tap that takes rows."""
 
     def __init__(self, tap: Tap):
         self.tap = tap

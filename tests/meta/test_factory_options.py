@@ -41,7 +41,8 @@ def made(
 @pytest.mark.parametrize(
     ("option", "text", "value"),
     [
-        *[(name, text, text) for name in ("plain", "commit", "head", "more") for text in ("1402502", "1e5", "007", "true")],
+        *[(name, text, text) for name in ("plain", "commit", "head") for text in ("1402502", "1e5", "007", "true")],
+        ("more", "1402502", "1402502"),
         *[("seed", "007", 7), ("seed", "-3", -3), ("default", "2", 2)],
         *[("flag", "true", True), ("flag", "0", False), ("flag", "Off", False)],
         *[("scale", "1e5", 1e5), ("scale", "3", 3.0), ("scale", "none", None)],
