@@ -213,10 +213,21 @@ def _print_blind(out: Console, report: Report) -> None:
 
 
 def not_shown(report: Report) -> str:
-    """How many of the stages asked for a device does not show, and their families."""
-    families = dict.fromkeys(re.sub(r"\.[0-9]+(?=\.)", ".*", name) for name in report.not_shown)
+    """How many of the stages asked for a device does not show, and where an error in them shows first, by family."""
+    families: dict[str, dict[str, None]] = {}
+    for name, first in report.not_shown.items():
+        hidden = _family(name)
+        prefix = _family(first).rpartition(".")[0] + "."
+        families.setdefault(_family(first), {})[hidden.removeprefix(prefix)] = None
+    blind = families.pop("", {})
+    told = [f"{first} ({', '.join(hidden)})" for first, hidden in families.items()]
     count = len(report.not_shown)
-    return f"{count} of {count + len(report.stages)} stages, which this says nothing of alone: {', '.join(families)}"
+    said = f"{count} of {count + len(report.stages)} stages; an error in one of them shows first in {'; '.join(told)}"
+    return said + (f"; in none: {', '.join(blind)}" if blind else "")
+
+
+def _family(name: str) -> str:
+    return re.sub(r"[.][0-9]+(?=[.])", ".*", name)
 
 
 def _print_verdict(out: Console, report: Report) -> None:

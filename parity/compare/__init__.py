@@ -18,7 +18,7 @@ from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
-from parity.compare.places import attest, mark, witnesses
+from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (
     DISPUTED,
     FAIL,
@@ -69,7 +69,8 @@ def compare(
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
     shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
-    not_shown, names = tuple(name for name in names if name not in {*shown}), shown
+    not_shown = shows_first_in([name for name in names if name not in {*shown}], golden.declared, shown)
+    names = shown
     parted = _parted(run)
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode

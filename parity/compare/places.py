@@ -106,6 +106,20 @@ def segment(stage: str, names: Mapping[str, Named], judged: Container[str]) -> l
     return [stage, *_traced_back(stage, names, judged)[1]]
 
 
+def shows_first_in(hidden: Sequence[str], names: Mapping[str, Named], shown: Sequence[str]) -> dict[str, str]:
+    """Of each hidden stage the first shown one that an error in it reaches; '' where it reaches none.
+
+    Args:
+        hidden, shown: full names, in table order.
+    """
+    judged, where_ = {*shown}, dict.fromkeys(hidden, "")
+    for stage in shown:
+        for name in segment(stage, names, judged)[1:]:
+            if not where_.get(name, stage):
+                where_[name] = stage
+    return where_
+
+
 def sources(stage: str, names: Mapping[str, Named], given: Container[str]) -> list[str]:
     """All stages that a stage is computed from, however far, without those whose values are given and what is behind
     them."""

@@ -169,7 +169,8 @@ class Report:
     """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
     `witnesses` are what other references said of the golden. `not_shown` are the stages asked for that the device does
-    not declare as shown, `parted` the prompts of which a part is not compared, each with the reason.
+    not declare as shown, each with the first shown one that an error in it reaches ('' for none), `parted` the prompts
+    of which a part is not compared, each with the reason.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -190,7 +191,7 @@ class Report:
     witnesses: tuple[str, ...] = ()
     own_experts: OwnExperts | None = None
     unseen: tuple[str, ...] = ()
-    not_shown: tuple[str, ...] = ()
+    not_shown: dict[str, str] = field(default_factory=dict)
     parted: tuple[str, ...] = ()
 
     @property
