@@ -129,6 +129,11 @@ def _texts(said: dict[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in said.items()}
 
 
+def _shown(said: dict[str, Any]) -> Shown:
+    fields: dict[str, Any] = {**_texts(said)}
+    return Shown(**fields)
+
+
 def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in said)
 
@@ -137,7 +142,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
-    "shown": lambda said: tuple(Shown(**{str(name): str(value) for name, value in one.items()}) for one in said),
+    "shown": lambda said: tuple(map(_shown, said)),
     "forcible": lambda said: tuple(map(str, said)),
 }  # fmt: skip
 """How each field of a `Description` is read."""

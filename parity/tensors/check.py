@@ -45,8 +45,7 @@ def compare_tensors(
     """
     if bounds is not None and floor is not None:
         raise UsageError("bounds and floor exclude each other: a floor makes bounds of its own")
-    files = all(isinstance(side, str | Path) and Path(side).exists() for side in (actual, expected))
-    if files and Path(actual).samefile(expected):
+    if _same_file(actual, expected):
         raise UsageError(f"actual and expected are one file: {actual}")
     sides = arrays_of(actual, "actual"), arrays_of(expected, "expected")
     floors = None if floor is None else arrays_of(floor, "floor")
@@ -81,6 +80,12 @@ def assert_parity(
     )
     if not report:
         raise AssertionError(str(report))
+
+
+def _same_file(actual: object, expected: object) -> bool:
+    if not (isinstance(actual, str | Path) and isinstance(expected, str | Path)):
+        return False
+    return Path(actual).exists() and Path(expected).exists() and Path(actual).samefile(expected)
 
 
 def _judged(
