@@ -18,8 +18,9 @@ from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.guard import as_parity_error
+from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device
+from parity.seam import Description, Device, Looping
 from parity.shown import View
 from parity.stages import (
     ACCEPT_EMITTED,
@@ -160,8 +161,10 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
     """Take one prompt through prefill and this many rounds; the trace decides what is forced.
 
     What a verb returns is handed to the trace here, where the device has not done so. It ends where the sequence parts
-    from the golden's.
+    from the golden's. A loop that cannot be split (`parity.seam.Looping`) runs as it is.
     """
+    if isinstance(device, Looping):
+        return drive_loop(device, ids, budget, trace)
     trace.begin(0)
     trace.returned(TARGET_TOKENS, [device.prefill(ids, budget, trace)])
     for round_ in range(1, rounds + 1):
@@ -176,6 +179,8 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     """Let the device speculate freely until it emits EOS or the budget is spent."""
+    if isinstance(device, Looping):
+        return generate_loop(device, ids, budget, untapped)
     eos = device.describe().eos
     emitted = [index(device.prefill(ids, budget, untapped))]
     lengths: list[int] = []

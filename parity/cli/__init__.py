@@ -25,6 +25,7 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.history import history
 from parity.cli.imports import export_dump, import_dump
 from parity.cli.nightly import nightly
+from parity.cli.ops import ops
 from parity.cli.policy import policy
 from parity.cli.ratchet import ratchet
 from parity.cli.reduce import reduce
@@ -117,6 +118,7 @@ for verb in (
     taps,
     calibrate,
     shapes,
+    ops,
     scan_log,
 ):
     cli.add_command(verb)

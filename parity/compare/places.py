@@ -106,6 +106,12 @@ def segment(stage: str, names: Mapping[str, Named], judged: Container[str]) -> l
     return [stage, *_traced_back(stage, names, judged)[1]]
 
 
+def sources(stage: str, names: Mapping[str, Named], given: Container[str]) -> list[str]:
+    """All stages that a stage is computed from, however far, without those whose values are given and what is behind
+    them."""
+    return _traced_back(stage, names, given)[1]
+
+
 def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str]) -> tuple[list[str], list[str]]:
     """The nearest judged stages that a stage is computed from, and those on the way that are not judged."""
     found: dict[str, None] = {}

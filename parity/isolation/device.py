@@ -14,10 +14,23 @@ import numpy as np
 
 from parity.errors import DeviceEnded
 from parity.isolation.process import DeviceProcess, ProcessLimits
-from parity.seam import Description, Rotary, Shown, Side, Tap
+from parity.seam import Description, OnRound, Rotary, Shown, Side, Tap
 
-OFFERS = ("passes", "ranks", "rows")
+OFFERS = ("passes", "ranks", "rows", "on_round")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
+
+
+class LoopTap:
+    """A loop's tap, and where it announces its rounds."""
+
+    def __init__(self, tap: Tap, on_round: OnRound):
+        self.tap, self.on_round = tap, on_round
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        return self.tap(stage, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["tap"], name)
 
 
 class IsolatedDevice:
@@ -73,7 +86,7 @@ class IsolatedDevice:
         return {str(module) for module in self._ask("describe", asked)}
 
     def _verb(self, verb: str, arguments: list[Any], tap: Tap | None) -> Any:
-        offers = None if tap is None else [name for name in OFFERS if hasattr(tap, name)]
+        offers = None if tap is None else [name for name in OFFERS if _offers(tap, name)]
         return self._ask(verb, {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers}, tap)
 
     def _ask(self, call: str, asked: dict[str, Any], tap: Tap | None = None) -> Any:
@@ -94,6 +107,20 @@ class IsolatedPoisonableDevice(IsolatedDevice):
         self._verb("poison", [float(value)], None)
 
 
+class IsolatedLoopingDevice(IsolatedDevice):
+    """One whose host loop is one piece."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        asked = [tuple(int(token) for token in prompt_ids), int(max_new_tokens)]
+        emitted: Sequence[int] = self._verb("speculate", asked, LoopTap(tap, on_round))
+        return emitted
+
+
+KINDS = {"poisons": IsolatedPoisonableDevice, "loops": IsolatedLoopingDevice}
+"""By what a device says that it offers."""
+
+
 class IsolatedFactory:
     """As `parity.factories.Factory`, its devices in a process of their own; a new one where that has ended.
 
@@ -112,8 +139,8 @@ class IsolatedFactory:
         """Build a device."""
         number = next(self._numbers)
         asked = {"do": "build", "number": number, "precision": precision, "options": options}
-        poisons = self.process.ask("its factory", asked)
-        return (IsolatedPoisonableDevice if poisons else IsolatedDevice)(self.process, number)
+        offers = self.process.ask("its factory", asked)
+        return KINDS.get(offers, IsolatedDevice)(self.process, number)
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding of the device's module; None where there is none."""
@@ -123,6 +150,12 @@ class IsolatedFactory:
         asked = {"do": "rotate", "folder": str(folder), "side": side, "x": x, "positions": positions}
         rotated: np.ndarray = self.process.ask("rotate", asked)
         return rotated
+
+
+def _offers(tap: Tap, name: str) -> bool:
+    """Whether a tap has this method, or the mark that it passes everything."""
+    offered = getattr(tap, name, None)
+    return callable(offered) or offered is True
 
 
 def _texts(said: dict[str, Any]) -> dict[str, str]:
@@ -144,5 +177,6 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
     "shown": lambda said: tuple(map(_shown, said)),
     "forcible": lambda said: tuple(map(str, said)),
+    "transactional": bool,
 }  # fmt: skip
 """How each field of a `Description` is read."""
