@@ -75,3 +75,9 @@ HISTORY_ROWS = 4_000_000
 
 HISTORY_BYTES = 512 * MIB
 """Of one file of history: a night of 4,096 cells takes 40 MB."""
+
+PAIRED = 4_096
+"""Tensors of a dump that are paired by their content: each is compared with every row of the golden."""
+
+PAIRED_ROWS = 2**19
+"""Rows of a golden that tensors are paired with, over all stages and rounds: 128 numbers of each are kept, 256 MB."""

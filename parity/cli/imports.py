@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,15 @@ anywhere = click.Path(path_type=Path)
     help="The dump is this independent implementation's: write a golden to hold against another one; it judges no "
     "device.",
 )
-@click.option("--out", type=anywhere, required=True, metavar="RUN", help="Folder to write.")
+@click.option(
+    "--suggest-map",
+    "suggested",
+    type=anywhere,
+    metavar="FILE",
+    help="Write no run but a map, from what the tensors hold: each is compared with every stage of the golden; what is "
+    "like several is said, never chosen.",
+)
+@click.option("--out", type=anywhere, metavar="RUN", help="Folder to write.")
 @json_option
 def import_dump(
     paths: tuple[Path, ...],
@@ -46,19 +55,50 @@ def import_dump(
     golden: Wanted,
     names: str | None,
     reference: str,
-    out: Path,
+    suggested: Path | None,
+    out: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`."""
+    """Make a run folder of another tool's dump, to be compared with a golden: `parity diff RUN --golden G`.
+
+    With --suggest-map, exit code 3: no tensor is paired, or one is left to choose.
+    """
     from parity.api import import_dump as import_run
     from parity.api import read_dump
+    from parity.errors import UsageError
     from parity.reports.dumps import print_dump
 
+    if suggested and not (out or names or reference):
+        sys.exit(_suggest(paths, source, golden, suggested, json_file))
+    if suggested or not out:
+        raise UsageError("--out RUN writes a run (by --map), --suggest-map FILE a map: name one of the two")
     placing = import_run(paths, source, open_golden(golden), out, names, reference)
     data = print_dump(read_dump(out))
     _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
     _list("is not mapped", placing.unmapped)
     write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
+
+
+def _suggest(paths: tuple[Path, ...], source: str, golden: Wanted, file: Path, json_file: Path | None) -> int:
+    """Write the map and say what it leaves open; the exit code."""
+    from parity.errors import UsageError
+    from parity.imports.suggesting import suggest_map
+    from parity.imports.torch_file import torch_load
+    from parity.partial import partial_file
+
+    found = suggest_map(source, paths, open_golden(golden), torch_load)
+    text = found.text()
+    try:
+        with partial_file(file, fresh=True) as partial:
+            partial.write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise UsageError(f"{file} exists already; choose another name or remove it") from None
+    counts = f"{len(found.paired)} names are paired, {len(found.unsure)} are for you to choose"
+    echo(f"{file}: {counts}, {len(found.unlike)} are no stage")
+    _list("is unsure", [f"{name}: {said}," for name, said in found.unsure.items()])
+    _list("is not paired", [f"{name} ({why})" for name, why in found.unlike.items()])
+    write_json(json_file, {"paired": found.paired, "unsure": found.unsure, "unlike": found.unlike})
+    return 3 if found.unsure or not found.paired else 0
 
 
 def _list(what: str, names: Sequence[str]) -> None:
