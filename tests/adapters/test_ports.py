@@ -46,10 +46,11 @@ def judge(golden, tmp_path):
     return judged
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mode", ["chained", "local"])
 @pytest.mark.parametrize("load", [fused_device.load, fused_loop.load])
-def test_the_fused_port_passes_in_float32(load, mode, judge):
-    report = judge(load, mode=mode)
+def test_the_fused_port_passes(load, mode, precision, judge):
+    report = judge(load, precision, mode)
     assert report.verdict == "pass" and "target.layers.3.attn_out" in report.not_shown
     assert {stage.stage for stage in report.stages} >= {"target.layers.3.out", "drafter.taps", "verify.tokens"}
 
