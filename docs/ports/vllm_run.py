@@ -28,7 +28,7 @@ MATHS = ("vllm.model_executor.models.gpt_oss", "vllm.model_executor.models.llama
 
 
 def run(golden, out, precision="float32", drafter=None, python=None):
-    """Run vLLM over a golden's prompts and write the run folder; a checkpoint of one's own may stand for the drafter."""
+    """Run vLLM over a golden's prompts and write the run folder; another folder may stand for the drafter's."""
     case, model = golden.manifest.case, golden.manifest.model
     config = json.loads(Path(model.target.path, "config.json").read_text())
     job = {
@@ -52,7 +52,7 @@ def run(golden, out, precision="float32", drafter=None, python=None):
     piece, generations = {}, {}
     for number, emitted in enumerate(result["emitted"]):
         lengths, accepted, drafts, taps = [], [], None, None
-        for round_, step in enumerate(steps_of(steps, emitted, config["eos_token_id"], case.max_new_tokens)):
+        for round_, step in enumerate(steps_of(steps, emitted)):
             fresh, head = step.pop("emitted"), "verify" if round_ else "target"
             shown = {f"{head}.logits": step["logits"], f"{head}.tokens": step["logits"].astype(np.float32).argmax(-1)}
             shown |= {f"target.layers.{one}.out": step[f"out.{one}"] for one in range(model.num_layers)}
@@ -85,8 +85,8 @@ def run(golden, out, precision="float32", drafter=None, python=None):
     return write_run(golden, Path(out), says, [piece], generations=generations)
 
 
-def steps_of(steps, emitted, eos, budget):
-    """The next steps of the recording, until they have emitted these ids; what each of them emitted, cut as vLLM cuts."""
+def steps_of(steps, emitted):
+    """The next steps of the recording until they have emitted these ids, which the engine has cut, and each one's."""
     left = list(emitted)
     while left:
         step = steps.pop(0)
