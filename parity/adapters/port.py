@@ -66,7 +66,7 @@ class PortTap:
             when: stages that are not in this kind of round are not handed over.
             rows, fields: see `begin`.
         """
-        before = self._tap, self._when
+        before = self._tap, self._when, self._rows, self._fields, self._counts
         with ExitStack() as stack:
             for owner, name, launch in self._places:
                 stack.enter_context(_in_place(owner, name, launch))
@@ -75,7 +75,7 @@ class PortTap:
             try:
                 yield self
             finally:
-                self._tap, self._when = before
+                self._tap, self._when, self._rows, self._fields, self._counts = before
 
     def begin(self, rows: Mapping[str, Rows] = ALL, **fields: Any) -> None:
         """A pass begins: layers are counted from 0.
@@ -132,13 +132,14 @@ class PortTap:
         self.hand(Shows(stage, axes), buffer, overwrites=True)
 
     def caches(
-        self, side: Side, caches: Sequence[tuple[Any, Any]], length: int, axes: str = "B S G D"
+        self, side: Side, caches: Sequence[tuple[Any, Any]], length: int, axes: str = ""
     ) -> list[tuple[Any, Any]]:
         """Hand over a side's keys and values, layer by layer, and its length; the caches to continue with.
 
         Args:
-            caches: of each layer, what `axes` says, rows behind `length` are dead.
+            caches: of each layer; rows behind `length` are dead.
             length: committed rows.
+            axes: the port's, as `B G S D`; the stage's own, with a B or without, where empty.
         """
         rows, self._rows = self._rows, {f"kv.{side}.length": None, f"kv.{side}.*": length, **self._rows}
         continued = []
