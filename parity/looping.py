@@ -79,7 +79,7 @@ def _speculated(
         if not fresh or (not said and (len(drafts) or len(fresh) > 1)):
             raise UsageError(
                 f"device {name} announces a round of {len(drafts)} drafts that emits {len(fresh)} tokens; the first "
-                "one is the prefill, without drafts and with the first token, and every later one emits a token at least"
+                "one is the prefill, without drafts and with the first token, and every later one emits one at least"
             )
         said.extend(fresh)
         took(_integers(drafts), fresh, None if tokens is None else _integers(tokens))
@@ -87,7 +87,7 @@ def _speculated(
     emitted = _integers(device.speculate(ids, budget, tap, on_round))
     if emitted != said or not said:
         raise UsageError(
-            f"device {name} emitted {len(emitted)} tokens, its rounds {len(said)}: they are not the same"
+            f"device {name} emitted {len(emitted)} tokens, its rounds {len(said)}, and they are not the same"
         )
     return emitted
 
