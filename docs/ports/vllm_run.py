@@ -21,7 +21,7 @@ from parity.seam import Description, Shown
 
 INSIDE = Path(__file__).with_name("vllm_inside.py")
 SHOWN = (
-    *map(Shown, ("target.layers.*.out", "verify.logits", "drafter.taps", "drafter.logits")),
+    *map(Shown, ("target.layers.*.out", "verify.logits", "verify.tokens", "drafter.taps", "drafter.logits")),
     Shown("target.logits", rows="last"),
 )
 MATHS = ("vllm.model_executor.models.gpt_oss", "vllm.model_executor.models.llama_eagle3")

@@ -88,6 +88,7 @@ def write_run(
                 mode=mode,
                 forced=forced,
                 shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
+                loop=True,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),

@@ -110,6 +110,29 @@ def test_a_loop_that_takes_another_token_is_compared_up_to_there(judge, monkeypa
     assert {stage.stage: stage.verdict for stage in report.stages}["verify.logits"] == "pass"
 
 
+def test_a_loop_whose_host_sees_no_rejected_choice_owes_none(judge, monkeypatch):
+    """The port accepts on the accelerator: what the target chose behind a rejected draft stays there."""
+    says = fused_loop.FusedLoop.describe
+    monkeypatch.setattr(fused_loop.FusedLoop, "describe", lambda self: replace(says(self), shown=fused_device.SHOWN))
+    monkeypatch.setattr(fused_loop.Steps, "verify", unseen_verify)
+    monkeypatch.setattr(fused_loop.Steps, "accept", unseen_accept)
+    report = judge(fused_loop.load)
+    assert report.verdict == "pass" and "verify.tokens" in report.not_shown
+
+
+def unseen_verify(self, drafts):
+    with self.watched.tap.during(self.watched.given, "round", head="verify"):
+        return fused.Speculator.verify(self, drafts)
+
+
+def unseen_accept(self, drafts, tokens, left):
+    emitted = fused.Speculator.accept(self, drafts, tokens, left)
+    with self.watched.tap.during(self.watched.given, "round"):
+        self.watched.hand_over_caches()
+    self.watched.on_round(drafts, emitted)
+    return emitted
+
+
 def test_a_loop_in_a_process_of_its_own_gives_the_same_bits(golden, tmp_path):
     runs = []
     for limits in (None, ProcessLimits()):
