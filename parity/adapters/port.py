@@ -53,8 +53,10 @@ class PortTap:
         self._templates = {named.stage.template for named in self._names.values()}
         self._tap: Tap | None = None
         self._when = ""
+        self._rows: dict[str, Rows] = {}
+        self._fields: dict[str, Any] = {}
+        self._counts: Counter[str] = Counter()
         self._places: list[tuple[Any, str, Launch]] = []
-        self.begin()
 
     @contextmanager
     def during(
@@ -85,7 +87,7 @@ class PortTap:
                 matches counts, all rows where none does.
             fields: what stands for the other braces in stages' names, as `head="verify"` for `{head}.logits`.
         """
-        self._rows, self._fields, self._counts = dict(rows), fields, Counter[str]()
+        self._rows, self._fields, self._counts = dict(rows), fields, Counter()
 
     def launch(
         self,
