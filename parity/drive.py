@@ -73,7 +73,8 @@ def run_device(request: RunRequest) -> Path:
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
-    view = View(says.shown, names)
+    loop = isinstance(request.device, Looping)
+    view = View(says.shown, names, loop)
     forced = _forced(request.mode, says, view)
     with DumpWriter(request.out) as writer:
         prompts = []
@@ -110,6 +111,7 @@ def run_device(request: RunRequest) -> Path:
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
                 shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
+                loop=loop,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),

@@ -191,7 +191,8 @@ class OnRound(Protocol):
         Args:
             drafts: those that were verified, n <= K.
             emitted: the ids that came out, cut by EOS and by the token budget.
-            tokens: the target's n+1 greedy ids, where the host sees them.
+            tokens: the target's n+1 greedy ids, where the host sees them; a device of which not every stage is shown
+                declares `verify.tokens` then.
         """
         ...
 

@@ -13,8 +13,7 @@ from parity.seam import Description, Shown
 
 STAGES = ("embed", "target.layers.*.out", "verify.logits", "drafter.taps", "drafter.layers.*.out", "drafter.logits")
 SHOWN = (*map(Shown, (*STAGES, "kv.*")), Shown("target.logits", rows="last"))
-STATE = ("left", *(f"port.{name}" for name in ("length", "fresh", "fresh_taps", "verified")))
-CACHES = ("port.target.caches", "port.drafter.caches")
+PORT = ("length", "fresh", "fresh_taps", "verified", "target.caches", "drafter.caches")  # what its steps change
 
 
 class FusedDevice:
@@ -79,4 +78,5 @@ class FusedDevice:
 
 def load(target, drafter, k, precision):
     """The factory."""
-    return transactional(FusedDevice(fused.Speculator(target, drafter, k, precision), precision), (*STATE, *CACHES))
+    device = FusedDevice(fused.Speculator(target, drafter, k, precision), precision)
+    return transactional(device, ("left", *(f"port.{name}" for name in PORT)))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from docs.ports import fused
-from docs.ports.fused_device import STAGES, FusedDevice
+from docs.ports.fused_device import SHOWN, STAGES, FusedDevice
+from parity.seam import Shown
 
 
 class Steps(fused.Speculator):
@@ -54,8 +55,10 @@ class FusedLoop:
 
     def describe(self):
         says = self.verbs.describe()
+        shown = (*SHOWN, Shown("verify.tokens"))
         # The loop keeps the first token and what a round emits to itself.
-        return replace(says, name="fused loop", forcible=(*STAGES, "*logits", "kv.*", "draft_tokens", "verify.tokens"))
+        forcible = (*STAGES, "*logits", "kv.*", "draft_tokens", "verify.tokens")
+        return replace(says, name="fused loop", shown=shown, forcible=forcible)
 
     def speculate(self, prompt_ids, max_new_tokens, tap, on_round):
         self.given, self.on_round = tap, on_round

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from parity.adapters.convert import overwrite, replaced, to_numpy
 from parity.adapters.hooks import Hooked, hook_modules
-from parity.adapters.pieces import read_piece, write_run
+from parity.adapters.pieces import read_piece, read_tensors, write_run
 from parity.adapters.port import PortTap, Shows
 from parity.adapters.transaction import transactional
 from parity.adapters.width import FixedWidth
@@ -20,6 +20,7 @@ __all__ = [
     "hook_modules",
     "overwrite",
     "read_piece",
+    "read_tensors",
     "replaced",
     "to_numpy",
     "transactional",

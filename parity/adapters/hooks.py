@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +29,10 @@ class Hooked:
     takes: bool = False
 
 
-Table = Mapping[str, "str | Shows | Hooked"]
-"""Qualified module name, as `model.layers.{l}.mlp` (or '' for the model), to what it shows; what stands for `{l}` in
-a name is the layer of the stage."""
+Row = str | Shows | Hooked
+Table = Mapping[str, Row | Sequence[Row]]
+"""Qualified module name, as `model.layers.{l}.mlp` (or '' for the model), to what it shows, or several such; what
+stands for `{l}` in a name is the layer of the stage."""
 
 
 def hook_modules(port: PortTap, model: Any, table: Table) -> list[Any]:
@@ -48,20 +49,22 @@ def hook_modules(port: PortTap, model: Any, table: Table) -> list[Any]:
     """
     names = dict(model.named_modules())
     handles = []
-    for name, row in table.items():
-        hooked = row if isinstance(row, Hooked) else Hooked(row)
+    for name, rows in table.items():
         pattern = re.compile(FIELD.sub(r"(?P<\1>[^.]+)", re.escape(name)))
         matched = [(found, module) for one, module in names.items() if (found := pattern.fullmatch(one))]
         if not matched:
             raise UsageError(f"{name!r} is no module of {type(model).__name__}: its named_modules() lists them")
-        for found, module in matched:
-            shows = _numbered(hooked.stage, found.groupdict())
-            port.check(shows)
-            if hooked.takes:
-                handles.append(module.register_forward_pre_hook(_entering(port, shows), with_kwargs=True))
-            else:
-                handles.append(module.register_forward_hook(_leaving(port, shows, hooked.part)))
+        plain = [rows] if isinstance(rows, Row) else rows
+        hooked = [row if isinstance(row, Hooked) else Hooked(row) for row in plain]
+        handles += [_hook(port, module, row, found.groupdict()) for found, module in matched for row in hooked]
     return handles
+
+
+def _hook(port: PortTap, module: Any, hooked: Hooked, fields: Mapping[str, str]) -> Any:
+    shows = port.check(_numbered(hooked.stage, fields))
+    if hooked.takes:
+        return module.register_forward_pre_hook(_entering(port, shows), with_kwargs=True)
+    return module.register_forward_hook(_leaving(port, shows, hooked.part))
 
 
 def _numbered(stage: str | Shows, fields: Mapping[str, str]) -> Shows:

@@ -12,13 +12,15 @@ from parity.adapters.convert import to_numpy
 from parity.arrays import Array
 from parity.drive import Precision
 from parity.errors import UsageError
-from parity.golden.manifest import Case, Generation, PromptCase
+from parity.golden import shards
+from parity.golden.manifest import Case, Generation, Parted, PromptCase, Shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
 from parity.seam import Description
-from parity.stages import PREFILL, ROUND
+from parity.stages import PREFILL, ROUND, dataflow
+from parity.trace import ForcingTrace
 
 Piece = Mapping[tuple[int, int, str], Any]
 """(prompt, round, full stage name) to the stage's tensor, logical rows only: [R, ...] in the stage's axes."""
@@ -29,6 +31,15 @@ def read_piece(dump: DumpView) -> Piece:
     precision = dump.manifest.case.precision
     places = sorted(place[1:] for place in dump.rows if place[0] == precision)
     return {place: dump.contents(precision, *place) for place in places}
+
+
+def read_tensors(path: Path) -> dict[str, Array]:
+    """The tensors of a safetensors file, bfloat16 as that of ml_dtypes.
+
+    Raises:
+        UsageError: it is damaged, or holds a dtype that a run cannot.
+    """
+    return shards.read(path)
 
 
 def write_run(
@@ -45,7 +56,8 @@ def write_run(
     Args:
         says: who computed; its `modules` are compared with the golden's source.
         mode: how they were recorded: local where every stage was started from the golden's input.
-        forced: templates of the stages that were replaced by the golden's meanwhile.
+        forced: templates of the stages that were replaced by the golden's meanwhile. Where a choice was not and differs
+            from the golden's, the sequence parts from it, and what is behind is left out.
         generations: by prompt, what it emitted by itself.
 
     Raises:
@@ -53,12 +65,14 @@ def write_run(
     """
     case, whole = golden.manifest.case, _joined(golden, pieces)
     stages = {stage for _, _, stage in whole}
-    order = {name: number for number, name in enumerate(golden.declared)}
+    precision, prompts = cast(Precision, says.precision), []
     with DumpWriter(out) as writer:
-        for prompt in range(len(case.prompts)):
-            mine = sorted((place for place in whole if place[0] == prompt), key=lambda one: (one[1], order[one[2]]))
-            tensors = {(round_, stage): whole[prompt, round_, stage] for _, round_, stage in mine}
-            writer.add(prompt, cast(Precision, says.precision), golden.declared.values(), tensors)
+        for number, prompt in enumerate(case.prompts):
+            trace = _replayed(golden, number, whole, forced)
+            writer.add(number, precision, golden.declared.values(), trace.tensors)
+            parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
+            generation = (generations or {}).get(number)
+            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted))
         writer.finish(
             kind="run",
             stages=[name for name in golden.declared if name in stages],
@@ -70,17 +84,31 @@ def write_run(
             case=Case(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,
-                precision=cast(Precision, says.precision),
+                precision=precision,
                 mode=mode,
                 forced=forced,
+                shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
+                loop=True,
                 prompts_digest=case.prompts_digest,
-                prompts=tuple(
-                    PromptCase(id=one.id, ids=one.ids, generation=(generations or {}).get(number))
-                    for number, one in enumerate(case.prompts)
-                ),
+                prompts=tuple(prompts),
             ),
         )
     return out
+
+
+def _replayed(
+    golden: DumpView, prompt: int, whole: Mapping[tuple[int, int, str], Array], forced: tuple[str, ...]
+) -> ForcingTrace:
+    """One prompt's tensors in the order in which data flows, as far as its sequence is the golden's."""
+    names = golden.declared
+    replaced = frozenset(name for name, named in names.items() if named.stage.template in forced)
+    trace = ForcingTrace(names, lambda round_, stage: golden.contents("float32", prompt, round_, stage), replaced)
+    for round_ in sorted({place[1] for place in whole if place[0] == prompt}):
+        trace.begin(round_)
+        for named in dataflow(names.values(), round_):
+            if (prompt, round_, named.name) in whole:
+                trace(named.name, whole[prompt, round_, named.name])
+    return trace
 
 
 def _joined(golden: DumpView, pieces: Iterable[Piece]) -> dict[tuple[int, int, str], Array]:

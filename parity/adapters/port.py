@@ -53,8 +53,10 @@ class PortTap:
         self._templates = {named.stage.template for named in self._names.values()}
         self._tap: Tap | None = None
         self._when = ""
+        self._rows: dict[str, Rows] = {}
+        self._fields: dict[str, Any] = {}
+        self._counts: Counter[str] = Counter()
         self._places: list[tuple[Any, str, Launch]] = []
-        self.begin()
 
     @contextmanager
     def during(
@@ -66,7 +68,7 @@ class PortTap:
             when: stages that are not in this kind of round are not handed over.
             rows, fields: see `begin`.
         """
-        before = self._tap, self._when
+        before = self._tap, self._when, self._rows, self._fields, self._counts
         with ExitStack() as stack:
             for owner, name, launch in self._places:
                 stack.enter_context(_in_place(owner, name, launch))
@@ -75,7 +77,7 @@ class PortTap:
             try:
                 yield self
             finally:
-                self._tap, self._when = before
+                self._tap, self._when, self._rows, self._fields, self._counts = before
 
     def begin(self, rows: Mapping[str, Rows] = ALL, **fields: Any) -> None:
         """A pass begins: layers are counted from 0.
@@ -85,7 +87,7 @@ class PortTap:
                 matches counts, all rows where none does.
             fields: what stands for the other braces in stages' names, as `head="verify"` for `{head}.logits`.
         """
-        self._rows, self._fields, self._counts = dict(rows), fields, Counter[str]()
+        self._rows, self._fields, self._counts = dict(rows), fields, Counter()
 
     def launch(
         self,
@@ -132,13 +134,14 @@ class PortTap:
         self.hand(Shows(stage, axes), buffer, overwrites=True)
 
     def caches(
-        self, side: Side, caches: Sequence[tuple[Any, Any]], length: int, axes: str = "B S G D"
+        self, side: Side, caches: Sequence[tuple[Any, Any]], length: int, axes: str = ""
     ) -> list[tuple[Any, Any]]:
         """Hand over a side's keys and values, layer by layer, and its length; the caches to continue with.
 
         Args:
-            caches: of each layer, what `axes` says, rows behind `length` are dead.
+            caches: of each layer; rows behind `length` are dead.
             length: committed rows.
+            axes: the port's, as `B G S D`; the stage's own, with a B or without, where empty.
         """
         rows, self._rows = self._rows, {f"kv.{side}.length": None, f"kv.{side}.*": length, **self._rows}
         continued = []

@@ -186,8 +186,8 @@ class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
     `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
-    `shown` is what the device declares to show, nothing for every stage; `roundings` is the number of bfloat16 runs
-    behind each floor of a golden.
+    `shown` is what the device declares to show, nothing for every stage; `loop` says that it ran as one loop of its
+    own, which nobody split into verbs; `roundings` is the number of bfloat16 runs behind each floor of a golden.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -196,6 +196,7 @@ class Case(Record):
     mode: Mode
     forced: tuple[_Line, ...]
     shown: Annotated[tuple[Shown, ...], Field(max_length=limits.LAYERS)] = ()
+    loop: bool = False
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]

@@ -91,7 +91,7 @@ class DumpView(ABC):
         Raises:
             UsageError: that is no stage of this pair.
         """
-        return View(self.manifest.case.shown, self.declared)
+        return View(self.manifest.case.shown, self.declared, self.manifest.case.loop)
 
     @property
     def forced(self) -> frozenset[str]:

@@ -97,6 +97,19 @@ def test_a_layer_may_come_from_the_arguments(port):
     assert list(tap.seen) == ["target.layers.2.out"]
 
 
+def test_a_verb_within_a_verb_leaves_the_outer_ones_pass(port):
+    outer, inner = Recording(), Recording()
+    with port.during(outer, "round", {"embed": 1}, head="verify"):
+        port("target.layers.{l}.out", rows(2, 4))
+        with port.during(inner, "prefill", {"embed": 2}):
+            port("target.layers.{l}.out", rows(2, 4))
+        port("target.layers.{l}.out", rows(2, 4))
+        port("target.embed", rows(2, 4))
+        port("{head}.logits", rows(2, 4))
+    assert list(outer.seen) == ["target.layers.0.out", "target.layers.1.out", "target.embed", "verify.logits"]
+    assert len(outer.seen["target.embed"]) == 1 and list(inner.seen) == ["target.layers.0.out"]
+
+
 def test_a_stage_of_the_other_kind_of_round_is_not_handed_over(port):
     tap = Recording()
     with port.during(tap, "prefill"):

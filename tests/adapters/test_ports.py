@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from docs.ports import fused, fused_device, fused_loop
+from docs.ports import fused, fused_device, fused_loop, torch_device, torch_port
 from parity.api import compare_dumps, open_golden
 from parity.drive import RunRequest, run_device
+from parity.errors import UsageError
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.golden.store import Dump
@@ -24,11 +25,19 @@ def golden(small_golden):
     return open_golden(small_golden.folder)
 
 
+@pytest.fixture(scope="module")
+def plain_golden(once_for_all, remake_small_golden):
+    """Of the target from its equations: transformers' own cannot judge transformers'."""
+    from parity.references import plain
+
+    return open_golden(once_for_all("plain", lambda out: remake_small_golden(out, reference=plain)))
+
+
 @pytest.fixture
 def judge(golden, tmp_path):
     """A device of a factory, run and compared."""
 
-    def judged(load, precision="float32", mode="chained"):
+    def judged(load, precision="float32", mode="chained", golden=golden):
         pair = golden.manifest.model
         device = load(Path(pair.target.path), Path(pair.drafter.path), golden.manifest.case.k, precision)
         run = run_device(
@@ -46,10 +55,11 @@ def judge(golden, tmp_path):
     return judged
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mode", ["chained", "local"])
 @pytest.mark.parametrize("load", [fused_device.load, fused_loop.load])
-def test_the_fused_port_passes_in_float32(load, mode, judge):
-    report = judge(load, mode=mode)
+def test_the_fused_port_passes(load, mode, precision, judge):
+    report = judge(load, precision, mode)
     assert report.verdict == "pass" and "target.layers.3.attn_out" in report.not_shown
     assert {stage.stage for stage in report.stages} >= {"target.layers.3.out", "drafter.taps", "verify.tokens"}
 
@@ -100,6 +110,29 @@ def test_a_loop_that_takes_another_token_is_compared_up_to_there(judge, monkeypa
     assert {stage.stage: stage.verdict for stage in report.stages}["verify.logits"] == "pass"
 
 
+def test_a_loop_whose_host_sees_no_rejected_choice_owes_none(judge, monkeypatch):
+    """The port accepts on the accelerator: what the target chose behind a rejected draft stays there."""
+    says = fused_loop.FusedLoop.describe
+    monkeypatch.setattr(fused_loop.FusedLoop, "describe", lambda self: replace(says(self), shown=fused_device.SHOWN))
+    monkeypatch.setattr(fused_loop.Steps, "verify", unseen_verify)
+    monkeypatch.setattr(fused_loop.Steps, "accept", unseen_accept)
+    report = judge(fused_loop.load)
+    assert report.verdict == "pass" and "verify.tokens" in report.not_shown
+
+
+def unseen_verify(self, drafts):
+    with self.watched.tap.during(self.watched.given, "round", head="verify"):
+        return fused.Speculator.verify(self, drafts)
+
+
+def unseen_accept(self, drafts, tokens, left):
+    emitted = fused.Speculator.accept(self, drafts, tokens, left)
+    with self.watched.tap.during(self.watched.given, "round"):
+        self.watched.hand_over_caches()
+    self.watched.on_round(drafts, emitted)
+    return emitted
+
+
 def test_a_loop_in_a_process_of_its_own_gives_the_same_bits(golden, tmp_path):
     runs = []
     for limits in (None, ProcessLimits()):
@@ -115,3 +148,28 @@ def test_gates_that_need_single_verbs_say_so_in_a_sentence(golden, tmp_path):
     context = GateContext(golden, name, builder(name, golden), "float32", tmp_path, 1)
     (check,) = run_gate(context, "rollback").checks
     assert check.verdict == "inconclusive" and "runs a loop of its own" in check.evidence
+
+
+@pytest.mark.parametrize(("precision", "mode"), [("float32", "local"), ("bfloat16", "chained")])
+def test_the_torch_port_passes(precision, mode, judge, plain_golden):
+    report = judge(torch_device.load, precision, mode, plain_golden)
+    assert report.verdict == "pass" and "target.layers.3.q" in report.not_shown
+    assert {stage.stage for stage in report.stages} >= {"target.layers.3.attn_out", "drafter.fc_out", "kv.drafter.2.k"}
+
+
+def test_transformers_cannot_be_judged_by_its_own_model(judge):
+    with pytest.raises(UsageError, match="golden and device share source"):
+        judge(torch_device.load)
+
+
+def test_a_norm_that_the_torch_drafter_leaves_out_is_placed(judge, plain_golden, monkeypatch):
+    original = torch_port.Layer.__init__
+
+    def without(self, config, fusion):
+        original(self, config, fusion)
+        if fusion:
+            self.hidden_norm.forward = lambda x: x
+
+    monkeypatch.setattr(torch_port.Layer, "__init__", without)
+    report = judge(torch_device.load, golden=plain_golden)
+    assert report.verdict == "fail" and report.first.stage == "drafter.layers.0.attn_out"
