@@ -147,7 +147,7 @@ class Port:
         if shown:
             self.show(f"target.layers.{layer}.out", out)
         if self.live and kernel == "cte_greedy_sampling":
-            out.array[0] = self.tap("target.tokens", out.array[0])
+            out.array[0] = self.tap("target.tokens", out.array[0].astype(np.int64))
         if kernel.startswith("tkg"):
             self.length = int(inputs["start_pos"].array[0]) + 1
         if kernel.startswith("cte_layer"):
