@@ -14,8 +14,11 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
 from parity.seam import Device, Multiply, Rotary
+from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
+SHOW = "show"
+"""The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
@@ -24,7 +27,8 @@ class Factory:
     """How to build the device of a name on a pair of checkpoints.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`.
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`. The
+    option `show` is taken here, for every device: `numpy,show=layer-kernels`, `numpy,show=logits+kv.*`.
 
     Args:
         name: as given to `--device`.
@@ -48,6 +52,7 @@ class Factory:
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
         given: dict[str, int | str] = {"k": self.k, **self._named, **options}
+        show = given.pop(SHOW, "")
         for option in given:
             if not _takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
@@ -55,7 +60,7 @@ class Factory:
         made = call_guarded(
             self.name,
             "its factory",
-            lambda: guard(self._make(**self._fixed, precision=precision, **given), self.name),
+            lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), str(show)), self.name),
         )
         call_guarded(
             self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.golden.sources import ROOMS
+from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
 from parity.seam import Description, Device, Poisonable, Tap
+from parity.shown import PartlyShown
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -44,7 +45,7 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     try:
         return function(*arguments, **options)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or type(error).__module__.partition(".")[0] == "parity":
+        if isinstance(error, KeyboardInterrupt) or is_own(error):
             raise
         raise as_parity_error(device, call, error) from error
     finally:
@@ -116,6 +117,11 @@ def raised_at(error: BaseException) -> str:
     ]
     own = [place for place in places if not place[0].startswith(INSTALLED)]
     return "{}:{}".format(*(own or places)[-1]) if places else ""
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether an exception's class is the instrument's: references and devices below it have classes of their own."""
+    return package(type(error).__module__) == "parity"
 
 
 def _ours(file: Path) -> bool:
@@ -215,7 +221,9 @@ def _thread_raised(ended: threading.ExceptHookArgs) -> None:
 
 def unguarded(device: Device) -> Device:
     """The device inside, for what looks at its class."""
-    return device.inside if isinstance(device, Guarded) else device
+    while isinstance(device, Guarded | PartlyShown):
+        device = device.inside
+    return device
 
 
 def check_description(says: Description, name: str, precision: str, k: int) -> None:

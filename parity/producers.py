@@ -14,7 +14,7 @@ from weakref import finalize
 from parity.bundled import published_configs, tiny
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
-from parity.golden.manifest import Model
+from parity.golden.manifest import Model, Producer
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
@@ -152,8 +152,12 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    plain = import_module(REFERENCES["plain"]).made(producer)
-    return {"reference": "plain" if plain else "own", "roundings": case.roundings}
+    return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings}
+
+
+def is_plain(producer: Producer) -> bool:
+    """Whether a golden is of `--reference plain`, whose target is a part of its own; nothing is imported."""
+    return REFERENCES["plain"] in producer.modules and bool(producer.parts)
 
 
 def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], int], float] | None:

@@ -70,6 +70,21 @@ class RowTap(Protocol):
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Stages that a device hands to the tap: what it declares is its contract, and missing one of them is a failure.
+
+    Args:
+        stages: a glob over full stage names or their last parts (`target.layers.*.out`, `logits`).
+        when: in `prefill` only, in each `round` only, or in both.
+        rows: `all` of a pass, or the `last` one alone, as where only the last prompt row has logits.
+    """
+
+    stages: str
+    when: Literal["", "prefill", "round"] = ""
+    rows: Literal["all", "last"] = "all"
+
+
+@dataclass(frozen=True)
 class Description:
     """What a device says of itself.
 
@@ -88,6 +103,10 @@ class Description:
             its maths uses, defaults included; end tokens in ascending order. A device that says one says them all:
             each is compared with the reference's own reading.
         notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
+        shown: the stages that it hands over; none stands for every stage. What the verbs return (tokens, drafts,
+            emitted ids) is shown always and need not be handed over. Between two shown stages a segment is compared.
+        forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
+            tensors are only copied out.
     """
 
     name: str
@@ -101,6 +120,8 @@ class Description:
     modules: tuple[str, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
     constants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shown: tuple[Shown, ...] = ()
+    forcible: tuple[str, ...] = ("*",)
 
 
 class Device(Protocol):

@@ -46,7 +46,10 @@ def rerun(
     truth, rounded = (load(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
     floors = Rounded(rounded, manifest.case.roundings)
     stages = [golden.declared[name] for name in manifest.stages]
-    forcing = partial(ForcingTrace, golden.declared, mode=mode, keep=set(manifest.stages).__contains__)
+    experts = {name for name, named in golden.declared.items() if named.stage.forced}
+    forcing = partial(
+        ForcingTrace, golden.declared, forced=run.followed | experts, keep=set(manifest.stages).__contains__
+    )
     with DumpWriter(out) as writer:
         for done, number in enumerate(prompts):
             prompt = manifest.case.prompts[number]

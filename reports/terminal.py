@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -203,8 +204,19 @@ def _print_blind(out: Console, report: Report) -> None:
         out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
+    if report.not_shown:
+        out.print(Text(f"not shown: {not_shown(report)}"), soft_wrap=True)
+    for said in report.parted:
+        out.print(Text(f"not compared: {said}"), soft_wrap=True)
     for said in report.unseen:
         out.print(Text(f"not seen: {said}"), soft_wrap=True)
+
+
+def not_shown(report: Report) -> str:
+    """How many of the stages asked for a device does not show, and their families."""
+    families = dict.fromkeys(re.sub(r"\.[0-9]+(?=\.)", ".*", name) for name in report.not_shown)
+    count = len(report.not_shown)
+    return f"{count} of {count + len(report.stages)} stages, which this says nothing of alone: {', '.join(families)}"
 
 
 def _print_verdict(out: Console, report: Report) -> None:

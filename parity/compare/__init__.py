@@ -68,6 +68,9 @@ def compare(
     names = select(globs, golden.manifest.stages)
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
+    shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
+    not_shown, names = tuple(name for name in names if name not in {*shown}), shown
+    parted = _parted(run)
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
@@ -85,7 +88,7 @@ def compare(
     own = judged_on.own
     why = "the references themselves disagree on what it depends on"
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
-    verdicts += [INCONCLUSIVE] if constants.silent else []
+    verdicts += [INCONCLUSIVE] if constants.silent or parted else []
     verdict = conclude([*verdicts, own.verdict] if own else verdicts)
     return Report(
         device=run.manifest.producer.name,
@@ -109,6 +112,19 @@ def compare(
             *(f"config constants: {why}" for why in constants.unjudged),
             *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),
+        not_shown=not_shown,
+        parted=parted,
+    )
+
+
+def _parted(run: DumpView) -> tuple[str, ...]:
+    """One sentence for each prompt that a run did not take to its end."""
+    cases = ((side, prompt) for side in run.sides for prompt in side.manifest.case.prompts)
+    return tuple(
+        f"prompt {prompt.id}: from {prompt.parted.stage} of round {prompt.parted.round} on "
+        f"{side.manifest.producer.name} continues with tokens of its own, which nothing judges"
+        for side, prompt in cases
+        if prompt.parted
     )
 
 

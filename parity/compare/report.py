@@ -168,7 +168,8 @@ class OwnExperts:
 class Report:
     """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
-    `witnesses` are what other references said of the golden.
+    `witnesses` are what other references said of the golden. `not_shown` are the stages asked for that the device does
+    not declare as shown, `parted` the prompts of which a part is not compared, each with the reason.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -189,6 +190,8 @@ class Report:
     witnesses: tuple[str, ...] = ()
     own_experts: OwnExperts | None = None
     unseen: tuple[str, ...] = ()
+    not_shown: tuple[str, ...] = ()
+    parted: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -61,7 +61,7 @@ class PromptTrials:
 
     def __post_init__(self) -> None:
         case = self.run.manifest.case
-        self.counterfactuals = CounterfactualRuns(self.reference, case.mode, case.max_new_tokens)
+        self.counterfactuals = CounterfactualRuns(self.reference, case.mode, case.max_new_tokens, self.run.followed)
 
     @property
     def mode(self) -> Mode:
@@ -186,7 +186,9 @@ class PromptTrials:
         golden, _ = self.cut(self.rounds)
         truth = Trace(golden.declared)
         result = self.counterfactuals.run("float32", known, golden, truth, None)
-        rough = ForcingTrace(golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), self.mode)
+        rough = ForcingTrace(
+            golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), self.run.followed
+        )
         self.counterfactuals.run("bfloat16", known, golden, rough, None)
         emitted = Generation(
             emitted=result.emitted,

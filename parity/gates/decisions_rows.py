@@ -170,7 +170,7 @@ def judge_rows(on: Basis, run: DumpView, stage: str, vocabulary: DraftVocabulary
         count = 0 if tokens is None else len(tokens.golden)
         return _nothing(stage, f"{count} of {due} rows have tokens and logits on both sides")
     mine, theirs = tokens.golden, tokens.device.astype(np.int64)
-    floor = 0.0 if scores.floor is None else measure(scores.golden, scores.floor).rel_l2
+    floor = measure(scores.golden, scores.noise_floor).rel_l2
     if stage.startswith("drafter"):
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
+from parity.shown import View
 from parity.stages import Named
 
 TensorPlace = tuple[Variant, int, int, str]
@@ -81,6 +83,33 @@ class DumpView(ABC):
     def variants(self) -> set[str]:
         """The variants that its manifest lists."""
         return {row.variant for row in self.manifest.tensors}
+
+    @cached_property
+    def view(self) -> View:
+        """What its device declares to show.
+
+        Raises:
+            UsageError: that is no stage of this pair.
+        """
+        return View(self.manifest.case.shown, self.declared)
+
+    @property
+    def forced(self) -> frozenset[str]:
+        """Full names of the stages that the golden's tensors replaced while this ran."""
+        templates = {*self.manifest.case.forced}
+        return frozenset(
+            name for name, named in self.declared.items() if named.stage.template in templates and self.view.shows(name)
+        )
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """Full names of the stages whose golden values it continued with: those forced, and all tokens.
+
+        The tokens are the golden's even where nothing can force them: what comes behind others is not recorded.
+        """
+        return self.forced | {
+            name for name, named in self.declared.items() if named.stage.forced and named.layer is None
+        }
 
     @property
     def sides(self) -> tuple[DumpView, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.errors import DeviceEnded
 from parity.isolation.process import DeviceProcess, ProcessLimits
-from parity.seam import Description, Rotary, Side, Tap
+from parity.seam import Description, Rotary, Shown, Side, Tap
 
 OFFERS = ("passes", "ranks", "rows")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
@@ -137,5 +137,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
+    "shown": lambda said: tuple(Shown(**{str(name): str(value) for name, value in one.items()}) for one in said),
+    "forcible": lambda said: tuple(map(str, said)),
 }  # fmt: skip
 """How each field of a `Description` is read."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.api import run_device
+from tests.sample import WHOLE
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
@@ -102,7 +103,8 @@ def test_an_option_that_the_device_does_not_take_is_not_offered(device, parity, 
 
 
 def test_a_device_of_ranks_is_one_for_every_command(parity, small_golden, monkeypatch):
-    monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
+    if not WHOLE:
+        monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
     found = parity(
         "gate", "--golden", small_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary"
     )

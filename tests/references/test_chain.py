@@ -73,7 +73,7 @@ def test_a_local_run_starts_every_pass_of_the_chain_from_the_golden(loop, prompt
     bent = {place: value for place, value in tensors.items()}
     place = (1, "drafter.fc_out")
     bent[place] = tensors[place] + np.array([[0.0]] + [[1.0]] * (K - 1), np.float32)  # the chain rows only
-    trace = ForcingTrace(declared(8, 1), lambda round_, stage: bent.get((round_, stage)), "local")
+    trace = ForcingTrace(declared(8, 1), lambda round_, stage: bent.get((round_, stage)), declared(8, 1))
     loop.run(prompt, BUDGET, trace)
     same = trace.tensors[1, "drafter.layers.0.attn_out"] == tensors[1, "drafter.layers.0.attn_out"]
     assert same[0].all() and not same[1].all() and not same[2].all()

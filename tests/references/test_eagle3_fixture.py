@@ -9,7 +9,7 @@ import torch
 from parity.golden.store import Dump
 from parity.references.capture import to_numpy, to_torch, torch_tap
 from parity.references.eagle3 import Eagle3
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Tensors, forced_names
 from tests.references.chain_cases import chain
 
 LOGITS = 2e-4
@@ -33,7 +33,8 @@ class Choices(ForcingTrace):
     """Follows the recorded choices of float32: what official bfloat16 went on with."""
 
     def __init__(self, golden: Dump, prompt: int):
-        super().__init__(golden.declared, lambda r, s: golden.contents("float32", prompt, r, s), "chained")
+        names = golden.declared
+        super().__init__(names, lambda r, s: golden.contents("float32", prompt, r, s), forced_names("chained", names))
 
 
 @torch.no_grad()

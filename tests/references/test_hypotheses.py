@@ -19,7 +19,7 @@ from parity.references.hypotheses.__main__ import page
 from parity.references.points import replaced
 from parity.references.prompts import read_prompts
 from parity.stages import dataflow, declared, matches
-from parity.trace import ForcingTrace, Trace
+from parity.trace import ForcingTrace, Trace, forced_names
 from tests.sample import sample
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,9 @@ class Case:
         self.truth = record.tensors
 
     def run(self, assumed, mode="local", stop=False) -> ForcingTrace:
-        trace = ForcingTrace(self.names, lambda round_, stage: self.truth.get((round_, stage)), mode)
+        trace = ForcingTrace(
+            self.names, lambda round_, stage: self.truth.get((round_, stage)), forced_names(mode, self.names)
+        )
         if stop:
             begin = trace.begin
 
