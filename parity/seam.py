@@ -107,6 +107,8 @@ class Description:
             emitted ids) is shown always and need not be handed over. Between two shown stages a segment is compared.
         forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
             tensors are only copied out.
+        transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
+            (`parity.adapters.transactional` makes it so).
     """
 
     name: str
@@ -122,6 +124,7 @@ class Description:
     constants: dict[str, dict[str, Any]] = field(default_factory=dict)
     shown: tuple[Shown, ...] = ()
     forcible: tuple[str, ...] = ("*",)
+    transactional: bool = True
 
 
 class Device(Protocol):
@@ -132,7 +135,8 @@ class Device(Protocol):
     to the target cache; the next `draft` re-feeds those m tokens as committed rows.
 
     A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given,
-    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it.
+    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it. A device
+    whose verbs do not says so: `Description.transactional`.
     """
 
     def describe(self) -> Description:
