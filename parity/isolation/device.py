@@ -136,12 +136,9 @@ def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
-<<<<<<< HEAD
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
     "shown": lambda said: tuple(Shown(**{str(name): str(value) for name, value in one.items()}) for one in said),
     "forcible": lambda said: tuple(map(str, said)),
-=======
-    "constants": lambda said: {str(side): dict(of) for side, of in said.items()}, "transactional": bool,
->>>>>>> adapters
+    "transactional": bool,
 }  # fmt: skip
 """How each field of a `Description` is read."""
