@@ -1,18 +1,26 @@
-"""NKIPy's names off the hardware: kernels run eagerly in NumPy, tensors stay on the host, one rank.
+"""NKIPy's example off the hardware: its kernels run eagerly in NumPy, tensors stay on the host, one rank.
 
-A port that imports NKIPy runs with these in its place, its kernels untouched; where NKIPy and a Neuron device are, this
-file is not needed.
+The example imports NKIPy and finds these stand-ins; nothing in its files is changed. Where NKIPy and a Neuron device are, only
+the preparation of the weights is left of this file.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from types import ModuleType
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig
+
+from parity.adapters import replaced, to_numpy
 
 
 class DeviceTensor:
@@ -39,13 +47,11 @@ class DeviceTensor:
         return self.array
 
     def torch(self) -> torch.Tensor:
-        return to_torch(self.array)
+        return replaced(torch.empty(0, dtype=getattr(torch, self.dtype.name)), self.array)
 
 
 class DeviceKernel:
-    """A kernel with its static arguments; a call is a launch, which `watch` is given to carry out."""
-
-    watch: Any = staticmethod(lambda name, inputs, outputs, launch: launch())
+    """A kernel with its static arguments; a call is a launch."""
 
     def __init__(self, kernel: Any, name: str, static: dict[str, Any]) -> None:
         self.kernel, self.name, self.static = kernel, name, static
@@ -55,29 +61,13 @@ class DeviceKernel:
         arguments.pop("additional_compiler_args", None)
         return cls(kernel, name, {k: v for k, v in arguments.items() if not isinstance(v, DeviceTensor)})
 
-    def __call__(self, inputs: dict[str, DeviceTensor], outputs: dict[str, DeviceTensor]) -> None:
-        self.watch(self.name, inputs, outputs, lambda: self._launch(inputs, outputs))
-
-    def _launch(self, inputs: dict[str, DeviceTensor], outputs: dict[str, DeviceTensor]) -> None:
+    def launch(self, inputs: dict[str, DeviceTensor], outputs: dict[str, DeviceTensor]) -> None:
         result = self.kernel(**{name.split(".")[0]: one.array for name, one in inputs.items()}, **self.static)
         first = outputs["output0"]  # the others are caches, written in place
         result = result[0] if isinstance(result, tuple) else result
         first.array = np.asarray(result).astype(first.dtype).reshape(first.shape)
 
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A torch tensor's values; NumPy has bfloat16 from ml_dtypes."""
-    if tensor.dtype != torch.bfloat16:
-        return tensor.contiguous().numpy()
-    return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-
-
-def to_torch(array: np.ndarray) -> torch.Tensor:
-    """An array's values as a torch tensor."""
-    array = np.ascontiguousarray(array)
-    if array.dtype != ml_dtypes.bfloat16:
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    __call__ = launch
 
 
 def topk(x: np.ndarray, k: int, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
@@ -117,3 +107,65 @@ def install(dtype: Any) -> None:
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], last, module)
+
+
+class Example:
+    """The example's modules at one commit, imported anew, on a pair of checkpoints.
+
+    Args:
+        root: holds `examples/models/gpt_oss`.
+        precision: what stands for the bfloat16 that the example writes everywhere.
+        positions: rows of its caches.
+        tokenizer: what its AutoTokenizer gives.
+        barrier: called at its barriers.
+    """
+
+    def __init__(
+        self, root: Path, target: Path, drafter: Path, precision: str, positions: int, tokenizer: Any,
+        barrier: Callable[[], None],
+    ) -> None:  # fmt: skip
+        base, self.dtype, self.positions = root / "examples/models/gpt_oss", getattr(torch, precision), positions
+        install(np.dtype(getattr(ml_dtypes, precision, np.float32)))
+        for name in [n for n, m in sys.modules.items() if "models/gpt_oss" in str(getattr(m, "__file__", ""))]:
+            del sys.modules[name]
+        with mock.patch.object(sys, "path", [str(base), *sys.path]):
+            folder = next(name for name in ("peagle", "eagle") if (base / name).is_dir())
+            names = (f"{folder}.speculate", f"{folder}.kernels.verify", f"{folder}.tensor_preparation")
+            self.speculate, _, self.drafter = map(importlib.import_module, names)
+            self.target = importlib.import_module("tensor_preparation")
+        self.modules = {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(base))}
+        shards = self._shards(target, drafter)
+        rank = {"get_rank": int, "get_world_size": lambda: 1, "is_initialized": bool, "init_process_group": lambda: None}
+        instead = {
+            "torch": SimpleNamespace(**{**vars(torch), "bfloat16": self.dtype, "set_num_interop_threads": id}),
+            "dist": SimpleNamespace(**rank, barrier=barrier),
+            "AutoTokenizer": SimpleNamespace(from_pretrained=lambda _: tokenizer),
+            "load_file": lambda path, device: shards[Path(path).name],
+            "USE_NKI_RMSNORM": False,
+        }
+        for module in self.modules.values():
+            vars(module).update({name: value for name, value in instead.items() if name in vars(module)})
+            vars(module)["print"] = lambda *words, **_: None
+            for name in {"get_config", "get_eagle_config"} & set(vars(module)):
+                setattr(module, name, self._sized(getattr(module, name)))
+
+    def _sized(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def config(*args: Any, **named: Any) -> Any:
+            made = read(*args, **named)
+            made.max_seq_len = self.positions
+            return made
+
+        return config
+
+    def _shards(self, target: Path, drafter: Path) -> dict[str, Any]:
+        """The weights as the example prepares them; experts that are not in MXFP4 pass for dequantised ones."""
+        tensors = {name: one for file in target.glob("*.safetensors") for name, one in load_file(file).items()}
+        weights = SimpleNamespace(get=lambda n: None if n.endswith("_scales") else tensors[n.removesuffix("_blocks")])
+        if not any(name.endswith("_blocks") for name in tensors):
+            vars(self.target)["convert_moe_packed_tensors"] = lambda blocks, scales: blocks
+        read = AutoConfig.from_pretrained
+        get = load_file(drafter / "model.safetensors").__getitem__
+        return {
+            "shard_0.safetensors": self.target.build_shard(weights, read(target), 0, 1, self.dtype),
+            "drafter.safetensors": self.drafter.build(get, read(drafter), self.dtype),
+        }
