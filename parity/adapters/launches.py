@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from parity.adapters.port import PortTap, Shows
 
 Place = int | str
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of a launch, by place and by name."""
 
 
 class Launch:
@@ -34,14 +36,14 @@ class Launch:
         """Call the function; the tensors go on as the tap returns them."""
         port, call = self._port, _Call(self.function, args, kwargs)
         for place, shows in self._takes.items():
-            call.put(place, port.hand(shows, call.get(place), args))
+            call.put(place, port.hand(shows, call.get(place), call.given))
         result = self.function(*call.args, **call.kwargs)
         for place, shows in self._writes.items():
-            port.hand(shows, call.get(place), args, overwrites=True)
-        return tapped_parts(result, {place: self._handed(shows, args) for place, shows in self._returns.items()})
+            port.hand(shows, call.get(place), call.given, overwrites=True)
+        return tapped_parts(result, {place: self._handed(shows, call.given) for place, shows in self._returns.items()})
 
-    def _handed(self, shows: Shows, args: tuple[Any, ...]) -> Callable[[Any], Any]:
-        return lambda value: self._port.hand(shows, value, args)
+    def _handed(self, shows: Shows, given: Given) -> Callable[[Any], Any]:
+        return lambda value: self._port.hand(shows, value, given)
 
     def as_attribute(self) -> Callable[..., Any]:
         """As a plain function, which a class binds to its instances."""
@@ -78,6 +80,7 @@ class _Call:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         self.function, self.args, self.kwargs = function, list(args), dict(kwargs)
+        self.given = args, kwargs
 
     def get(self, place: Place) -> Any:
         """An argument."""

@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from string import Formatter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from parity.adapters.convert import overwrite, replaced, to_numpy
-from parity.adapters.launches import Launch
+from parity.adapters.launches import Given, Launch
 from parity.adapters.logical import Logical, Rows
 from parity.errors import UsageError
 from parity.seam import Side, Tap
@@ -31,11 +31,13 @@ class Shows:
             name in a pass; any other is a field of the pass (`PortTap.begin`).
         axes: letters of the port's axes, as `B G S D`; see `parity.adapters.logical`.
         layer: the layer out of the arguments of a launched function, where counting does not give it.
+        only: says of the arguments whether this launch is meant, where a function is launched for more than the stage.
     """
 
     stage: str
     axes: str = ""
     layer: Callable[..., int] | None = None
+    only: Callable[..., bool] | None = None
 
 
 class PortTap:
@@ -50,22 +52,30 @@ class PortTap:
         self._names = declared(num_layers, num_drafter_layers)
         self._templates = {named.stage.template for named in self._names.values()}
         self._tap: Tap | None = None
+        self._when = ""
         self._places: list[tuple[Any, str, Launch]] = []
         self.begin()
 
     @contextmanager
-    def during(self, tap: Tap, rows: Mapping[str, Rows] = ALL, **fields: Any) -> Iterator[None]:
-        """While a verb runs: its tap takes the tensors, what `at` named is launched through it, a first pass begins."""
-        before = self._tap
+    def during(
+        self, tap: Tap, when: Literal["prefill", "round"], rows: Mapping[str, Rows] = ALL, **fields: Any
+    ) -> Iterator[None]:
+        """While a verb runs: its tap takes the tensors, what `at` named is launched through it, a first pass begins.
+
+        Args:
+            when: stages that are not in this kind of round are not handed over.
+            rows, fields: see `begin`.
+        """
+        before = self._tap, self._when
         with ExitStack() as stack:
             for owner, name, launch in self._places:
                 stack.enter_context(_in_place(owner, name, launch))
-            self._tap = tap
+            self._tap, self._when = tap, when
             self.begin(rows, **fields)
             try:
                 yield
             finally:
-                self._tap = before
+                self._tap, self._when = before
 
     def begin(self, rows: Mapping[str, Rows] = ALL, **fields: Any) -> None:
         """A pass begins: layers are counted from 0.
@@ -139,11 +149,13 @@ class PortTap:
         self._rows = rows
         return continued
 
-    def hand(self, shows: Shows, value: Any, call: tuple[Any, ...] = (), overwrites: bool = False) -> Any:
+    def hand(self, shows: Shows, value: Any, call: Given = ((), {}), overwrites: bool = False) -> Any:
         """Hand a tensor over, named by `shows` and the arguments of the call that made it."""
-        if self._tap is None:
+        if self._tap is None or not (shows.only is None or shows.only(*call[0], **call[1])):
             return value
         named = self._named(shows, call)
+        if self._when not in named.stage.when:
+            return value
         array = to_numpy(value)
         logical = Logical(named, tuple(shows.axes.split()), self._logical(named.name))
         given = np.array(logical.view(array), dtype=np.int64 if named.stage.exact else None)
@@ -165,10 +177,10 @@ class PortTap:
             raise UsageError(f"{shows.stage!r} is no stage: parity/stages.py lists them")
         return shows
 
-    def _named(self, shows: Shows, call: tuple[Any, ...]) -> Named:
+    def _named(self, shows: Shows, call: Given) -> Named:
         name = shows.stage
         if "{l}" in name:
-            layer = self._counts[name] if shows.layer is None else shows.layer(*call)
+            layer = self._counts[name] if shows.layer is None else shows.layer(*call[0], **call[1])
             self._counts[name] += 1
         try:
             name = name.format(**self._fields, **({"l": layer} if "{l}" in name else {}))
