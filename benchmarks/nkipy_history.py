@@ -2,10 +2,10 @@
 
     python benchmarks/nkipy_history.py CLONE [--commit 719ed2f ...] [--json FILE]
 
-CLONE is a git repository of https://github.com/aws-neuron/nkipy (a bare one will do). Every commit that touched the example
-since its drafter was added is unpacked to a temporary folder and driven through `docs/ports/nkipy_gpt_oss.py`: chained and
-local, in float32 and in bfloat16; a failing one is diagnosed. Commits whose modules have the same syntax tree (comments and
-docstrings apart) share one measurement.
+CLONE is a git repository of https://github.com/aws-neuron/nkipy (a bare one will do). Every commit that touched the
+example since its drafter was added is unpacked to a temporary folder and driven through `docs/ports/nkipy_gpt_oss.py`:
+chained and local, in float32 and in bfloat16; a failing one is diagnosed. Commits whose modules have the same syntax
+tree (comments and docstrings apart) share one measurement.
 """
 
 from __future__ import annotations
@@ -92,13 +92,18 @@ def parity(*arguments: str, home: Path) -> tuple[int, dict[str, Any], float, str
 
 def judged(root: Path, precision: str, home: Path) -> dict[str, Any]:
     """Both comparisons of one commit and precision, and a diagnosis where one fails."""
-    device = ("--device", "docs.ports.nkipy_gpt_oss:factory", "--precision", precision)
+    device = ("--device", "docs.ports.nkipy_gpt_oss:load", "--precision", precision)
     os.environ["PARITY_NKIPY_EXAMPLE"] = str(root)
     row: dict[str, Any] = {}
     for mode in ("chained", "local"):
         status, said, seconds, last = parity("diff", *device, "--mode", mode, home=home)
         first = (said.get("first") or {}).get("stage", "") if said else last
-        row[mode] = {"exit": status, "verdict": said.get("verdict", "none"), "first": first, "seconds": round(seconds, 1)}
+        row[mode] = {
+            "exit": status,
+            "verdict": said.get("verdict", "none"),
+            "first": first,
+            "seconds": round(seconds, 1),
+        }
         row[mode]["acceptance"] = said.get("acceptance")
     if any(row[mode]["exit"] for mode in ("chained", "local")):
         status, said, seconds, last = parity("diagnose", *device, home=home)

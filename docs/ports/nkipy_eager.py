@@ -1,14 +1,16 @@
 """NKIPy's example off the hardware: its kernels run eagerly in NumPy, tensors stay on the host, one rank.
 
-The example imports NKIPy and finds these stand-ins; nothing in its files is changed. Where NKIPy and a Neuron device are, only
-the preparation of the weights is left of this file.
+The example imports NKIPy and finds these stand-ins; nothing in its files is changed. With NKIPy and a Neuron device
+only `Example` is left of this file.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +23,8 @@ from safetensors.torch import load_file
 from transformers import AutoConfig
 
 from parity.adapters import replaced, to_numpy
+
+Call = Callable[..., Any]
 
 
 class DeviceTensor:
@@ -76,11 +80,12 @@ def topk(x: np.ndarray, k: int, axis: int = -1) -> tuple[np.ndarray, np.ndarray]
     return np.take_along_axis(x, index, axis=axis), index.astype(np.uint32)
 
 
-def install(dtype: Any) -> None:
+def install(dtype: Any, kernels: type[DeviceKernel]) -> None:
     """Put the stand-ins where imports find them.
 
     Args:
         dtype: what the port's `nl.bfloat16` is: bfloat16, or float32 for a run without rounding.
+        kernels: the class whose calls are launches.
     """
     language = {"bfloat16": dtype, "float32": np.float32}
     apis = ModuleType("nkipy.core.tensor_apis")
@@ -94,7 +99,7 @@ def install(dtype: Any) -> None:
         "neuronxcc.nki": {},
         "neuronxcc.nki.language": language,
         "nkipy": {},
-        "nkipy.runtime": {"DeviceKernel": DeviceKernel, "DeviceTensor": DeviceTensor},
+        "nkipy.runtime": {"DeviceKernel": kernels, "DeviceTensor": DeviceTensor},
         "nkipy.core": {"tensor_apis": apis, "nki_op": None},
         "nkipy.core.typing": {"tensor": np.ndarray},
         "nkipy.distributed": {},
@@ -109,37 +114,83 @@ def install(dtype: Any) -> None:
             setattr(sys.modules[parent], last, module)
 
 
+def _carried_out(model: Any, by: Call, call: Call, *args: Any) -> Any:
+    return by(call, model, *args)
+
+
 class Example:
-    """The example's modules at one commit, imported anew, on a pair of checkpoints.
+    """The example's modules at one commit, imported anew, on a pair of checkpoints; and its tokenizer.
 
     Args:
         root: holds `examples/models/gpt_oss`.
         precision: what stands for the bfloat16 that the example writes everywhere.
         positions: rows of its caches.
-        tokenizer: what its AutoTokenizer gives.
-        barrier: called at its barriers.
+
+    Attributes:
+        target: the class whose `verify` the loop calls.
+        drafter: the class whose `draft` (and `prefill`) the loop calls.
+        prompt, budget: what `main` is run on.
+        emitted: ids that it printed since this was emptied.
+        timed: whether it is behind its barrier; what runs before is a warm-up.
     """
 
-    def __init__(
-        self, root: Path, target: Path, drafter: Path, precision: str, positions: int, tokenizer: Any,
-        barrier: Callable[[], None],
-    ) -> None:  # fmt: skip
+    chat_template = None
+
+    def __init__(self, root: Path, target: Path, drafter: Path, k: int, precision: str, positions: int) -> None:
         base, self.dtype, self.positions = root / "examples/models/gpt_oss", getattr(torch, precision), positions
-        install(np.dtype(getattr(ml_dtypes, precision, np.float32)))
+        self.paths, self.k, self.emitted, self.timed = (str(target), str(drafter)), k, [], False
+        self.target_config, self.drafter_config = map(AutoConfig.from_pretrained, self.paths)
+        self.kernels = type("DeviceKernel", (DeviceKernel,), {})
+        install(np.dtype(getattr(ml_dtypes, precision, np.float32)), self.kernels)
         for name in [n for n, m in sys.modules.items() if "models/gpt_oss" in str(getattr(m, "__file__", ""))]:
             del sys.modules[name]
         with mock.patch.object(sys, "path", [str(base), *sys.path]):
             folder = next(name for name in ("peagle", "eagle") if (base / name).is_dir())
             names = (f"{folder}.speculate", f"{folder}.kernels.verify", f"{folder}.tensor_preparation")
-            self.speculate, _, self.drafter = map(importlib.import_module, names)
-            self.target = importlib.import_module("tensor_preparation")
+            speculate, _, self._drafter_weights = map(importlib.import_module, names)
+            self._target_weights = importlib.import_module("tensor_preparation")
         self.modules = {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(base))}
-        shards = self._shards(target, drafter)
-        rank = {"get_rank": int, "get_world_size": lambda: 1, "is_initialized": bool, "init_process_group": lambda: None}
+        self._main, self.target, names = speculate.main, speculate.SpeculativeGptOss, vars(speculate)
+        self.drafter = next(names[n] for n in ("_DeviceDrafterAdapter", "DrafterCPU", "DrafterModel") if n in names)
+        self._put_stand_ins(self._shards())
+
+    def watch(self, prefilling: Call, drafting: Call, verifying: Call, launching: Call) -> None:
+        """Have the loop's calls of drafter and target, and every kernel launch, carried out by these.
+
+        Args:
+            prefilling, drafting, verifying: given the method, then what it is called with.
+            launching: given the kernel, its inputs and its outputs.
+        """
+        for owner, name, by in (
+            (self.drafter, "prefill", prefilling),
+            (self.drafter, "draft", drafting),
+            (self.target, "verify", verifying),
+        ):
+            if hasattr(owner, name):
+                setattr(owner, name, partialmethod(_carried_out, by, getattr(owner, name)))
+        self.kernels.__call__ = lambda kernel, inputs, outputs: launching(kernel, inputs, outputs)
+
+    def main(self) -> None:
+        """The example's own, on `prompt` and `budget`."""
+        where = ("--model", self.paths[0], "--draft-model", self.paths[1], "--draft-checkpoint", tempfile.gettempdir())
+        argv, self.timed = ["speculate", "-k", str(self.k), "-n", str(self.budget), *where], False
+        with mock.patch.object(sys, "argv", argv):  # read before anything else is done
+            self._main()
+
+    def __call__(self, text: str, return_tensors: str) -> dict[str, np.ndarray]:
+        return {"input_ids": np.array([self.prompt])}
+
+    def decode(self, ids: list[int]) -> str:
+        self.emitted += ids
+        return ""
+
+    def _put_stand_ins(self, shards: dict[str, Any]) -> None:
+        """For what the example's modules read from disk, from other processes, and write to a terminal."""
+        rank = dict(get_rank=int, get_world_size=lambda: 1, is_initialized=bool, init_process_group=lambda: None)
         instead = {
             "torch": SimpleNamespace(**{**vars(torch), "bfloat16": self.dtype, "set_num_interop_threads": id}),
-            "dist": SimpleNamespace(**rank, barrier=barrier),
-            "AutoTokenizer": SimpleNamespace(from_pretrained=lambda _: tokenizer),
+            "dist": SimpleNamespace(**rank, barrier=lambda: vars(self).update(timed=True)),
+            "AutoTokenizer": SimpleNamespace(from_pretrained=lambda _: self),
             "load_file": lambda path, device: shards[Path(path).name],
             "USE_NKI_RMSNORM": False,
         }
@@ -157,15 +208,15 @@ class Example:
 
         return config
 
-    def _shards(self, target: Path, drafter: Path) -> dict[str, Any]:
+    def _shards(self) -> dict[str, Any]:
         """The weights as the example prepares them; experts that are not in MXFP4 pass for dequantised ones."""
+        target, drafter = map(Path, self.paths)
         tensors = {name: one for file in target.glob("*.safetensors") for name, one in load_file(file).items()}
         weights = SimpleNamespace(get=lambda n: None if n.endswith("_scales") else tensors[n.removesuffix("_blocks")])
         if not any(name.endswith("_blocks") for name in tensors):
-            vars(self.target)["convert_moe_packed_tensors"] = lambda blocks, scales: blocks
-        read = AutoConfig.from_pretrained
+            vars(self._target_weights)["convert_moe_packed_tensors"] = lambda blocks, scales: blocks
         get = load_file(drafter / "model.safetensors").__getitem__
         return {
-            "shard_0.safetensors": self.target.build_shard(weights, read(target), 0, 1, self.dtype),
-            "drafter.safetensors": self.drafter.build(get, read(drafter), self.dtype),
+            "shard_0.safetensors": self._target_weights.build_shard(weights, self.target_config, 0, 1, self.dtype),
+            "drafter.safetensors": self._drafter_weights.build(get, self.drafter_config, self.dtype),
         }
