@@ -27,6 +27,29 @@ from parity.adapters import replaced, to_numpy
 Call = Callable[..., Any]
 
 
+class Rounded(np.ndarray):
+    """bfloat16 as a compiler computes it: in float32, rounded once to the result's dtype.
+
+    NumPy by itself multiplies matrices of bfloat16 to float32, and adds one by one in bfloat16, which stops at 256.
+    """
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (None,), **named: Any) -> Any:
+        plain = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in inputs]
+        wide = [one.astype(np.float32) if _narrow(one) else one for one in plain]
+        result = getattr(ufunc, method)(*wide, **named)
+        arrays = [one for one in plain if isinstance(one, np.ndarray | np.generic)]
+        if result.dtype == np.float32 and all(map(_narrow, arrays)):
+            result = result.astype(ml_dtypes.bfloat16)
+        if out[0] is None:
+            return np.asarray(result).view(Rounded)
+        out[0][...] = result
+        return out[0]
+
+
+def _narrow(one: Any) -> bool:
+    return getattr(one, "dtype", None) == ml_dtypes.bfloat16
+
+
 class DeviceTensor:
     """A named buffer; a kernel that writes it in place writes `array`."""
 
@@ -57,6 +80,8 @@ class DeviceTensor:
 class DeviceKernel:
     """A kernel with its static arguments; a call is a launch."""
 
+    arrays: type[np.ndarray] = np.ndarray
+
     def __init__(self, kernel: Any, name: str, static: dict[str, Any]) -> None:
         self.kernel, self.name, self.static = kernel, name, static
 
@@ -66,10 +91,12 @@ class DeviceKernel:
         return cls(kernel, name, {k: v for k, v in arguments.items() if not isinstance(v, DeviceTensor)})
 
     def launch(self, inputs: dict[str, DeviceTensor], outputs: dict[str, DeviceTensor]) -> None:
-        result = self.kernel(**{name.split(".")[0]: one.array for name, one in inputs.items()}, **self.static)
+        result = self.kernel(
+            **{name.split(".")[0]: one.array.view(self.arrays) for name, one in inputs.items()}, **self.static
+        )
         first = outputs["output0"]  # the others are caches, written in place
         result = result[0] if isinstance(result, tuple) else result
-        first.array = np.asarray(result).astype(first.dtype).reshape(first.shape)
+        first.array = np.array(result).astype(first.dtype).reshape(first.shape)
 
     __call__ = launch
 
@@ -125,6 +152,7 @@ class Example:
         root: holds `examples/models/gpt_oss`.
         precision: what stands for the bfloat16 that the example writes everywhere.
         positions: rows of its caches.
+        arrays: what its kernels compute with: NumPy's own, or `Rounded`.
 
     Attributes:
         target: the class whose `verify` the loop calls.
@@ -136,11 +164,20 @@ class Example:
 
     chat_template = None
 
-    def __init__(self, root: Path, target: Path, drafter: Path, k: int, precision: str, positions: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        target: Path,
+        drafter: Path,
+        k: int,
+        precision: str,
+        positions: int,
+        arrays: type[np.ndarray] = np.ndarray,
+    ) -> None:
         base, self.dtype, self.positions = root / "examples/models/gpt_oss", getattr(torch, precision), positions
         self.paths, self.k, self.emitted, self.timed = (str(target), str(drafter)), k, [], False
         self.target_config, self.drafter_config = map(AutoConfig.from_pretrained, self.paths)
-        self.kernels = type("DeviceKernel", (DeviceKernel,), {})
+        self.kernels = type("DeviceKernel", (DeviceKernel,), {"arrays": arrays})
         install(np.dtype(getattr(ml_dtypes, precision, np.float32)), self.kernels)
         for name in [n for n, m in sys.modules.items() if "models/gpt_oss" in str(getattr(m, "__file__", ""))]:
             del sys.modules[name]

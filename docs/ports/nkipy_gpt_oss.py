@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from docs.ports.host_loop import HostLoop
-from docs.ports.nkipy_eager import Example
+from docs.ports.nkipy_eager import Example, Rounded
 from parity.adapters import PortTap
 from parity.seam import Description, Shown
 
@@ -104,7 +104,8 @@ class Port:
         return np.array(self.example.emitted)
 
 
-def load(target, drafter, k, precision, root="", max_positions=256):
-    """The factory; $PARITY_NKIPY_EXAMPLE says where the checkout is if nothing else does."""
+def load(target, drafter, k, precision, root="", max_positions=256, rounding="numpy"):
+    """The factory; the checkout is $PARITY_NKIPY_EXAMPLE by default; `rounding=compiler` is bfloat16 as on a device."""
+    arrays = {"numpy": np.ndarray, "compiler": Rounded}[rounding]
     root = Path(root or os.environ["PARITY_NKIPY_EXAMPLE"])
-    return Port(Example(root, target, drafter, k, precision, int(max_positions)), precision)
+    return Port(Example(root, target, drafter, k, precision, int(max_positions), arrays), precision)
