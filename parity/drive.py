@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
@@ -18,8 +18,9 @@ from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.guard import as_parity_error
+from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device
+from parity.seam import Description, Device, Looping
 from parity.shown import View
 from parity.stages import (
     ACCEPT_EMITTED,
@@ -72,7 +73,8 @@ def run_device(request: RunRequest) -> Path:
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
-    view, forced = View(says.shown, names), _forced(request.mode, says, names)
+    view = View(says.shown, names)
+    forced = _forced(request.mode, says, view)
     with DumpWriter(request.out) as writer:
         prompts = []
         for number, prompt in enumerate(case.prompts):
@@ -115,9 +117,10 @@ def run_device(request: RunRequest) -> Path:
     return request.out
 
 
-def _forced(mode: Mode, says: Description, names: Mapping[str, Named]) -> frozenset[str]:
-    """What is forced of a device: of a stage in all layers or in none, so that a run can say it."""
-    forced = forced_names(mode, names)
+def _forced(mode: Mode, says: Description, view: View) -> frozenset[str]:
+    """What is forced of a device: of what it shows, a stage in all layers or in none, so that a run can say it."""
+    names = view.declared
+    forced = {name for name in forced_names(mode, names) if view.shows(name)}
     free = {names[name].stage.template for name in forced if not any(matches(glob, name) for glob in says.forcible)}
     return frozenset(name for name in forced if names[name].stage.template not in free)
 
@@ -158,8 +161,10 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
     """Take one prompt through prefill and this many rounds; the trace decides what is forced.
 
     What a verb returns is handed to the trace here, where the device has not done so. It ends where the sequence parts
-    from the golden's.
+    from the golden's. A loop that cannot be split (`parity.seam.Looping`) runs as it is.
     """
+    if isinstance(device, Looping):
+        return drive_loop(device, ids, budget, trace)
     trace.begin(0)
     trace.returned(TARGET_TOKENS, [device.prefill(ids, budget, trace)])
     for round_ in range(1, rounds + 1):
@@ -174,6 +179,8 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     """Let the device speculate freely until it emits EOS or the budget is spent."""
+    if isinstance(device, Looping):
+        return generate_loop(device, ids, budget, untapped)
     eos = device.describe().eos
     emitted = [index(device.prefill(ids, budget, untapped))]
     lengths: list[int] = []

@@ -18,7 +18,7 @@ import numpy as np
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
-from parity.seam import Description, Device, Poisonable, Tap
+from parity.seam import Description, Device, Looping, OnRound, Poisonable, Tap
 from parity.shown import PartlyShown
 
 INSTRUMENT = Path(__file__).parent
@@ -200,9 +200,27 @@ class PoisonableGuarded(Guarded):
         self._ask("poison", value)
 
 
+class LoopingGuarded(Guarded):
+    """One whose host loop is one piece: it has no verbs to call."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        emitted: Sequence[int] = self._tokens("speculate", prompt_ids, max_new_tokens, tap, on_round)
+        return emitted
+
+    def _ask(self, verb: str, *arguments: Any) -> Any:
+        if verb in VERBS:
+            raise NotOffered(f"device {self.guarded_as} runs a loop of its own, of which no {verb} can be asked alone")
+        return super()._ask(verb, *arguments)
+
+
+VERBS = ("prefill", "draft", "verify", "commit")
+
+
 def guard(device: Device, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
-    return (PoisonableGuarded if isinstance(device, Poisonable) else Guarded)(device, name)
+    kinds = ((Looping, LoopingGuarded), (Poisonable, PoisonableGuarded))
+    return next((kind for offers, kind in kinds if isinstance(device, offers)), Guarded)(device, name)
 
 
 def watch_threads() -> None:

@@ -171,6 +171,42 @@ class Device(Protocol):
         ...
 
 
+class OnRound(Protocol):
+    """Told by a host loop that a round is over."""
+
+    def __call__(self, drafts: Sequence[int], emitted: Sequence[int], tokens: Sequence[int] | None = None) -> None:
+        """Take what the round chose; the prefill is one, without drafts, which emits the first token.
+
+        Args:
+            drafts: those that were verified, n <= K.
+            emitted: the ids that came out, cut by EOS and by the token budget.
+            tokens: the target's n+1 greedy ids, where the host sees them.
+        """
+        ...
+
+
+@runtime_checkable
+class Looping(Protocol):
+    """A device whose host loop cannot be split into verbs: it is run whole, and says where its rounds end.
+
+    So what the loop does wrong is the device's, and nobody repairs it who writes the adapter. Stages go to the tap as
+    ever. What cannot be forced (`Description.forcible`) leaves the sequence its own: where it parts from the golden's
+    the comparison ends. What needs single verbs is inconclusive.
+    """
+
+    def describe(self) -> Description:
+        """Say what this device is; no computation."""
+        ...
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """Prefill and rounds until EOS or the budget; every id emitted, `on_round` called at the end of each round.
+
+        Raises:
+            ValueError: the prompt, the budget and K rows do not fit the caches.
+        """
+        ...
+
+
 @runtime_checkable
 class Poisonable(Protocol):
     """A device whose dead cache rows can be overwritten, which shows whether anything reads them."""

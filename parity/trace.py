@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named
+from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named, dataflow
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
@@ -135,6 +135,26 @@ class ForcingTrace(Trace):
             return tokens
         super().__call__(stage, tokens)
         return self._part(stage, tokens) if stage == TARGET_TOKENS else self._replaced(stage, tokens, 0, len(tokens))
+
+    def told(self, stage: str, value: Iterable[SupportsIndex]) -> None:
+        """Take the integers that a round chose and that were not handed over in it: it is over, they are not forced.
+
+        What was recorded behind a choice of another token is of another sequence, and is dropped.
+        """
+        tokens = np.array([index(each) for each in value], dtype=np.int64)
+        if self.parted or stage in self.seen or stage not in self.declared:
+            return
+        super().__call__(stage, tokens)
+        self._part(stage, tokens)
+        if self.parted:
+            self.drop(stage)
+
+    def drop(self, behind: str = "") -> None:
+        """Forget what was recorded in this round: all of it, or what comes behind a stage in the flow of data."""
+        order = [named.name for named in dataflow(self.declared.values(), self.round)]
+        for name in order[order.index(behind) + 1 :] if behind else order:
+            self.tensors.pop((self.round, name), None)
+            self.shards.pop((self.round, name), None)
 
     def _forced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         if stage not in self.forced:

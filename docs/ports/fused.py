@@ -1,7 +1,7 @@
 """A port as ports are: one kernel per layer, caches written in place, a drafter pass of fixed width, a host loop.
 
-gpt-oss (arXiv 2508.10925) with a P-EAGLE drafter (arXiv 2602.01469) in plain NumPy: products accumulate in float32 and are
-rounded once to the dtype of the weights. Nothing here knows of parity; `fused_device.py` is the adapter.
+gpt-oss (arXiv 2508.10925) with a P-EAGLE drafter (arXiv 2602.01469) in plain NumPy: products accumulate in float32 and
+are rounded once to the dtype of the weights. Nothing here knows of parity; `fused_device.py` is the adapter.
 Shapes: B = 1, W rows, H hidden, N heads in G groups, D per head, T cached rows, E experts, V vocabulary.
 """
 
@@ -179,7 +179,9 @@ class Speculator:
     def __init__(self, target: Path, drafter: Path, k: int, precision: str):
         dtype = DTYPES[precision]
         self.target = Checkpoint(target, dtype, "model.layers.{}.".format, "rope_parameters")
-        self.drafter = Checkpoint(drafter, dtype, lambda l: f"layers.{l}." if l else "midlayer.", "rope_scaling")
+        self.drafter = Checkpoint(
+            drafter, dtype, lambda layer: f"layers.{layer}." if layer else "midlayer.", "rope_scaling"
+        )
         self.k, self.taps = k, self.drafter.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
         self.eos = self.target.config["eos_token_id"]
         self.length, self.fresh, self.fresh_taps, self.verified = 0, [], None, None

@@ -52,10 +52,13 @@ class FusedDevice:
         return first
 
     def draft(self, tap):
-        count, k = len(self.port.fresh), self.port.k
-        rows = {"drafter.taps": count, "drafter.logits": slice(count - 1, count - 1 + k), "drafter.*": count + k - 1}
-        with self.tap.during(tap, "round", rows):
+        with self.drafting(tap):
             return self.port.draft()
+
+    def drafting(self, tap):
+        count, k = len(self.port.fresh), self.port.k
+        rows = {"drafter.taps": count, "drafter.logits": slice(count - 1, count - 1 + k), "*.layers.*": count + k - 1}
+        return self.tap.during(tap, "round", rows)
 
     def verify(self, draft_tokens, tap):
         with self.tap.during(tap, "round", head="verify"):

@@ -59,7 +59,7 @@ class PortTap:
     @contextmanager
     def during(
         self, tap: Tap, when: Literal["prefill", "round"], rows: Mapping[str, Rows] = ALL, **fields: Any
-    ) -> Iterator[None]:
+    ) -> Iterator[PortTap]:
         """While a verb runs: its tap takes the tensors, what `at` named is launched through it, a first pass begins.
 
         Args:
@@ -73,7 +73,7 @@ class PortTap:
             self._tap, self._when = tap, when
             self.begin(rows, **fields)
             try:
-                yield
+                yield self
             finally:
                 self._tap, self._when = before
 

@@ -155,7 +155,7 @@ def _stage(
         result = replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note)
     if result.rows_apart and result.verdict in (PASS, WARN):
         own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"
-        note = f"{own}, and nothing says what these make of them"
+        note = on.lack or f"{own}, and nothing says what these make of them"
         result = replace(result, verdict=INCONCLUSIVE, note=note)
     return result, findings
 

@@ -252,6 +252,10 @@ def _tapped(
             taken = tap.ranks(stage, given, str(asked["sharding"]))
         elif how == "rows":
             taken = tap.rows(stage, given, int(asked["first"]), int(asked["total"]))
+        elif how == "on_round":
+            drafts, emitted, tokens = given
+            taken = tap.on_round(drafts, emitted, tokens)
+            return {"is": "same"}, raised
         else:
             taken = tap(stage, given)
     except KeyboardInterrupt:
