@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partialmethod
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -157,8 +157,7 @@ class Example:
     Attributes:
         target: the class whose `verify` the loop calls.
         drafter: the class whose `draft` (and `prefill`) the loop calls.
-        prompt, budget: what `main` is run on.
-        emitted: ids that it printed since this was emptied.
+        emitted: ids that it printed.
         timed: whether it is behind its barrier; what runs before is a warm-up.
     """
 
@@ -207,15 +206,16 @@ class Example:
                 setattr(owner, name, partialmethod(_carried_out, by, getattr(owner, name)))
         self.kernels.__call__ = lambda kernel, inputs, outputs: launching(kernel, inputs, outputs)
 
-    def main(self) -> None:
-        """The example's own, on `prompt` and `budget`."""
+    def generate(self, prompt: Sequence[int], budget: int) -> list[int]:
+        """What the example's own `main` emits."""
         where = ("--model", self.paths[0], "--draft-model", self.paths[1], "--draft-checkpoint", tempfile.gettempdir())
-        argv, self.timed = ["speculate", "-k", str(self.k), "-n", str(self.budget), *where], False
-        with mock.patch.object(sys, "argv", argv):  # read before anything else is done
+        self._prompt, self.emitted, self.timed = np.array([prompt]), [], False
+        with mock.patch.object(sys, "argv", ["speculate", "-k", str(self.k), "-n", str(budget), *where]):
             self._main()
+        return self.emitted
 
     def __call__(self, text: str, return_tensors: str) -> dict[str, np.ndarray]:
-        return {"input_ids": np.array([self.prompt])}
+        return {"input_ids": self._prompt}
 
     def decode(self, ids: list[int]) -> str:
         self.emitted += ids

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from docs.ports.host_loop import HostLoop
 from docs.ports.nkipy_eager import Example, Rounded
 from parity.adapters import PortTap
 from parity.seam import Description, Shown
@@ -19,16 +18,15 @@ FORCIBLE = ("target.*", "drafter.*", "verify.*", "kv.*.k", "kv.*.v")
 
 
 class Port:
-    """The five verbs. The loop stops where it drafts, has drafted and has verified, and is told how to continue."""
+    """`parity.seam.Looping`: a round begins where the loop drafts, and ends where it does so again."""
 
     def __init__(self, example, precision):
-        self.example, self.loop = example, HostLoop(example.main)
-        target, drafter = example.target_config, example.drafter_config
+        self.example, target, drafter = example, example.target_config, example.drafter_config
         layers, self.vocab = (target.num_hidden_layers, drafter.num_hidden_layers), drafter.draft_vocab_size
         shown = SHOWN if example.drafter.__name__ == "DrafterCPU" else SHOWN + OF_KERNELS
         self.description = Description(
             "nkipy-example", precision, *layers, example.k, example.positions, tuple(target.eos_token_id),
-            modules=tuple(example.modules), shown=shown, forcible=FORCIBLE, transactional=False,
+            modules=tuple(example.modules), shown=shown, forcible=FORCIBLE,
         )  # fmt: skip
         self.tap = PortTap(*layers)
         example.watch(self.prefilling, self.drafting, self.verifying, self.launching)
@@ -36,21 +34,45 @@ class Port:
     def describe(self):
         return self.description
 
+    def speculate(self, prompt_ids, max_new_tokens, tap, on_round):
+        self.given, self.on_round, self.drafts, self.tokens, self.told = tap, on_round, [], [], 0
+        self.caches, self.lengths, self.count = {"target": {}, "drafter": {}}, {}, 0
+        with self.tap.during(tap, "prefill"):
+            emitted = self.example.generate(prompt_ids, max_new_tokens)
+        self.end_round()
+        return emitted
+
+    def end_round(self):
+        emitted = self.example.emitted[self.told :]
+        self.told += len(emitted)
+        if self.drafts:
+            self.lengths["target"] = self.start + len(emitted)
+        with self.tap.during(self.given, "round" if self.drafts else "prefill"):
+            for side, caches in self.caches.items():
+                if caches:
+                    buffers = list(caches.values())
+                    self.tap.caches(side, list(zip(buffers[::2], buffers[1::2], strict=True)), self.lengths[side])
+        self.on_round(self.drafts, emitted, self.tokens)
+
     def prefilling(self, call, drafter, ids, taps):
         self.lengths["drafter"] = len(ids)
         return call(drafter, ids, self.tap("drafter.taps", taps) if self.example.timed else taps)
 
     def drafting(self, call, drafter, *args):
-        self.loop.stop("drafting")
+        self.end_round()
         place = next(i for i, one in enumerate(args) if getattr(one, "ndim", 0) == 3)  # [1, C, 3H]
         self.count = args[place].shape[1]
         self.lengths["drafter"] = self.count + (args[2] if len(args) == 3 else 0)
-        taps = self.tap("drafter.taps", args[place])
-        return self.loop.stop("drafted", call(drafter, *args[:place], taps, *args[place + 1 :]))
+        with self.tap.during(self.given, "round"):
+            taps = self.tap("drafter.taps", args[place])
+            self.drafts = self.tap("drafter.draft_tokens", call(drafter, *args[:place], taps, *args[place + 1 :]))
+        return self.drafts
 
     def verifying(self, call, target, tokens, start):
-        self.start, (chosen, taps) = start, call(target, tokens, start)
-        return self.loop.stop("verified", chosen), taps
+        with self.tap.during(self.given, "round"):
+            self.start, (chosen, taps) = start, call(target, tokens, start)
+            self.tokens = self.tap("verify.tokens", chosen)
+        return self.tokens, taps
 
     def launching(self, kernel, inputs, outputs):
         side, out = "drafter" if kernel.name.startswith("drafter") else "target", outputs["output0"]
@@ -64,44 +86,12 @@ class Port:
             self.tap.write("target.layers.{l}.out", out)
         elif kernel.name == "cte_greedy_sampling":
             self.tap.write("target.tokens", out)
-        elif out.shape[-1] == self.vocab:  # of the K rows that draft, or of all
+        elif self.count and out.shape[-1] == self.vocab:  # of the K rows that draft, or of all
             first = 0 if out.shape[1] == self.example.k else self.count - 1
             self.tap.begin({"drafter.logits": slice(first, first + self.example.k)})
             self.tap.write("drafter.logits", out)
         if caches and side == "target":
             self.lengths[side] = out.shape[1] + (int(inputs["start_pos"].numpy()[0]) if "start_pos" in inputs else 0)
-
-    def hand_over_caches(self):
-        for side, caches in self.caches.items():
-            if caches:
-                buffers = list(caches.values())
-                self.tap.caches(side, list(zip(buffers[::2], buffers[1::2], strict=True)), self.lengths[side])
-
-    def prefill(self, prompt_ids, max_new_tokens, tap):
-        self.example.prompt, self.example.budget, self.example.emitted = list(prompt_ids), max_new_tokens, []
-        self.caches, self.lengths, self.count = {"target": {}, "drafter": {}}, {}, 0
-        self.loop.abandon()
-        self.loop = HostLoop(self.example.main)
-        with self.tap.during(tap, "prefill"):
-            self.loop.go(None, "drafting", "end")
-            self.hand_over_caches()
-        return self.example.emitted[0]
-
-    def draft(self, tap):
-        with self.tap.during(tap, "round"):
-            return np.array(self.loop.go(None, "drafted"))
-
-    def verify(self, draft_tokens, tap):
-        with self.tap.during(tap, "round"):
-            return np.array(self.loop.go(list(map(int, draft_tokens)), "verified"))
-
-    def commit(self, draft_tokens, verify_tokens, tap):
-        self.example.emitted = []
-        with self.tap.during(tap, "round"):
-            self.loop.go(list(map(int, verify_tokens)), "drafting", "end")
-            self.lengths["target"] = self.start + len(self.example.emitted)
-            self.hand_over_caches()
-        return np.array(self.example.emitted)
 
 
 def load(target, drafter, k, precision, root="", max_positions=256, rounding="numpy"):
