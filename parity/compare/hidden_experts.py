@@ -240,7 +240,7 @@ class HiddenExperts:
             place: TensorPlace = (self.run.manifest.case.precision, prompt, round_, stage)
             scores = basis.contents("float32", prompt, round_, stage.replace("experts", "router_logits"))
             own = self.chosen.get(place, {}).get(row)
-            mine = own or tuple(np.asarray(basis.contents("float32", prompt, round_, stage))[row].tolist())
+            mine = own or tuple(np.asarray(self.truth.contents("float32", prompt, round_, stage))[row].tolist())
             if scores is not None:
                 yield from (Choice(place, row, experts, margin) for experts, margin in swaps(scores[row], mine, limit))
 
@@ -308,7 +308,7 @@ def swaps(scores: np.ndarray, mine: tuple[int, ...], limit: float) -> list[tuple
     """Sets of experts [X] that differ from `mine` in one, and the regret of each by these scores [E], up to a limit."""
     left = [expert for expert in range(len(scores)) if expert not in mine]
     pairs = sorted((float(scores[kept] - scores[other]), kept, other) for kept in mine for other in left)
-    near = [pair for pair in pairs if 0 <= pair[0] <= limit][:CHOICES]
+    near = [pair for pair in pairs if pair[0] <= limit][:CHOICES]
     return [(tuple(other if each == kept else each for each in mine), regret) for regret, kept, other in near]
 
 
