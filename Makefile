@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
+.PHONY: demo test lint package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,13 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
+
+# No finding of the linter, the formatter, the type checker and the check for dead code.
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/vulture
 
 # The wheel and the sdist in build/package/dist, and what of them a user's project sees (tests/package).
 build/package/ready: Makefile
@@ -93,4 +100,4 @@ vllm: $(VENV)/ready .venv-vllm/ready
 	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py
 
 clean:
-	rm -rf $(VENV) .venv-vllm .parity build *.egg-info
+	rm -rf $(VENV) .venv-vllm .parity build *.egg-info .mypy_cache .ruff_cache

@@ -61,7 +61,8 @@ def page(results: list[dict]) -> str:
     lines = [
         "# What the diagnosis says of every planted fault",
         "",
-        "Written by `python benchmarks/diagnosis.py --markdown docs/diagnosed.md`: how it is measured and judged stands there.",
+        "Written by `python benchmarks/diagnosis.py --markdown docs/diagnosed.md`: "
+        "how it is measured and judged stands there.",
         "",
         f"{sum(one['named'] for one in results)} of {len(results)} are named first.",
         "",
@@ -71,9 +72,8 @@ def page(results: list[dict]) -> str:
     for one in results:
         said = "; ".join(says for _, says in one["answers"]) or "nothing fits"
         said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""
-        lines.append(
-            f"| {one['fault']} | {said.replace('|', '/')} | {'yes' if one['named'] else 'no'} | {one['processor']:.0f} |"
-        )
+        named = "yes" if one["named"] else "no"
+        lines.append(f"| {one['fault']} | {said.replace('|', '/')} | {named} | {one['processor']:.0f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -102,7 +102,9 @@ def main() -> None:
             results.append(diagnosed(golden, fault))
             one = results[-1]
             print(
-                f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f})  {one['answers'][:3]} {one['unexplained']}",
+                f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f}) ",
+                one["answers"][:3],
+                one["unexplained"],
                 flush=True,
             )
             if options.log:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from parity.device.engines import AnyEngine
     from parity.device.pipeline import Pipeline
+    from parity.seam import Operation
 
 ENGINES = {
     "numpy": "parity.device.engines.numpy_engine",
@@ -93,6 +94,17 @@ def multiply(left: np.ndarray, right: np.ndarray, dtype: str, engine: str = "num
     from parity.device.product import multiply
 
     return multiply(left, right, dtype, _machine(engine))
+
+
+def operate(operation: Operation, *arrays: np.ndarray, engine: str = "numpy") -> np.ndarray | list[np.ndarray]:
+    """Carry out one operation as a pass does; a `parity.seam.Operate`.
+
+    Raises:
+        UsageError: the engine is none that this device knows.
+    """
+    from parity.device.operation import operate
+
+    return operate(operation, arrays, _machine(engine))
 
 
 def _machine(engine: str) -> AnyEngine:

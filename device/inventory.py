@@ -16,7 +16,7 @@ from parity.device.engines.shape_engine import Shape, ShapeEngine
 from parity.device.engines.shape_rules import BFLOAT16
 from parity.device.tally import Place, Tally
 from parity.errors import UsageError
-from parity.seam import Gemm, Tap
+from parity.seam import Gemm, Operation, Tap
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,14 @@ class Inventory:
         """Every shape that these phases meet (all phases where none is named), in the order of the run."""
         return tuple(gemm for gemm, places in self.tally.gemms.items() if _chosen(places, phases))
 
+    def operations(self, phases: Collection[str] = ()) -> dict[Operation, dict[str, int]]:
+        """Every operation that these phases meet but the multiplications, in the order of the run, with its calls."""
+        counted = {
+            operation: {phase: count for phase, count in calls.items() if not phases or phase in phases}
+            for operation, calls in self.tally.operations.items()
+        }
+        return {operation: calls for operation, calls in counted.items() if calls}
+
     def to_dict(self, phases: Collection[str] = ()) -> dict[str, Any]:
         """All of it, or what these phases meet, as plain data in the order of the run."""
         gemms, programs = [], []
@@ -82,7 +90,7 @@ def take_inventory(target: Path, drafter: Path, run: Run) -> Inventory:
     if not 1 <= run.emitted <= run.k + 1:
         raise UsageError(f"a round emits 1 to K + 1 = {run.k + 1} tokens, not {run.emitted}.")
     tally = Tally()
-    found, engine = Inventory(run, tally), ShapeEngine(tally.multiplied, tally.called)
+    found, engine = Inventory(run, tally), ShapeEngine(tally.multiplied, tally.called, tally.operated)
     tap: Tap | None = _show if run.watched else None
     pipeline = assemble(target, drafter, run.k, run.precision, engine, None, run.tp, run.moe, Blueprint)
     tally.windows, config = pipeline.target.windows, pipeline.target.config

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.device.kernels.step import Step
-from parity.seam import Gemm
+from parity.seam import Gemm, Operation
 
 ATTENTION = "attention"
 """In place of a weight's name: scores and their weighted sum, which multiply with the cache."""
@@ -49,7 +49,7 @@ class Program:
 
 
 class Tally:
-    """Calls of each multiplication by place, and of each program by phase.
+    """Calls of each multiplication by place, and of each program and operation by phase.
 
     A multiplication without a weight belongs to the layer of the weight before it.
     """
@@ -57,6 +57,7 @@ class Tally:
     def __init__(self) -> None:
         self.gemms: dict[Gemm, Counter[Place]] = {}
         self.programs: dict[Program, Counter[str]] = {}
+        self.operations: dict[Operation, Counter[str]] = {}
         self.windows: tuple[int | None, ...] = ()  # of the target's layers
         self.phase, self._side, self._kind = "load", "", ""
 
@@ -67,6 +68,10 @@ class Tally:
         static = tuple(_plain(one) for one in leaves if not hasattr(one, "shape"))
         program = Program(f"{kernel.__module__}.{kernel.__qualname__}", arrays, static)
         self.programs.setdefault(program, Counter())[self.phase] += 1
+
+    def operated(self, operation: Operation) -> None:
+        """Count one operation."""
+        self.operations.setdefault(operation, Counter())[self.phase] += 1
 
     def multiplied(self, gemm: Gemm, name: str) -> None:
         """Count one multiplication by the weight of this name."""

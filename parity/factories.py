@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from parity.errors import NotOffered, UsageError
+from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Rotary
+from parity.seam import Device, Multiply, Operate, Rotary
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -27,8 +27,9 @@ class Factory:
     """How to build the device of a name on a pair of checkpoints.
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
-    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`. The
-    option `show` is taken here, for every device: `numpy,show=layer-kernels`, `numpy,show=logits+kv.*`.
+    `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`;
+    each arrives in the type that the factory's signature asks for. The option `show` is taken here, for every device:
+    `numpy,show=layer-kernels`, `numpy,show=logits+kv.*`.
 
     Args:
         name: as given to `--device`.
@@ -51,16 +52,18 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
-        given: dict[str, int | str] = {"k": self.k, **self._named, **options}
-        show = given.pop(SHOW, "")
-        for option in given:
-            if not _takes(self._make, option):
+        named = {**self._named}
+        show = named.pop(SHOW, "")
+        for option in ("k", *named, *options):
+            if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
+        read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
+        given: dict[str, Any] = {"k": self.k, **read, **options}
         watch_threads()
         made = call_guarded(
             self.name,
             "its factory",
-            lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), str(show)), self.name),
+            lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), show), self.name),
         )
         call_guarded(
             self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))
@@ -73,20 +76,33 @@ class Factory:
 
 
 def multiplier(name: str) -> Multiply:
-    """The matrix multiplication of a device: `multiply` in its module.
+    """The matrix multiplication of a device: `multiply` in its module; raises as `operator`."""
+    multiply: Multiply = _beside(name, "multiply")
+    return multiply
+
+
+def operator(name: str) -> Operate:
+    """The operations of a device: `operate` in its module.
 
     Raises:
+        UsageError: the name is unknown, or has options.
         NotOffered: there is none.
     """
+    operate: Operate = _beside(name, "operate")
+    return operate
+
+
+def _beside(name: str, function: str) -> Any:
+    """A function in the module of a device's factory, without the device."""
     module, made_by = module_of(name)
     if not made_by or options_of(name):
         raise UsageError(
             f"--device {name}: neither one of {', '.join(ENGINES)} nor package.module:factory, without options"
         )
-    multiply = _function(name, "multiply")
-    if multiply is None:
-        raise NotOffered(f"--device {name}: its module {module} has no function multiply")
-    return multiply
+    found = _function(name, function)
+    if found is None:
+        raise NotOffered(f"--device {name}: its module {module} has no function {function}")
+    return found
 
 
 def module_of(name: str) -> tuple[str, str]:
@@ -96,14 +112,14 @@ def module_of(name: str) -> tuple[str, str]:
     return module, factory
 
 
-def options_of(name: str) -> dict[str, int | str]:
-    """The options behind a device's name, whole numbers as such."""
-    options: dict[str, int | str] = {}
+def options_of(name: str) -> dict[str, str]:
+    """The options behind a device's name, as they are written."""
+    options: dict[str, str] = {}
     for part in name.split(",")[1:]:
         option, equals, value = part.partition("=")
         if not (option.isidentifier() and equals and value) or option in (*FIXED, *options):
             raise UsageError(f"--device {name}: {part!r} is no option; options follow the name as in numpy,tp=2")
-        options[option] = int(value) if value.isdecimal() else value
+        options[option] = value
     return options
 
 
@@ -148,9 +164,3 @@ def _function(name: str, function: str) -> Callable[..., Any] | None:
 def _engine(name: str) -> dict[str, str]:
     engine = name.partition(",")[0]
     return {"engine": engine} if engine in ENGINES else {}
-
-
-def _takes(make: Callable[..., Device], option: str) -> bool:
-    """Whether a factory has this parameter, by name or among its keywords."""
-    parameters = signature(make).parameters
-    return option in parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())

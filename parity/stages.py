@@ -267,7 +267,10 @@ def select(globs: Sequence[str], names: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=2**16)
 def matches(glob: str, name: str) -> bool:
-    """A stage glob against one full stage name; `rollback` stands for all the cache stages."""
+    """A stage glob against one full stage name, or against its last part; `rollback` stands for all the cache stages.
+
+    The last part of a cache names none: `k`, `v` and `length` are what the pass made and accepted.
+    """
     if glob == "rollback":
         glob = "kv.*"
-    return fnmatchcase(name, glob) or fnmatchcase(name.rsplit(".", 1)[-1], glob)
+    return fnmatchcase(name, glob) or (not name.startswith("kv.") and fnmatchcase(name.rsplit(".", 1)[-1], glob))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from parity.device.engines.shape_notes import noted
 from parity.device.engines.shape_rules import (
     BFLOAT16,
     BOOL,
@@ -23,8 +24,11 @@ from parity.device.engines.shape_rules import (
     shape_of,
 )
 from parity.device.sharding import Sharding
-from parity.seam import Gemm
+from parity.seam import Gemm, Operation
 
+Made = TypeVar("Made", bound="Shape | list[Shape]")
+ON_HOST = ("getitem", "setitem", "reshape", "transpose")
+"""What engines do on the host outside a program."""
 _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
 
 
@@ -61,7 +65,7 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def T(self) -> Shape:
         """The axes in reverse order."""
-        return self._moved(self.shape[::-1])
+        return self.transpose(*reversed(range(self.ndim)))
 
     def __repr__(self) -> str:
         return f"Shape({list(self.shape)}, {self.dtype.name})"
@@ -72,22 +76,27 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
         if ufunc is np.matmul:
             return self._noting().multiply(*inputs)
         shape = np.broadcast_shapes(*map(shape_of, inputs))
-        return Shape(shape, BOOL if ufunc in LOGICAL else declared(inputs), self.engine)
+        made = Shape(shape, BOOL if ufunc in LOGICAL else declared(inputs), self.engine)
+        return self._noted(made, ufunc.__name__, inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Shape | list[Shape]:
+        made: Shape | list[Shape]
         if func is np.split:
             parts = _stand_in(self), *args[1:]
-            return [self._moved(part.shape) for part in np.split(*parts, **kwargs)]
-        if func in (np.take, np.zeros_like):
+            made = [self._moved(part.shape) for part in np.split(*parts, **kwargs)]
+        elif func in (np.take, np.zeros_like):
             first: Shape = args[0]
-            return first._moved(result_shape(func, args, kwargs))
-        return Shape(result_shape(func, args, kwargs), result_dtype(func, args), self.engine)
+            made = first._moved(result_shape(func, args, kwargs))
+        else:
+            made = Shape(result_shape(func, args, kwargs), result_dtype(func, args), self.engine)
+        return self._noted(made, func.__name__, args, **kwargs)
 
     def __getitem__(self, index: Any) -> Shape:
-        return self._moved(_stand_in(self)[_stand_in(index)].shape)
+        return self._noted(self._at(index), "getitem", (self, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        np.broadcast_to(_stand_in(value), self[index].shape)  # ValueError where it does not fit
+        np.broadcast_to(_stand_in(value), self._at(index).shape)  # ValueError where it does not fit
+        self._noted(self, "setitem", (self, index, value))
 
     @staticmethod
     def run_program(kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -108,7 +117,8 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(self, dtype: Any) -> Shape:
         """Another dtype; a cast to float32 changes no value."""
         wanted = np.dtype(dtype)
-        return Shape(self.shape, wanted, self.engine, self.values if wanted == FLOAT32 else wanted, self.name)
+        made = Shape(self.shape, wanted, self.engine, self.values if wanted == FLOAT32 else wanted, self.name)
+        return made if wanted == self.dtype else self._noted(made, "astype", (self, wanted.name))
 
     def copy(self) -> Shape:
         """The same: nothing is ever written."""
@@ -116,17 +126,25 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, *shape: int) -> Shape:
         """Another shape of as many elements."""
-        return self._moved(_stand_in(self).reshape(*shape).shape)
+        return self._noted(self._moved(_stand_in(self).reshape(*shape).shape), "reshape", (self, *shape))
 
     def transpose(self, *axes: int) -> Shape:
         """The axes in this order."""
-        return self._moved(_stand_in(self).transpose(*axes).shape)
+        return self._noted(self._moved(_stand_in(self).transpose(*axes).shape), "transpose", (self, *axes))
 
     def _noting(self) -> ShapeEngine:
         """Where multiplications are noted; a weight that is not on an engine yet has nowhere."""
         if self.engine is None:
             raise TypeError(f"{self!r} is not on an engine")
         return self.engine
+
+    def _noted(self, made: Made, name: str, arguments: tuple[Any, ...], **keywords: Any) -> Made:
+        if self.engine is not None:
+            self.engine.note(name, arguments, keywords, made)
+        return made
+
+    def _at(self, index: Any) -> Shape:
+        return self._moved(_stand_in(self)[_stand_in(index)].shape)
 
     def _moved(self, shape: tuple[int, ...]) -> Shape:
         return Shape(shape, self.dtype, self.engine, self.values, self.name)
@@ -138,12 +156,18 @@ class ShapeEngine:
     Args:
         multiplied: called with every multiplication and the name of the weight it reads, empty for none.
         called: called with the kernel and the arguments of every program; programs inside a program are part of it.
+        operated: called with every operation of a program that is no matrix multiplication.
     """
 
     NAME = "shapes"
 
-    def __init__(self, multiplied: Callable[[Gemm, str], None], called: Callable[[Any, tuple[Any, ...]], None]) -> None:
-        self._multiplied, self._called = multiplied, called
+    def __init__(
+        self,
+        multiplied: Callable[[Gemm, str], None],
+        called: Callable[[Any, tuple[Any, ...]], None],
+        operated: Callable[[Operation], None] = lambda operation: None,
+    ) -> None:
+        self._multiplied, self._called, self._operated = multiplied, called, operated
         self.answer, self._inside = 0, False
         self.sharding: Sharding | None = None
 
@@ -184,6 +208,11 @@ class ShapeEngine:
             return kernel(*arguments)
         finally:
             self._inside = False
+
+    def note(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], made: Any) -> None:
+        """Note one operation, unless it is the host's: what only moves data outside a program."""
+        if self._inside or name not in ON_HOST:
+            self._operated(noted(name, arguments, keywords, made))
 
     def multiply(self, left: Shape, right: Shape) -> Shape:
         """The shape of left [..., M, K] times right [..., K, N]; the multiplication is noted."""

@@ -25,6 +25,7 @@ from parity.cli.golden import dump_golden, inspect
 from parity.cli.history import history
 from parity.cli.imports import export_dump, import_dump
 from parity.cli.nightly import nightly
+from parity.cli.ops import ops
 from parity.cli.policy import policy
 from parity.cli.ratchet import ratchet
 from parity.cli.reduce import reduce
@@ -80,9 +81,9 @@ class CommandGroup(click.Group):
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 @click.version_option(package_name="parity-harness", prog_name="parity")
-def cli(debug: bool) -> None:
+def cli() -> None:
     """Golden tensors, comparison and gates for speculative decoding on accelerators.
 
     A reference says what is true, the device says what it got, and parity says where the two first
@@ -117,6 +118,7 @@ for verb in (
     taps,
     calibrate,
     shapes,
+    ops,
     scan_log,
 ):
     cli.add_command(verb)

@@ -29,13 +29,11 @@ Command = Callable[..., Any]
 MOST = 1e9
 """Seconds or gibibytes of a limit."""
 
-stage_option = click.option(
-    "--stage",
-    "stages",
-    multiple=True,
-    metavar="GLOB",
-    help="Only these stages: a glob over the full name or its last part.",
+STAGE_HELP = (
+    "Only these stages: a glob over the full name (`target.layers.*.out`), or over its last part on every side (`out`: "
+    "the target's layers and the drafter's); caches by their full name, or all of them as `rollback`."
 )
+stage_option = click.option("--stage", "stages", multiple=True, metavar="GLOB", help=STAGE_HELP)
 moved_options = {
     side: click.option(
         f"--{side}",

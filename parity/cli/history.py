@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import json_option, write_json
+from parity.cli.common import STAGE_HELP, json_option, write_json
 from parity.home import home
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ url_argument = click.argument("url", required=False)
 @click.command()
 @url_argument
 @click.option("--cell", metavar="GLOB", help="Only these cells.")
-@click.option("--stage", metavar="GLOB", help="Only these stages: a glob over the full name or its last part.")
+@click.option("--stage", metavar="GLOB", help=STAGE_HELP)
 @click.option("--metric", metavar="GLOB", help="Only these figures: l2, worst_row, relative, over_baseline, ...")
 @click.option("--mode", type=click.Choice(["local", "chained"]), help="Only figures of this comparison.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="Nights of this date or later.")

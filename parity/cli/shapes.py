@@ -9,60 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.common import json_option, precision_option, progress, write_json
+from parity.cli.common import json_option, progress, write_json
+from parity.cli.described import described_run, inventory
 
 if TYPE_CHECKING:
     from parity.seam import Gemm
 
-MODELS = ("tiny", "20b", "120b")
-PHASES = ("prefill", "draft", "verify", "commit")
-
 
 @click.command()
-@click.option(
-    "--model",
-    type=click.Choice(MODELS),
-    default="tiny",
-    show_default=True,
-    help="A pair whose configs ship with the project.",
-)
-@click.option(
-    "--target",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder with a target's config.json; no weights are read.",
-)
-@click.option("--drafter", type=click.Path(path_type=Path), metavar="DIR", help="Folder with a drafter's config.json.")
-@click.option(
-    "-k", "--k", "k", type=click.IntRange(min=1), default=4, show_default=True, help="K, draft tokens per round."
-)
-@click.option(
-    "--prompt", type=click.IntRange(min=2), default=128, show_default=True, metavar="S", help="Prompt tokens."
-)
-@click.option(
-    "--max-new-tokens", "tokens", type=click.IntRange(min=1), default=32, show_default=True, help="Token budget."
-)
-@click.option(
-    "--acceptance-length",
-    "emitted",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Tokens each round emits, bonus included.",
-)
-@precision_option
-@click.option(
-    "--tp",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Tensor-parallel ranks; what one of them multiplies is listed.",
-)
-@click.option("--moe", default="masked", show_default=True, help="Formulation of the experts, masked or gathered.")
-@click.option("--watched", is_flag=True, help="Programs of a pass whose every stage is shown, as in `parity diff`.")
-@click.option(
-    "--phase", "phases", type=click.Choice(PHASES), multiple=True, help="Only what this phase meets; may be repeated."
-)
+@described_run
 @click.option(
     "--run", "measured", is_flag=True, help="Run each multiplication on --device against float64, and judge it."
 )
@@ -91,9 +46,6 @@ PHASES = ("prefill", "draft", "verify", "commit")
 )
 @json_option
 def shapes(
-    model: str,
-    target: Path | None,
-    drafter: Path | None,
     phases: tuple[str, ...],
     measured: bool,
     named: tuple[str, ...],
@@ -109,24 +61,12 @@ def shapes(
     """
     from parity.reports.shapes import print_inventory
 
-    found = _inventory(model, target, drafter, run)
+    found = inventory(**run)
     if named or measured:
         gemms = _chosen(named, found.gemms(phases), run["precision"])
         sys.exit(_try(gemms, device_name, seed, limit, json_file))
     write_json(json_file, listed := found.to_dict(phases))
     print_inventory(listed)
-
-
-def _inventory(model: str, target: Path | None, drafter: Path | None, run: dict[str, Any]) -> Any:
-    """The inventory of the named pair."""
-    from parity.bundled import published_pair
-    from parity.errors import UsageError
-    from parity.producers import inventory
-
-    if (target is None) != (drafter is None):
-        raise UsageError("--target and --drafter go together")
-    sides = (target, drafter) if target and drafter else published_pair(model)
-    return inventory(*sides, **run)
 
 
 def _chosen(named: Sequence[str], listed: Iterable[Gemm], precision: str) -> list[Gemm]:

@@ -13,8 +13,9 @@ from parity.compare.hidden_experts import EXPERTS, HiddenExperts, hidden_layers
 from parity.compare.report import OwnExperts
 from parity.compare.rows import FLOOR, StageRows, same_rows, stage_rows
 from parity.errors import Inconclusive, ParityError
-from parity.golden.manifest import TensorRow, Variant
+from parity.golden.manifest import Shown, TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
+from parity.shown import View
 from parity.stages import Named
 
 
@@ -126,9 +127,10 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
     A local run that shows a part of the stages is judged over the segments between those it was forced at: the floor
     is the reference's over the same segments.
     """
-    prompts = range(len(golden.manifest.case.prompts))
+    if run.settled:
+        return Basis(golden)
     try:
-        segments = RebasedGolden(golden, _once_more(golden, run, prompts, rerun), prompts) if _segments(run) else golden
+        segments = _over_segments(golden, run, rerun)
     except ParityError as error:
         return Basis(golden, lack=f"what rounding costs between two shown stages is not known ({error})")
     flips, seen, lack = _flips(golden, segments, run, rerun)
@@ -145,12 +147,76 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
     return Basis(again, None, OwnExperts(*counts, differing, choices, explained))
 
 
-def _segments(run: DumpView) -> bool:
-    """Whether rounding may add up between the stages at which a local run was forced."""
-    if run.manifest.case.mode != "local":
-        return False
-    rounds = (named for named in run.declared.values() if not named.stage.exact or named.stage.template == EXPERTS)
-    return any(named.name not in side.forced for named in rounds for side in run.sides)
+class SettledRun(DumpView):
+    """A run that is compared with what `settle` gives beside it."""
+
+    settled = True
+
+    def __init__(self, run: DumpView, forced: Sequence[str] = ()):
+        self.run = run
+        case = run.manifest.case.model_copy(update={"forced": (*run.manifest.case.forced, *forced)})
+        view = View(
+            (*case.shown, *(Shown(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
+            run.declared,
+        )
+        manifest = run.manifest.model_copy(update={"case": case})
+        super().__init__(run.folder, manifest, run.declared, run.rows, run.parts)
+        self.__dict__["view"] = view
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The run's rows."""
+        return self.run.stored(variant, prompt, round_, stage)
+
+
+def settle(golden: TrustedGolden, run: DumpView, rerun: Rerun) -> tuple[TrustedGolden, DumpView]:
+    """What a run of which a part is hidden is judged against, and the run as it is compared with that.
+
+    Its experts, where they had to be inferred, are as if both had been forced with them, so that a further run of the
+    reference under some assumption takes the same ones.
+
+    Raises:
+        ParityError: that is not known.
+    """
+    segments = _over_segments(golden, run, rerun)
+    if not hidden_layers(segments, run) or run.manifest.case.precision == "float32":
+        return segments, SettledRun(run)
+    _, seen, lack = _flips(golden, segments, run, rerun)
+    if lack:
+        raise Inconclusive(lack)
+    prompts = Flips(segments, seen).prompts
+    again = RebasedGolden(segments, _once_more(golden, seen, prompts, rerun), prompts) if prompts else segments
+    settled = SettledRun(seen, (EXPERTS,))
+    return ForcedGolden(again, settled), settled
+
+
+class ForcedGolden(TrustedGolden):
+    """A golden with the experts of a run, which it was made with, in the place of those the reference would choose."""
+
+    def __init__(self, golden: TrustedGolden, run: DumpView):
+        self.golden, self.run, self.precision = golden, run, run.manifest.case.precision
+        super().__init__(golden.folder, golden.manifest, golden.declared, golden.rows, golden.parts)
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
+        """The run's experts, the golden's tensor of everything else."""
+        if variant == "float32" and stage.endswith(".experts"):
+            own = self.run.stored(self.precision, prompt, round_, stage)
+            return self.golden.stored(variant, prompt, round_, stage) if own is None else own
+        return self.golden.stored(variant, prompt, round_, stage)
+
+
+def _over_segments(golden: TrustedGolden, run: DumpView, rerun: Rerun | None) -> TrustedGolden:
+    """The golden with its floor over the segments between the stages at which a local run was forced.
+
+    Plain relative errors of a float32 run need no floor.
+    """
+    case = run.manifest.case
+    if case.mode != "local" or case.precision == "float32":
+        return golden
+    numbers = (named for named in run.declared.values() if not named.stage.exact or named.stage.template == EXPERTS)
+    if all(named.name in side.forced for named in numbers for side in run.sides):
+        return golden
+    prompts = range(len(case.prompts))
+    return RebasedGolden(golden, _once_more(golden, run, prompts, rerun), prompts)
 
 
 def _flips(

@@ -98,17 +98,33 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
 
 def judged_inputs(stage: str, names: Mapping[str, Named], judged: Container[str]) -> list[str]:
     """The stages that a stage is computed from, as far as they are judged; of one that is not, its own inputs."""
+    return _traced_back(stage, names, judged)[0]
+
+
+def segment(stage: str, names: Mapping[str, Named], judged: Container[str]) -> list[str]:
+    """A stage and those between it and the judged ones that it is computed from: an error of any shows first in it."""
+    return [stage, *_traced_back(stage, names, judged)[1]]
+
+
+def sources(stage: str, names: Mapping[str, Named], given: Container[str]) -> list[str]:
+    """All stages that a stage is computed from, however far, without those whose values are given and what is behind
+    them."""
+    return _traced_back(stage, names, given)[1]
+
+
+def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str]) -> tuple[list[str], list[str]]:
+    """The nearest judged stages that a stage is computed from, and those on the way that are not judged."""
     found: dict[str, None] = {}
-    seen: set[str] = set()
+    between: dict[str, None] = {}
     left = [stage]
     while left:
         for name in inputs(names[left.pop()], names):
             if name in judged:
                 found[name] = None
-            elif name not in seen:
-                seen.add(name)
+            elif name not in between:
+                between[name] = None
                 left.append(name)
-    return list(found)
+    return list(found), list(between)
 
 
 Results = Mapping[str, StageResult]

@@ -24,7 +24,7 @@ FILLABLE = 1024
 
 @dataclass
 class BoundaryOutcomes:
-    """What happened at each size: spare rows to outcome."""
+    """What happened at each size: spare rows to outcome; what was admitted and did not run rightly stays `admitted`."""
 
     outcomes: dict[int, str] = field(default_factory=dict)
     admission: InvariantBroken | None = None
@@ -72,7 +72,7 @@ def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int
         said = refusal(device, baseline.ids, budget, most)
         if said and spare >= 0:
             raise InvariantBroken("admission", f"{_size(spare)}: refused though it fits ({said})")
-        ends.outcomes[spare] = "refused" if said else "runs"
+        ends.outcomes[spare] = "refused" if said else "admitted"
     except InvariantBroken as wrong:
         ends.outcomes[spare] = "wrong"
         ends.admission = ends.admission or wrong
@@ -88,8 +88,10 @@ def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int
             line = f"{_size(spare)}, {most} positions, accepting {', '.join(map(str, pattern))} of {player.k}, …"
             line += f" → round {player.sequence.round}: {wrong.message}"
             ends.contents = ends.contents or InvariantBroken(wrong.aspect, line, wrong.place)
-            ends.outcomes[spare] = "wrong"
+            if spare < 0:  # what does not fit was let in; what fits and breaks is a matter of its contents
+                ends.admission = ends.admission or InvariantBroken("admission", f"admitted though it breaks: {line}")
             return
+    ends.outcomes[spare] = "runs"
     ends.rounds += player.coverage.rounds
     ends.rows += player.coverage.rows
     ends.worst = max(ends.worst, player.coverage.worst[0])

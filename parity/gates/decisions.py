@@ -110,7 +110,7 @@ class PlantedTies:
     rng: np.random.Generator
     round: int = 0
     tied: dict[str, np.ndarray] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     wrong: list[WrongChoice] = field(default_factory=list)
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ class PlantedTies:
     def look(self, stage: str, tokens: Sequence[int] | np.ndarray) -> None:
         """Compare tokens [R] with the ties of the last R rows of this stage."""
         tied = self.tied.get(stage, np.empty((0, 3), np.int64))[-len(tokens) :]
-        self.rows[stage] = self.rows.get(stage, 0) + len(tied)
+        self.counts[stage] = self.counts.get(stage, 0) + len(tied)
         for row, (token, due) in enumerate(zip(np.asarray(tokens).tolist(), tied.tolist(), strict=False)):
             if token != min(due):
                 self.wrong.append(WrongChoice(stage, self.round, row, token, tuple(due)))
@@ -182,16 +182,16 @@ def _above(logits: np.ndarray) -> np.ndarray:
 
 
 def _tie_check(ties: PlantedTies) -> Check:
-    name, total = "planted ties", sum(ties.rows.values())
-    figures = {"rows": ties.rows, "wrong": len(ties.wrong)}
+    name, total = "planted ties", sum(ties.counts.values())
+    figures = {"rows": ties.counts, "wrong": len(ties.wrong)}
     if ties.wrong:
         first = min(ties.wrong, key=lambda wrong: wrong.round)
         deaf = "none of them: it does not continue with what the tap returns"
         what = "one of them" if first.token in first.tied else deaf
         said = f"{len(ties.wrong)} of {total} tied rows: {first.tied} tie and {first.token} is chosen, {what}"
         return Check(name, FAIL, said, figures, Place(first.stage, None, 0, first.round))
-    missing = [stage for stage in TOKENS.values() if not ties.rows.get(stage)]
-    said = ", ".join(f"{count} rows of {stage}" for stage, count in ties.rows.items())
+    missing = [stage for stage in TOKENS.values() if not ties.counts.get(stage)]
+    said = ", ".join(f"{count} rows of {stage}" for stage, count in ties.counts.items())
     said += " tied in three columns: the lowest id won"
     if missing:
         return Check(name, INCONCLUSIVE, f"not tied: {', '.join(missing)}; {said}", figures)

@@ -117,6 +117,11 @@ class DumpView(ABC):
         return (self,)
 
     @property
+    def settled(self) -> bool:
+        """Whether the golden that it is compared with is what it is judged against: `parity.compare.basis.settle`."""
+        return False
+
+    @property
     def command(self) -> str:
         """How a command names this dump."""
         return str(self.folder)
@@ -172,6 +177,11 @@ class PromptSlice(DumpView):
         place = variant, prompt, round_, stage
         return self.whole.shards(*self._in_whole(place)) if place in self.rows else []
 
+    @property
+    def settled(self) -> bool:
+        """As the whole dump."""
+        return self.whole.settled
+
     def _in_whole(self, place: TensorPlace) -> TensorPlace:
         variant, _, round_, stage = place
         return variant, self.prompt, round_, stage
@@ -207,6 +217,11 @@ class JoinedSlices(DumpView):
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """Those of the slice of this number."""
         return self.slices[prompt].shards(variant, 0, round_, stage)
+
+    @property
+    def settled(self) -> bool:
+        """As the slices."""
+        return all(view.settled for view in self.slices)
 
 
 class JoinedGoldens(JoinedSlices, TrustedGolden):

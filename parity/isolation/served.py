@@ -32,12 +32,21 @@ class DeviceServer:
 
     Attributes:
         devices: built so far, by number.
+        calls: what can be asked, by name.
     """
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
         self.devices: dict[int, Device] = {}
         self._made: Factory | None = None
+        self.calls: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "build": self._build,
+            "describe": self._describe,
+            "verb": self._verb,
+            "rotate": self._rotate,
+            "modules": self._modules,
+        }
 
     @property
     def made(self) -> Factory:
@@ -59,7 +68,7 @@ class DeviceServer:
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The result of a request, or its error."""
         try:
-            return {"is": "result", "result": getattr(self, f"_{asked.pop('do')}")(**asked)}
+            return {"is": "result", "result": self.calls[asked.pop("do")](**asked)}
         except TapRaised as error:
             return {"is": "error", "class": "TapRaised", "said": "", "at": raised_at(error)}
         except DeviceFailed as error:

@@ -45,9 +45,9 @@ def compare_tensors(
     """
     if bounds is not None and floor is not None:
         raise UsageError("bounds and floor exclude each other: a floor makes bounds of its own")
-    if all(isinstance(side, str | Path) and Path(side).exists() for side in (actual, expected)):
-        if Path(actual).samefile(expected):
-            raise UsageError(f"actual and expected are one file: {actual}")
+    files = all(isinstance(side, str | Path) and Path(side).exists() for side in (actual, expected))
+    if files and Path(actual).samefile(expected):
+        raise UsageError(f"actual and expected are one file: {actual}")
     sides = arrays_of(actual, "actual"), arrays_of(expected, "expected")
     floors = None if floor is None else arrays_of(floor, "floor")
     if floors is not None and (lacking := [name for name in sides[1] if name not in floors]):

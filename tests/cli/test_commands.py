@@ -14,7 +14,8 @@ from tests.sample import WHOLE
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet", "reduce", "demo", "inspect",
+    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet",
+    "reduce", "demo", "inspect",
     "shapes", "scan-log",
 )  # fmt: skip
 
@@ -62,7 +63,8 @@ def test_a_verdict_is_the_last_line(parity, small_golden, small_run):
 def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(small_golden, small_run, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\nfrom parity.cli import command\n"
-        "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n    print('code', command(), file=sys.stderr, flush=True)"
+        "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n"
+        "    print('code', command(), file=sys.stderr, flush=True)"
     )
     found = python(
         code,

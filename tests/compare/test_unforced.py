@@ -1,4 +1,4 @@
-"""A run that goes on with experts of its own: nothing of it is judged by its own error, and nothing passes without evidence."""
+"""A run that continues with its own experts: nothing is judged by its own error, nothing passes without evidence."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import numpy as np
 from parity import device
 from parity.device.pipeline import Pipeline
 from parity.device.recorder import Recorder
+from parity.seam import RowTap, Tap
 from tests.gates import planted
 
 
@@ -113,3 +114,25 @@ def late_after_an_accept(**options) -> Pipeline:
 
     broken.drafter.forward = late
     return broken
+
+
+class RowByRow:
+    """A tap for a device that drafts step by step: rows of drafter stages go one by one to a tap that takes rows."""
+
+    def __init__(self, tap: Tap):
+        self.tap = tap
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        if not (isinstance(self.tap, RowTap) and stage.startswith("drafter.")):
+            return self.tap(stage, value)
+        return np.concatenate(
+            [self.tap.rows(stage, value[row : row + 1], row, len(value)) for row in range(len(value))]
+        )
+
+
+def step_by_step(**options) -> Pipeline:
+    """Nothing is wrong: it drafts as the documentation of `RowTap` says."""
+    stepping = device.load(**options)
+    draft = stepping.draft
+    stepping.draft = lambda tap=None: draft(tap and RowByRow(tap))
+    return stepping

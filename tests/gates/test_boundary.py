@@ -42,6 +42,11 @@ def test_clean_devices_pass(device, gate):
         (FAULTS + "commit_cache_short", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
         (FAULTS + "boundary_padded_rows", CONTENTS, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
         (FAULTS + "boundary_transient_slots", CONTENTS, r"2 above, .* verify raised UsageError"),
+        (
+            FAULTS + "boundary_transient_slots",
+            ADMISSION,
+            r"admitted though it breaks: 2 above, .*; .* 2 above admitted",
+        ),
         (OTHERS + "refuses_too_late", CONTENTS, r"raised UsageError"),
         (OTHERS + "refuses_what_fits", ADMISSION, r"1 below: refused though it fits"),
     ],
@@ -51,6 +56,8 @@ def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate):
     assert result.verdict == "fail"
     assert result.checks[check].verdict == "fail"
     assert re.search(shows, result.checks[check].evidence), [one.evidence for one in result.checks]
+    admission = result.checks[ADMISSION]
+    assert admission.verdict == "fail" or not re.search("wrong|breaks", admission.evidence), admission
 
 
 def test_a_device_that_refuses_what_its_own_caches_hold_fails(gate):

@@ -14,7 +14,9 @@ from parity.gates.context import GateContext
 from parity.gates.decisions import GROUPS
 from parity.gates.decisions_rows import DraftVocabulary, _moved, judge_rows, read_draft_vocabulary
 from parity.golden.store import Dump
+from parity.isolation.device import _offers
 from parity.producers import builder
+from parity.seam import RankTap, RowTap
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.choice_faults:"
 TARGET, VERIFY, DRAFTER, OWN, TIES = range(5)
@@ -49,6 +51,18 @@ def test_the_clean_device_passes_and_every_row_is_counted(precision, gate, small
         )
         assert check.figures["rows"] == due == check.figures["same"] + check.figures["tie"] + check.figures["noise"]
         assert 0 <= check.figures["kl_mean"] <= check.figures["kl_max"] < 0.05, check.evidence
+
+
+def test_a_device_that_hands_rows_over_one_by_one_is_judged_as_any_other(gate):
+    checks, _ = gate(OTHERS + "step_by_step")
+    assert verdicts(checks) == ["pass"] * 5 and [one.evidence for one in checks] == [one.evidence for one in gate()[0]]
+
+
+def test_what_a_tap_offers_is_a_method():
+    for protocol, name in ((RowTap, "rows"), (RankTap, "ranks")):
+        counting = type("Counting", (), {name: {}, "__call__": lambda *_: None})()
+        assert not isinstance(counting, protocol) and not _offers(counting, name)
+        assert isinstance(type("Taking", (), {name: lambda *_: None, "__call__": lambda *_: None})(), protocol)
 
 
 def test_the_drafters_slots_are_counted_apart(gate, small_golden):

@@ -13,7 +13,7 @@ from parity.trace import ForcingTrace, Tensors, forced_names
 from tests.references.chain_cases import chain
 
 LOGITS = 2e-4
-"""Largest difference of float32 logits near 10: about 20 of their units in the last place, summed over 128 and 320 terms."""
+"""Largest difference of float32 logits near 10: about 20 of their ULPs, summed over 128 and 320 terms."""
 STAGE = 1e-4
 DELTA = 0.0125
 """Bound of the official comparison elsewhere: largest difference of a row's bfloat16 logits over its largest logit."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -87,10 +88,8 @@ class Case:
                 begin(round_)
 
             trace.begin = enough
-        try:
+        with suppress(Enough):
             self.counterfactuals.run(assumed, self.ids, self.budget, trace)
-        except Enough:
-            pass
         return trace
 
     def first(self, trace: Trace, before: int = 99) -> str | None:
@@ -246,10 +245,8 @@ def test_mxfp4_is_read_wrongly_from_a_quantised_checkpoint(tiny):
 
 @pytest.mark.parametrize("name", sample(one.id for one in HYPOTHESES if one.fit and one.fit.clean is not None))
 def test_the_clean_value_of_a_fit_changes_nothing(name, case):
-    try:
+    with suppress(NotApplicable):
         assert case.first(case.run([(BY_ID[name], BY_ID[name].fit.clean)], stop=True)) is None
-    except NotApplicable:
-        pass
 
 
 PAIRS = [

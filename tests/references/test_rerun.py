@@ -1,4 +1,4 @@
-"""The reference once more with a run's experts: the golden itself where they are the golden's, the truth of the run where not."""
+"""The reference once more with a run's experts: the golden where they are the golden's, the truth of the run if not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from parity import drive
 from parity.api import compare_dumps, run_device
-from parity.compare.basis import EXPERTS, Flips
+from parity.compare.basis import Flips
 from parity.errors import Inconclusive
 from parity.golden.store import Dump
 from parity.golden.views import JoinedSlices, PromptSlice
@@ -41,7 +41,7 @@ def rerun() -> ReferenceRerun:
 
 
 class Garbage(Dump):
-    """A run with numbers of no meaning behind its flips, in every stage of the target, and the tokens that they choose."""
+    """A run with meaningless numbers behind its flips, in every stage of the target, and the tokens they choose."""
 
     def __init__(self, golden: Dump, run: Dump):
         vars(self).update(vars(run))

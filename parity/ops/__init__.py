@@ -1,0 +1,1 @@
+"""Each operation of a program on a device alone, compared with float64."""

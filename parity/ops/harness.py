@@ -1,0 +1,199 @@
+"""Runs operations on a device and judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, conclude
+from parity.errors import DeviceEnded, DeviceFailed, NotOffered, ParityError
+from parity.guard import raised_text
+from parity.ops.exact import condition, expected, written_twice
+from parity.ops.kinds import CHOOSES, DTYPES, ELEMENTWISE, MOVES, SMALLEST, allowed_steps
+from parity.ops.operands import operands
+from parity.seam import Operand, Operate, Operation
+
+
+@dataclass(frozen=True)
+class OperationResult:
+    """One operation on one device.
+
+    Args:
+        verdict: pass, fail, warn for the right values in another dtype, inconclusive for what was not run.
+        judged: elements that were compared.
+        exact: whether they must be the operands' own; else `ulp` is judged.
+        wrong: elements beyond their bound.
+        ulp: the largest error, in ULP of the declared dtype; NaN where nothing was computed.
+        of_bound: the largest error, x its bound.
+        cut: the operation that ran in its place, smaller; empty for itself.
+        why: what failed; empty for a pass.
+    """
+
+    operation: Operation
+    verdict: str
+    judged: int = 0
+    exact: bool = True
+    wrong: int = 0
+    ulp: float = float("nan")
+    of_bound: float = float("nan")
+    cut: str = ""
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, the operation in a line."""
+        return {**vars(self), "operation": str(self.operation), "results": [str(one) for one in self.operation.results]}
+
+
+@dataclass(frozen=True)
+class OperationReport:
+    """All operations on one device, joined by AND; none at all is inconclusive."""
+
+    device: str
+    seed: int
+    results: tuple[OperationResult, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all."""
+        return conclude(result.verdict for result in self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        results = [result.to_dict() for result in self.results]
+        return {"device": self.device, "seed": self.seed, "verdict": self.verdict, "results": results}
+
+
+def try_operation(operation: Operation, operate: Operate, seed: int, limit: int) -> OperationResult:
+    """One operation on every case; a device that raises, or returns something else than what is declared, fails."""
+    ran = cut_to(operation, limit)
+    if ran is None:
+        most = f"it has an array of {_largest(operation)} elements, more than --limit {limit}, and cannot be cut"
+        return OperationResult(operation, INCONCLUSIVE, why=most)
+    result = OperationResult(operation, PASS, exact=not _rounds(operation), cut="" if ran is operation else str(ran))
+    for case, arrays in operands(ran, seed):
+        due = [one.copy() for one in arrays]
+        try:
+            given = operate(ran, *arrays)
+        except NotOffered as error:
+            return replace(result, verdict=INCONCLUSIVE, why=str(error))
+        except Exception as error:  # whatever a device's own code may raise
+            if isinstance(error, ParityError) and (
+                isinstance(error, DeviceEnded) or not isinstance(error, DeviceFailed)
+            ):
+                raise
+            return replace(result, verdict=FAIL, why=f"raised {raised_text(error)}")
+        result = _judged(result, ran, case, due, given)
+    return result
+
+
+def _judged(
+    result: OperationResult, ran: Operation, case: str, arrays: Sequence[np.ndarray], given: Any
+) -> OperationResult:
+    """The result with what one case adds to it; the first thing that is wrong stays."""
+    made = list(given) if isinstance(given, list | tuple) else [given]
+    if len(made) != len(ran.results):
+        return replace(result, verdict=FAIL, why=result.why or f"returned {len(made)} results, not {len(ran.results)}")
+    for declared, got, true in zip(ran.results, map(np.asarray, made), expected(ran, arrays), strict=True):
+        lack = _undeclared(declared, got)
+        if lack and (got.shape != declared.shape or declared.dtype in ("bfloat16", "float32")):
+            return replace(result, verdict=FAIL, why=result.why or lack)
+        if lack and result.verdict == PASS:
+            result = replace(result, verdict=WARN, why=f"{lack}; the values are right")
+        errors, bounds, units = _errors(ran, arrays, got, true)
+        bad = ~(errors <= bounds)  # written so that NaN fails
+        if (free := written_twice(ran, arrays)) is not None:
+            bad &= ~free
+        result = _added(result, errors, bounds, units, bad)
+        if bad.any():
+            at = tuple(map(int, np.unravel_index(int(bad.argmax()), bad.shape)))
+            what = f"{int(bad.sum())} of {bad.size} elements are wrong ({case}), first {list(at)}"
+            why = result.why if result.verdict == FAIL else f"{what}: {got[at]} where {true[at]} is right"
+            result = replace(result, verdict=FAIL, why=why)
+    return result
+
+
+def _undeclared(declared: Operand, got: np.ndarray) -> str:
+    """How a result's shape or dtype differs from what the program says; of integers any width will do."""
+    same = got.dtype.kind == "i" if declared.dtype == "int32" else got.dtype == DTYPES[declared.dtype]
+    if got.shape == declared.shape and same:
+        return ""
+    return f"returned {Operand(got.shape, got.dtype.name)} where the program says {declared}"
+
+
+def _added(result: OperationResult, errors: Any, bounds: Any, units: Any, bad: Any) -> OperationResult:
+    counted = replace(result, judged=result.judged + bad.size, wrong=result.wrong + int(bad.sum()))
+    if result.exact or not bad.size:
+        return counted
+    with np.errstate(all="ignore"):
+        told = np.isfinite(errors) & (errors > SMALLEST)
+        ulp, share = (np.max(errors / one, where=told & (one > 0), initial=0.0) for one in (units, bounds))
+    return replace(counted, ulp=float(np.fmax(result.ulp, ulp)), of_bound=float(np.fmax(result.of_bound, share)))
+
+
+@np.errstate(all="ignore")
+def _errors(ran: Operation, arrays: Sequence[np.ndarray], got: np.ndarray, true: np.ndarray) -> tuple[Any, Any, Any]:
+    """The error of each element, its bound, and its ULP; where nothing is rounded 0 is right and 1 is wrong."""
+    if true.dtype.kind in "iub":
+        return (got != true).astype(float), np.zeros(got.shape), np.ones(got.shape)
+    wide, exact, dtype = got.astype(np.float64), true.astype(np.float64), ran.results[0].dtype
+    if not _rounds(ran):
+        alike = (wide == exact) & (ran.name in CHOOSES or _signs(got, true)) | np.isnan(wide) & np.isnan(exact)
+        return (~alike).astype(float), np.zeros(got.shape), np.ones(got.shape)
+    rounded, sizes = exact.astype(DTYPES[dtype]).astype(np.float64), condition(ran, arrays)
+    scale = np.abs(exact) if sizes is None else sizes
+    bounds = ulps(np.abs(exact), dtype) / 2 + allowed_steps(ran) * ulps(scale, "float32") + SMALLEST
+    # Beyond the largest number there is infinity, and no distance.
+    finite, same = np.isfinite(rounded), np.where(np.isnan(exact), np.isnan(wide), wide == rounded)
+    errors = np.where(finite, np.abs(wide - exact), np.where(same, 0.0, np.inf))
+    return errors, np.where(finite, bounds, 0.0), ulps(np.maximum(np.abs(exact), scale), dtype)
+
+
+def _signs(got: np.ndarray, true: np.ndarray) -> Any:
+    return np.signbit(got.astype(np.float32)) == np.signbit(true.astype(np.float32))
+
+
+def _rounds(operation: Operation) -> bool:
+    """Whether its results are new floating-point numbers."""
+    dtype, widened = operation.results[0].dtype, operation.name == "astype" and operation.operands[0].dtype != "float32"
+    return dtype in ("bfloat16", "float32") and not widened and operation.name not in MOVES | CHOOSES
+
+
+def ulps(sizes: np.ndarray, dtype: str) -> np.ndarray:
+    """The ULP of a dtype at numbers of these sizes, float64; at zero that of the smallest normal number."""
+    bits = 8 if dtype == "bfloat16" else 24
+    steps: np.ndarray = np.ldexp(1.0, np.frexp(np.maximum(np.nan_to_num(sizes, posinf=1.0), SMALLEST))[1] - bits)
+    return steps
+
+
+def cut_to(operation: Operation, limit: int) -> Operation | None:
+    """The operation on fewer elements along one axis where it is too large; None where it cannot be."""
+    if _largest(operation) <= limit:
+        return operation
+    if operation.name == "take" and dict(operation.keywords).get("axis") == 0:
+        table, *rest = operation.arguments
+        rows = limit * table.shape[0] // prod(table.shape)
+        small = replace(operation, arguments=(replace(table, shape=(rows, *table.shape[1:])), *rest))
+        return small if rows and _largest(small) <= limit else None
+    if operation.name not in ELEMENTWISE:
+        return None
+    shape = operation.results[0].shape
+    axis = int(np.argmax(shape)) - len(shape)
+    size = limit * shape[axis] // prod(shape)
+
+    def smaller(one: Any) -> Any:
+        if not isinstance(one, Operand) or len(one.shape) < -axis or one.shape[axis] != shape[axis]:
+            return one
+        return replace(one, shape=(*one.shape[:axis], size, *one.shape[len(one.shape) + axis + 1 :]))
+
+    small = replace(
+        operation, arguments=tuple(map(smaller, operation.arguments)), results=tuple(map(smaller, operation.results))
+    )
+    return small if size and _largest(small) <= limit else None
+
+
+def _largest(operation: Operation) -> int:
+    return max(prod(one.shape) for one in (*operation.operands, *operation.results))
