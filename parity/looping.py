@@ -78,8 +78,8 @@ def _speculated(
         fresh = _integers(emitted)
         if not fresh or (not said and (len(drafts) or len(fresh) > 1)):
             raise UsageError(
-                f"device {name} announces a round of {len(drafts)} drafts that emits {len(fresh)} tokens; the first one "
-                "is the prefill, without drafts and with the first token, and every later one emits a token at least"
+                f"device {name} announces a round of {len(drafts)} drafts that emits {len(fresh)} tokens; the first "
+                "one is the prefill, without drafts and with the first token, and every later one emits one at least"
             )
         said.extend(fresh)
         took(_integers(drafts), fresh, None if tokens is None else _integers(tokens))

@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 
 Side = Literal["target", "drafter"]
+When = Literal["", "prefill", "round"]
+Rows = Literal["all", "last"]
 
 
 class Offering(type(Protocol)):  # type: ignore[misc]  # the class of protocols has no public name
@@ -89,8 +91,8 @@ class Shown:
     """
 
     stages: str
-    when: Literal["", "prefill", "round"] = ""
-    rows: Literal["all", "last"] = "all"
+    when: When = ""
+    rows: Rows = "all"
 
 
 @dataclass(frozen=True)

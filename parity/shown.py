@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from parity.errors import UsageError
-from parity.seam import Description, Device, Shown, Tap
+from parity.seam import Description, Device, Looping, OnRound, Rows, Shown, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -23,8 +23,6 @@ from parity.stages import (
     declared,
     matches,
 )
-
-Rows = Literal["all", "last"]
 
 RETURNED: Mapping[str, Rows] = {
     TARGET_TOKENS: "last",
@@ -42,7 +40,7 @@ class ShownRows(Protocol):
     @property
     def stages(self) -> str: ...
     @property
-    def when(self) -> Literal["", "prefill", "round"]: ...
+    def when(self) -> When: ...
     @property
     def rows(self) -> Rows: ...
 
@@ -125,7 +123,7 @@ class PartTap:
     """Hands on the stages of a view, and leaves the rest as they are."""
 
     def __init__(self, tap: Tap, view: View, round_: int):
-        self._tap, self._view, self._round = tap, view, round_
+        self._tap, self._view, self.round = tap, view, round_
         for name in ("rows", "ranks"):
             if callable(handing := getattr(tap, name, None)):
                 setattr(self, name, partial(self._hand, handing))
@@ -137,7 +135,7 @@ class PartTap:
         return np.asarray(self._hand(self._tap, stage, value))
 
     def _hand(self, handing: Callable[..., Any], stage: str, value: Any, *rest: Any) -> Any:
-        return handing(stage, value, *rest) if self._view.rows(stage, self._round) == "all" else value
+        return handing(stage, value, *rest) if self._view.rows(stage, self.round) == "all" else value
 
 
 class PartlyShown:
@@ -148,33 +146,53 @@ class PartlyShown:
         stages: globs of what is shown.
     """
 
-    def __init__(self, inside: Device, stages: Sequence[str]):
+    def __init__(self, inside: Any, stages: Sequence[str]):
         self.inside, self._shown = inside, tuple(Shown(glob) for glob in stages)
         says = inside.describe()
         self._view = View(self._shown, declared(says.num_layers, says.num_drafter_layers))
 
     def describe(self) -> Description:
         """The device's own description, with what is shown of it."""
-        return replace(self.inside.describe(), shown=self._shown)
+        says: Description = self.inside.describe()
+        return replace(says, shown=self._shown)
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
-        return self.inside.prefill(prompt_ids, max_new_tokens, PartTap(tap, self._view, 0))
+        token: int = self.inside.prefill(prompt_ids, max_new_tokens, PartTap(tap, self._view, 0))
+        return token
 
     def draft(self, tap: Tap) -> np.ndarray:
         """See `Device.draft`."""
-        return self.inside.draft(PartTap(tap, self._view, 1))
+        ids: np.ndarray = self.inside.draft(PartTap(tap, self._view, 1))
+        return ids
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.verify`."""
-        return self.inside.verify(draft_tokens, PartTap(tap, self._view, 1))
+        ids: np.ndarray = self.inside.verify(draft_tokens, PartTap(tap, self._view, 1))
+        return ids
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """See `Device.commit`."""
-        return self.inside.commit(draft_tokens, verify_tokens, PartTap(tap, self._view, 1))
+        ids: np.ndarray = self.inside.commit(draft_tokens, verify_tokens, PartTap(tap, self._view, 1))
+        return ids
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inside"], name)
+
+
+class PartlyShownLoop(PartlyShown):
+    """One whose host loop cannot be split into verbs."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        inside = PartTap(tap, self._view, 0)
+
+        def over(*said: Any) -> None:
+            on_round(*said)
+            inside.round += 1
+
+        ids: Sequence[int] = self.inside.speculate(prompt_ids, max_new_tokens, inside, over)
+        return ids
 
 
 def shown_only(device: Device, show: str) -> Device:
@@ -184,4 +202,5 @@ def shown_only(device: Device, show: str) -> Device:
         UsageError: a glob matches no stage.
     """
     stages = VIEWS[show] if show in VIEWS else tuple(filter(None, show.split("+")))
-    return PartlyShown(device, stages) if stages else device
+    kind = PartlyShownLoop if isinstance(device, Looping) else PartlyShown
+    return kind(device, stages) if stages else device

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from parity.errors import DeviceEnded
 from parity.isolation.process import DeviceProcess, ProcessLimits
-from parity.seam import Description, OnRound, Rotary, Shown, Side, Tap
+from parity.seam import Description, OnRound, Rotary, Rows, Shown, Side, Tap, When
 
 OFFERS = ("passes", "ranks", "rows", "on_round")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
@@ -166,11 +166,19 @@ def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in said)
 
 
+def _shown(said: dict[str, Any]) -> Shown:
+    for when in get_args(When):
+        for rows in get_args(Rows):
+            if (said["when"], said["rows"]) == (when, rows):
+                return Shown(str(said["stages"]), when, rows)
+    raise ValueError(f"{said} declares no rows or rounds that are known")
+
+
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
-    "shown": lambda said: tuple(Shown(**{str(name): str(value) for name, value in one.items()}) for one in said),
+    "shown": lambda said: tuple(map(_shown, said)),
     "forcible": lambda said: tuple(map(str, said)),
     "transactional": bool,
 }  # fmt: skip
