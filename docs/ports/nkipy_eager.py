@@ -7,6 +7,7 @@ only `Example` is left of this file.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -149,12 +150,14 @@ class Example:
     """The example's modules at one commit, imported anew, on a pair of checkpoints; and its tokenizer.
 
     Args:
-        root: holds `examples/models/gpt_oss`.
+        root: holds `examples/models/gpt_oss`; $PARITY_NKIPY_EXAMPLE where empty.
         precision: what stands for the bfloat16 that the example writes everywhere.
         positions: rows of its caches.
-        arrays: what its kernels compute with: NumPy's own, or `Rounded`.
+        rounding: `numpy` for kernels that compute with NumPy's own arrays, `compiler` for `Rounded` ones.
 
     Attributes:
+        layers: of target and drafter.
+        vocab: of the drafter.
         target: the class whose `verify` the loop calls.
         drafter: the class whose `draft` (and `prefill`) the loop calls.
         emitted: ids that it printed.
@@ -164,18 +167,14 @@ class Example:
     chat_template = None
 
     def __init__(
-        self,
-        root: Path,
-        target: Path,
-        drafter: Path,
-        k: int,
-        precision: str,
-        positions: int,
-        arrays: type[np.ndarray] = np.ndarray,
-    ) -> None:
-        base, self.dtype, self.positions = root / "examples/models/gpt_oss", getattr(torch, precision), positions
-        self.paths, self.k, self.emitted, self.timed = (str(target), str(drafter)), k, [], False
-        self.target_config, self.drafter_config = map(AutoConfig.from_pretrained, self.paths)
+        self, root: str, target: Path, drafter: Path, k: int, precision: str, positions: int, rounding: str
+    ) -> None:  # fmt: skip
+        base = Path(root or os.environ["PARITY_NKIPY_EXAMPLE"]) / "examples/models/gpt_oss"
+        self.paths, self.k, self.precision, self.positions = (str(target), str(drafter)), k, precision, positions
+        self.dtype, self.emitted, self.timed = getattr(torch, precision), [], False
+        self.target_config, self.drafter_config = one, other = [*map(AutoConfig.from_pretrained, self.paths)]
+        self.layers, self.eos = (one.num_hidden_layers, other.num_hidden_layers), tuple(one.eos_token_id)
+        self.vocab, arrays = other.draft_vocab_size, {"numpy": np.ndarray, "compiler": Rounded}[rounding]
         self.kernels = type("DeviceKernel", (DeviceKernel,), {"arrays": arrays})
         install(np.dtype(getattr(ml_dtypes, precision, np.float32)), self.kernels)
         for name in [n for n, m in sys.modules.items() if "models/gpt_oss" in str(getattr(m, "__file__", ""))]:

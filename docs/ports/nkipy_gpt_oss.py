@@ -3,40 +3,33 @@
 parity diff --device docs.ports.nkipy_gpt_oss:load,root=CHECKOUT     (of any commit that has the drafter)
 """
 
-import os
-from pathlib import Path
-
-import numpy as np
-
-from docs.ports.nkipy_eager import Example, Rounded
+from docs.ports.nkipy_eager import Example
 from parity.adapters import PortTap
 from parity.seam import Description, Shown
 
-SHOWN = tuple(map(Shown, ("target.embed", "target.layers.*.out", "drafter.taps", "kv.target.*")))
-OF_KERNELS = (Shown("drafter.logits"), Shown("kv.drafter.*"))  # a drafter in PyTorch keeps them to itself
-FORCIBLE = ("target.*", "drafter.*", "verify.*", "kv.*.k", "kv.*.v")
+SHOWN = tuple(map(Shown, ("target.embed", "target.layers.*.out", "drafter.taps", "kv.*")))
+LOGITS = (Shown("drafter.logits"),)  # a drafter in PyTorch keeps them to itself
+FORCIBLE = ("target.*", "drafter.*", "verify.*", "kv.*.k", "kv.*.v")  # what is accepted the loop says
 
 
 class Port:
     """`parity.seam.Looping`: a round begins where the loop drafts, and ends where it does so again."""
 
-    def __init__(self, example, precision):
-        self.example, target, drafter = example, example.target_config, example.drafter_config
-        layers, self.vocab = (target.num_hidden_layers, drafter.num_hidden_layers), drafter.draft_vocab_size
-        shown = SHOWN if example.drafter.__name__ == "DrafterCPU" else SHOWN + OF_KERNELS
-        self.description = Description(
-            "nkipy-example", precision, *layers, example.k, example.positions, tuple(target.eos_token_id),
-            modules=tuple(example.modules), shown=shown, forcible=FORCIBLE,
-        )  # fmt: skip
-        self.tap = PortTap(*layers)
+    def __init__(self, example):
+        self.example, self.tap = example, PortTap(*example.layers)
         example.watch(self.prefilling, self.drafting, self.verifying, self.launching)
 
     def describe(self):
-        return self.description
+        own = self.example
+        shown = SHOWN if own.drafter.__name__ == "DrafterCPU" else SHOWN + LOGITS
+        return Description(
+            "nkipy-example", own.precision, *own.layers, own.k, own.positions, own.eos,
+            modules=tuple(own.modules), shown=shown, forcible=FORCIBLE,
+        )  # fmt: skip
 
     def speculate(self, prompt_ids, max_new_tokens, tap, on_round):
         self.given, self.on_round, self.drafts, self.tokens, self.told = tap, on_round, [], [], 0
-        self.caches, self.lengths, self.count = {"target": {}, "drafter": {}}, {}, 0
+        self.caches, self.lengths, self.count, self.model = {"target": {}, "drafter": {}}, {}, 0, None
         with self.tap.during(tap, "prefill"):
             emitted = self.example.generate(prompt_ids, max_new_tokens)
         self.end_round()
@@ -49,13 +42,15 @@ class Port:
             self.lengths["target"] = self.start + len(emitted)
         with self.tap.during(self.given, "round" if self.drafts else "prefill"):
             for side, caches in self.caches.items():
-                if caches:
-                    buffers = list(caches.values())
+                buffers = list(caches.values())
+                if buffers:
                     self.tap.caches(side, list(zip(buffers[::2], buffers[1::2], strict=True)), self.lengths[side])
+            if host := getattr(self.model, "kv_caches", None):  # of a drafter in PyTorch
+                self.model.kv_caches = self.tap.caches("drafter", host, self.lengths["drafter"], "B G S D")
         self.on_round(self.drafts, emitted, self.tokens)
 
     def prefilling(self, call, drafter, ids, taps):
-        self.lengths["drafter"] = len(ids)
+        self.model, self.lengths["drafter"] = drafter, len(ids)
         return call(drafter, ids, self.tap("drafter.taps", taps) if self.example.timed else taps)
 
     def drafting(self, call, drafter, *args):
@@ -86,7 +81,7 @@ class Port:
             self.tap.write("target.layers.{l}.out", out)
         elif kernel.name == "cte_greedy_sampling":
             self.tap.write("target.tokens", out)
-        elif self.count and out.shape[-1] == self.vocab:  # of the K rows that draft, or of all
+        elif self.count and out.shape[-1] == self.example.vocab:  # of the K rows that draft, or of all
             first = 0 if out.shape[1] == self.example.k else self.count - 1
             self.tap.begin({"drafter.logits": slice(first, first + self.example.k)})
             self.tap.write("drafter.logits", out)
@@ -95,7 +90,5 @@ class Port:
 
 
 def load(target, drafter, k, precision, root="", max_positions=256, rounding="numpy"):
-    """The factory; the checkout is $PARITY_NKIPY_EXAMPLE by default; `rounding=compiler` is bfloat16 as on a device."""
-    arrays = {"numpy": np.ndarray, "compiler": Rounded}[rounding]
-    root = Path(root or os.environ["PARITY_NKIPY_EXAMPLE"])
-    return Port(Example(root, target, drafter, k, precision, int(max_positions), arrays), precision)
+    """The factory; see `Example`."""
+    return Port(Example(root, target, drafter, k, precision, int(max_positions), rounding))
