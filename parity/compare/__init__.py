@@ -17,6 +17,7 @@ from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
+from parity.compare.hidden_experts import hidden_layers
 from parity.compare.numbers import judge_numbers
 from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (
@@ -25,6 +26,7 @@ from parity.compare.report import (
     INCONCLUSIVE,
     PASS,
     ROUNDED,
+    UNSHOWN_EXPERTS,
     WARN,
     Place,
     Report,
@@ -110,12 +112,19 @@ def compare(
         own_experts=own,
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
+            *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),
             *(f"config constants: {why}" for why in constants.unjudged),
             *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),
         not_shown=not_shown,
         parted=parted,
     )
+
+
+def _experts_hidden(golden: TrustedGolden, run: DumpView) -> bool:
+    """Whether a bfloat16 run chooses experts that it does not show."""
+    hidden = run.manifest.case.precision == "bfloat16" and not run.settled
+    return hidden and any(hidden_layers(golden, side) for side in run.sides)
 
 
 def _parted(run: DumpView) -> tuple[str, ...]:

@@ -22,6 +22,13 @@ ROUNDED = (
 """What no comparison of a bfloat16 run sees; both were met."""
 
 
+UNSHOWN_EXPERTS = (
+    "which experts a row ran through: inferred where a router tie may have tipped; float32, or showing "
+    "target.layers.*.experts, settles it"
+)
+"""What a bfloat16 run does not show that chooses its experts unseen."""
+
+
 def join(verdicts: Iterable[str]) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
     return max(verdicts, key=RANK.__getitem__, default=INCONCLUSIVE)
