@@ -192,3 +192,12 @@ def test_a_view_of_a_device_is_an_option_of_its_name(small_golden, tmp_path):
     run = run_device(small_golden, "numpy,show=logits+tokens", "chained", out=tmp_path / "run", free=False)
     assert [shown.stages for shown in run.manifest.case.shown] == ["logits", "tokens"]
     assert "target.layers.{l}.experts" not in run.manifest.case.forced and "target.tokens" in run.manifest.case.forced
+
+
+def test_what_is_recorded_and_not_declared_is_a_finding(small_golden, tmp_path):
+    run = run_device(small_golden, "numpy,show=target.embed+logits", "chained", out=tmp_path / "run", free=False)
+    case = run.manifest.case.model_copy(update={"shown": run.manifest.case.shown[1:]})
+    run.manifest = run.manifest.model_copy(update={"case": case})
+    report = compare(trusted(small_golden), run, read_policy(None, "bfloat16"))
+    assert report.verdict == "fail"
+    assert {(finding.kind, finding.stage) for finding in report.findings} == {("surplus", "target.embed")}
