@@ -30,7 +30,7 @@ stale = Family(stages=(*KV, *OUT), cost=2)
     fix="rollback slices the sequence axis, and the mask compares positions: a new row's slot is its position",
     seen=("NKIPy PR 63",),
 )
-def behind_stale(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
+def _(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
     """A rollback that lowers the length at most, in a cache that appends.
 
     A mask up to a row's position hides the row itself behind the stale ones.

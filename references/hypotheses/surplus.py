@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import TypeVar
 
 from parity.references.hypotheses.catalogue import Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
@@ -15,6 +16,7 @@ SEED_FIX = "no pass of its own for the first token: the drafter's first round an
 START_FIX = "the first slot and position of a verify round: the length of the target's cache"
 
 Pair = tuple[Tensor, Tensor]
+R = TypeVar("R")
 
 
 def sized(x: Tensor, many: int) -> Tensor:
@@ -99,7 +101,7 @@ seeds = Family(fix=SEED_FIX, seen=("NKIPy example",), cost=2)
 def _once(loop: Loop, when: str, step: Callable[[], None]) -> Mutation:
     """`step()` once for each prompt: before the prefill hands its caches over, or before the first draft."""
 
-    def first(inner: Callable[[], Tensor | None]) -> Tensor | None:
+    def first(inner: Callable[[], R]) -> R:
         if len(loop.state.emitted) == 1:
             step()
         return inner()
