@@ -60,11 +60,12 @@ class PortTap:
 
     @contextmanager
     def during(
-        self, tap: Tap, when: Literal["prefill", "round"], rows: Mapping[str, Rows] = ALL, **fields: Any
+        self, tap: Tap | None, when: Literal["prefill", "round"], rows: Mapping[str, Rows] = ALL, **fields: Any
     ) -> Iterator[PortTap]:
         """While a verb runs: its tap takes the tensors, what `at` named is launched through it, a first pass begins.
 
         Args:
+            tap: None where nobody watches, as while a port warms up.
             when: stages that are not in this kind of round are not handed over.
             rows, fields: see `begin`.
         """

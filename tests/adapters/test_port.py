@@ -97,6 +97,14 @@ def test_a_layer_may_come_from_the_arguments(port):
     assert list(tap.seen) == ["target.layers.2.out"]
 
 
+def test_nobody_watches_a_warm_up(port):
+    tap = Recording()
+    with port.during(tap, "prefill"):
+        with port.during(None, "prefill"):
+            port("target.embed", rows(2, 4))
+        assert not tap.seen
+
+
 def test_a_verb_within_a_verb_leaves_the_outer_ones_pass(port):
     outer, inner = Recording(), Recording()
     with port.during(outer, "round", {"embed": 1}, head="verify"):
