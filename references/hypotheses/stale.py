@@ -11,7 +11,7 @@ from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
 from parity.references.hypotheses.mutating import Layer, drafter_layers, together
 from parity.references.hypotheses.rope import at_positions
-from parity.references.hypotheses.surplus import handing_over
+from parity.references.hypotheses.starting import handing_over
 from parity.references.points import replaced
 
 Pair = tuple[Tensor, Tensor]
