@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Any
 
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import together
 from parity.references.hypotheses.starting import begun, sized
+from parity.references.hypotheses.taps import PAIR_FIX
 
 SEED_FIX = "no pass of its own for the first token: the drafter's first round and the first verify bring its row"
-FIRST, LAST, EMPTY = "the first token's", "the prompt's last token's", "an empty one"
-PROMPT, OWN = "the prompt's", "its own"
+FIRST, LAST, EMPTY = "the first token's row", "the prompt's last row once more", "an empty row"
 SLOTS, RIGHT = "by their slots", "by their positions"
 
 seeds = Family(fix=SEED_FIX, seen=("NKIPy example",), cost=2)
@@ -22,7 +23,7 @@ seeds = Family(fix=SEED_FIX, seen=("NKIPy example",), cost=2)
 def _once(loop: Loop, step: Callable[[], None], late: bool) -> Mutation:
     """`step()` once for each prompt: before the prefill hands its caches over, or before the first draft (`late`)."""
 
-    def first(inner: Callable[[], Tensor | None]) -> Tensor | None:
+    def first(inner: Callable[[], Any]) -> Any:
         if len(loop.state.emitted) == 1:
             step()
         return inner()
@@ -30,9 +31,16 @@ def _once(loop: Loop, step: Callable[[], None], late: bool) -> Mutation:
     return (loop.draft if late else loop.hand_over_caches).around(first)
 
 
-def target_seed(loop: Loop, value: tuple[str, str], late: bool) -> Mutation:
-    """One more row behind the prompt, of a pass that hands no stage over: whose it is, and whose taps draft first."""
-    whose, taps = value
+def _alone(loop: Loop, ids: Tensor) -> None:
+    """Run ids behind the target's cache and hand no stage over."""
+    tap = loop.target.tap
+    loop.target.watch(lambda stage, value: value)
+    loop.target.forward(ids)
+    loop.target.watch(tap)
+
+
+def target_seed(loop: Loop, whose: str, late: bool) -> Mutation:
+    """One more row behind the prompt, of a pass that hands no stage over, or of zeros."""
     prompts: list[Tensor] = []
 
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
@@ -40,35 +48,42 @@ def target_seed(loop: Loop, value: tuple[str, str], late: bool) -> Mutation:
         inner(prompt)
 
     def seed() -> None:
-        target, tap = loop.target, loop.target.tap
         if whose == EMPTY:
-            for layer in range(target.config.num_hidden_layers):
-                target.load(layer, *(sized(x, len(x) + 1) for x in target.rows(layer)))
-            return
-        target.watch(lambda stage, value: value)
-        target.forward(torch.tensor(loop.state.emitted) if whose == FIRST else prompts[0][-1:])
-        target.watch(tap)
-        if taps == OWN:
-            loop.state.pending_taps = loop.taps(0, 1)
+            for layer in range(loop.target.config.num_hidden_layers):
+                loop.target.load(layer, *(sized(x, len(x) + 1) for x in loop.target.rows(layer)))
+        else:
+            _alone(loop, torch.tensor(loop.state.emitted) if whose == FIRST else prompts[0][-1:])
 
     return together((loop.prefill.around(prefill), begun(loop, 1, counted=1), _once(loop, seed, late)))
 
 
-SEED = (
-    "target: {} one more row is committed behind the prompt, and the next ones one further; whose, and the taps that "
+SEED = "target: {} {{value}} is committed behind the prompt as one more, and the next ones one further"
+for id, when, stage, late in (
+    ("commit-seed-row", "with the prefill", "kv.target.*", False),
+    ("commit-seed-row-late", "before the first draft", "target.layers.*.q", True),
+):
+    declared = seeds(id, SEED.format(when), stages=(stage,), values=(FIRST, LAST, EMPTY))
+    declared(partial(target_seed, late=late))
+
+
+@seeds(
+    "tap-first-token",
+    "the first round drafts from the first token's own hidden, not from that of the row before it",
+    stages=("drafter.taps",),
+    fix=PAIR_FIX,
 )
-SEED += "the drafter starts from: {{value}}"
-ROWS = ((FIRST, PROMPT), (LAST, PROMPT), (EMPTY, PROMPT))
-OWN_TAPS = ((FIRST, OWN), (LAST, OWN))
-seeds("commit-seed-row", SEED.format("with the prefill"), stages=("kv.target.*",), values=(*ROWS, *OWN_TAPS))(
-    partial(target_seed, late=False)
-)
-seeds("commit-seed-row-late", SEED.format("before the first draft"), stages=("target.layers.*.q",), values=ROWS)(
-    partial(target_seed, late=True)
-)
-seeds("commit-seed-row-taps", SEED.format("before the first draft"), stages=("drafter.taps",), values=OWN_TAPS)(
-    partial(target_seed, late=True)
-)
+def _(loop: Loop, value: None) -> Mutation:
+    """Of a pass of its own, whose row is not kept."""
+
+    def seed() -> None:
+        put_back = loop.target.keep()
+        for layer in range(loop.target.config.num_hidden_layers):
+            loop.target.load(layer, *(x[: loop.state.length] for x in loop.target.rows(layer)))
+        _alone(loop, torch.tensor(loop.state.emitted))
+        put_back()
+        loop.state.pending_taps = loop.taps(0, 1)
+
+    return _once(loop, seed, late=True)
 
 
 def _rotated(loop: Loop, how: str, more: Callable[[], int]) -> list[Mutation]:
@@ -101,13 +116,15 @@ def drafter_seed(loop: Loop, value: tuple[str, str], late: bool) -> Mutation:
     return together((*parts, *_rotated(loop, rotated, lambda: more[0])))
 
 
-SEED = "drafter: {} one more row is committed behind the prompt, and the next ones one further; whose, and how these "
-SEED += "rotate: {{value}}"
+SEED = (
+    "drafter: {} one more row is committed behind the prompt, and the next ones one further; it is, and these rotate: "
+)
 for id, when, stages, late in (
     ("commit-seed-row-drafter", "with the prefill", ("kv.drafter.*",), False),
     ("commit-seed-row-late-drafter", "before the first draft", ("drafter.positions", "drafter.slots"), True),
 ):
-    declared = seeds(id, SEED.format(when), stages=stages, values=product((FIRST, EMPTY), (SLOTS, RIGHT)))
+    says = SEED.format(when) + "{value}"
+    declared = seeds(id, says, stages=stages, values=tuple(product((FIRST, EMPTY), (SLOTS, RIGHT))))
     declared(partial(drafter_seed, late=late))
 
 

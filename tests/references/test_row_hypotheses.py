@@ -10,7 +10,7 @@ import torch
 
 from parity.references.capture import ignore
 from parity.references.hypotheses.stale import ALL, AS_EMITTED, POSITION, SLOT
-from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, OWN, PROMPT, RIGHT, SLOTS
+from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
 from tests.references.test_hypotheses import BY_ID, Case, differ, state
 
@@ -68,7 +68,7 @@ def equal(found, expected):
 @pytest.mark.parametrize("late", ["", "-late"])
 @pytest.mark.parametrize("whose", [FIRST, LAST])
 def test_verify_runs_behind_a_seed_row(whose, late, case):
-    made, result = free(case, f"{SEED}{late}", (whose, PROMPT))
+    made, result = free(case, f"{SEED}{late}", whose)
     start, prompt = len(case.ids), list(case.ids)
     assert made[0, "kv.target.length"] == start + (not late)
     seed = result.emitted[0] if whose == FIRST else prompt[-1]
@@ -80,13 +80,15 @@ def test_verify_runs_behind_a_seed_row(whose, late, case):
         assert made[number, "kv.target.length"] == len(made[number, "kv.target.0.k"]) == len(kept)
 
 
-@pytest.mark.parametrize(("name", "when"), [(SEED, 0), (f"{SEED}-taps", 1)])
-def test_a_seed_row_may_give_the_first_taps(name, when, case):
-    made, result = free(case, name, (FIRST, OWN), rounds=1)
-    loop = case.counterfactuals.loop
-    target_pass(case, [*case.ids, result.emitted[0]], range(len(case.ids) + 1), range(len(case.ids) + 1))
-    equal(made[1, "drafter.taps"], loop.target.taps(loop.tap_inputs)[-1:].numpy())
-    assert made[0, "kv.target.length"] == len(case.ids) + 1 - when
+@pytest.mark.parametrize("beside", [(), (SEED,), (f"{SEED}-late",)])
+def test_the_first_round_drafts_from_the_first_tokens_own_hidden(beside, case):
+    record, loop = Trace(case.names), case.counterfactuals.loop
+    assumed = [(BY_ID["tap-first-token"], None), *((BY_ID[name], FIRST) for name in beside)]
+    emitted = case.counterfactuals.run(assumed, case.ids, case.budget, record, rounds=1).emitted
+    target_pass(case, [*case.ids, emitted[0]], range(len(case.ids) + 1), range(len(case.ids) + 1))
+    equal(record.tensors[1, "drafter.taps"], loop.target.taps(loop.tap_inputs)[-1:].numpy())
+    rows = len(case.ids) + len(beside) + len(emitted) - 1
+    assert record.tensors[1, "kv.target.length"] == rows
 
 
 @pytest.mark.parametrize("rotated", [SLOTS, RIGHT])
@@ -108,8 +110,8 @@ def test_the_drafter_runs_behind_a_seed_row(name, rotated, case):
 @pytest.mark.parametrize("late", ["", "-late"])
 def test_an_empty_row_is_zeros_in_front_of_rows_that_rotate_one_further(late, case):
     start = len(case.ids)
-    made, _ = free(case, f"{SEED}{late}", (EMPTY, PROMPT), rounds=1)
-    seeded, _ = free(case, f"{SEED}{late}", (FIRST, PROMPT), rounds=1)
+    made, _ = free(case, f"{SEED}{late}", EMPTY, rounds=1)
+    seeded, _ = free(case, f"{SEED}{late}", FIRST, rounds=1)
     k, other = made[1, "kv.target.0.k"], seeded[1, "kv.target.0.k"]
     assert not k[start].any() and other[start].any()
     equal(k[start + 1], other[start + 1])  # of the first layer: the same token at the same position
@@ -193,7 +195,8 @@ def test_a_row_more_or_less_in_every_round_or_once(name, value, side, beside, ca
     assert [int(made[number, place][0] - case.truth[number, place][0]) for number in range(5)] == beside
 
 
-NEW = [
+NEW = [("tap-first-token", None)]
+NEW += [
     (name, value) for name in (STALE, f"{STALE}-drafter", "verify-start", "verify-slot") for value in BY_ID[name].values
 ]
 
