@@ -20,15 +20,56 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 HOUSE = Path(__file__).resolve().parents[1]
+sys.path[0] = str(HOUSE)  # or this file's folder would be searched for the packages
+
+from parity.api import compare_dumps, diagnose_device, open_golden, run_device  # noqa: E402
+from parity.golden.views import TrustedGolden  # noqa: E402
+from parity.producers import ReferenceRerun  # noqa: E402
+
+DEVICE = "docs.ports.nkipy_gpt_oss:load"
 EXAMPLE = "examples/models/gpt_oss"
 DRAFTERS = ("peagle", "eagle")
 UNUSED = ("_moe_bench", "_ntff_stats", "_sweep", "test_", "run_drafter")
 PROMPTS = 2
 PRECISIONS = ("float32", "bfloat16")
+
+PROOFS = {
+    "719ed2f": "moves the capture of the taps behind the layer and keeps the numbers: here they enter the layers, as "
+    "they should; what else is wrong stays",
+    "1402502": "documents only: the same answer",
+    "2c8936b": "adds a file that nothing imports: the same answer",
+    "0eccb36": "documents only: the same answer",
+    "a0982c1": "names a drafter that never saw the prompt, taps one layer late, and prompts without the chat template; "
+    "takes out the pass that wrote a row of its own and put every verify pass one position ahead",
+    "7bd2fd5": "the drafter moves to the device: the same tensors, computed twice",
+    "fcdb576": "C passes of one row become one pass: the same tensors",
+    "5fe2a70": "four kernels become one: the same tensors",
+    "e505269": "another default K: the same answer",
+    "a5d15b0": "a folder is renamed: the same answer",
+    "a08b216": "adds a function that nothing calls: the same answer",
+    "5f161c8": "a benchmark alone: the same answer",
+    "778bec6": "adds functions that nothing calls: the same answer",
+    "e52a63d": "the default stays the loop: the same tensors",
+    "6b87d5f": "takes out plain decoding with two buffers, which this loop does not run",
+    "9652158": "moves a kernel that is not run off the hardware",
+    "33e4e4a": "moves the expert loop to a function: the same tensors",
+    "281677b": "takes out the drafter in PyTorch, no longer the default",
+    "fb15603": "renames, takes out state that nothing reads",
+    "1941446": "one RoPE table for all layers: the same tensors",
+    "6ae12cb": "pads every draft pass to 2K rows: the same logical rows",
+    "22edaf0": "an environment variable: the same answer",
+    "9100c45": "another import path: the same answer",
+    "ebd10d2": "documents only",
+    "33f81f0": "takes out state that nothing reads",
+    "8db3b98": "counts tokens otherwise where it prints a rate: the same tensors",
+    "22635db": "another way to the same ids",
+}
+"""What the diff against the next commit proves about a commit's answer."""
 
 
 def git(clone: Path, *arguments: str) -> str:
@@ -74,59 +115,58 @@ def code(root: Path) -> str:
     return sha.hexdigest()
 
 
-def parity(*arguments: str, home: Path) -> tuple[int, dict[str, Any], float, str]:
-    """Exit code, JSON, seconds and the last line of a command."""
-    said, began = home / "said.json", time.perf_counter()
-    said.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "parity", *arguments, "--json", str(said)],
-        cwd=HOUSE,
-        env={**os.environ, "PARITY_HOME": str(home)},
-        capture_output=True,
-        text=True,
-    )
-    seconds = time.perf_counter() - began
-    last = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:]
-    return done.returncode, json.loads(said.read_text()) if said.exists() else {}, seconds, "".join(last)
-
-
-def judged(root: Path, precision: str, home: Path) -> dict[str, Any]:
+def judged(golden: TrustedGolden, root: Path, precision: str, out: Path) -> dict[str, Any]:
     """Both comparisons of one commit and precision, and a diagnosis where one fails."""
-    device = ("--device", "docs.ports.nkipy_gpt_oss:load", "--precision", precision)
     os.environ["PARITY_NKIPY_EXAMPLE"] = str(root)
     row: dict[str, Any] = {}
     for mode in ("chained", "local"):
-        status, said, seconds, last = parity("diff", *device, "--mode", mode, home=home)
-        first = (said.get("first") or {}).get("stage", "") if said else last
-        row[mode] = {
-            "exit": status,
-            "verdict": said.get("verdict", "none"),
-            "first": first,
-            "seconds": round(seconds, 1),
-        }
-        row[mode]["acceptance"] = said.get("acceptance")
-    if any(row[mode]["exit"] for mode in ("chained", "local")):
-        status, said, seconds, last = parity("diagnose", *device, home=home)
-        causes = [cause.get("says") or cause.get("name") for cause in said.get("causes", [])]
-        row["diagnosis"] = {"exit": status, "causes": causes, "seconds": round(seconds, 1), "last": last}
-        row["diagnosis"]["unexplained"] = said.get("unexplained")
+        with clock(row.setdefault(mode, {})):
+            run = run_device(golden, DEVICE, mode, precision, out=out / f"{precision}-{mode}")
+            report = compare_dumps(golden, run, rerun=ReferenceRerun())
+        row[mode] |= {"verdict": report.verdict, "first": report.first_summary, "run": str(run.folder)}
+        kinds = {(finding.kind, finding.stage.split(".")[0]) for finding in report.findings}
+        row[mode]["findings"] = [f"{len(report.findings)} findings: {sorted(kinds)}"] if kinds else []
+        failing = [stage.stage for stage in report.stages if stage.verdict not in ("pass", "warn")]
+        row[mode] |= {"failing": failing, "acceptance": str(report.acceptance)}
+    if any(row[mode]["verdict"] not in ("pass", "warn") for mode in ("chained", "local")):
+        with clock(row.setdefault("diagnosis", {})):
+            found = diagnose_device(golden, DEVICE, precision)
+        row["diagnosis"] |= said(found)
     return row
+
+
+def said(found: Any) -> dict[str, Any]:
+    """What a diagnosis says: its causes, and what it leaves unexplained."""
+    if found is None or isinstance(found, list):
+        return {"causes": [], "unexplained": "no stage fails; " + "; ".join(map(str, found or ()))}
+    causes = [f"{cause.says} ({cause.hypothesis})" for cause in found.causes]
+    return {"causes": causes, "unexplained": str(found.unexplained or ""), "trials": found.trials}
+
+
+@contextmanager
+def clock(into: dict[str, Any]) -> Iterator[None]:
+    """Seconds on the wall and of the processor."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield
+    into |= {"seconds": round(time.perf_counter() - wall, 1), "cpu": round(time.process_time() - cpu, 1)}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    lines = ["| commit | subject | precision | chained | local | first shown stage | named | s |", "|" + "---|" * 8]
+    heads = "commit | precision | chained | local | first shown stage | named | CPU s | what the next diff proves"
+    lines = [f"| {heads} |", "|" + "---|" * 8]
     for row in rows:
-        head = f"`{row['commit']}` {row['date']} | {row['subject'].replace('|', '/')}"
+        head = f"`{row['commit']}` {row['date']} {row['subject'].replace('|', '/')}"
+        proof = PROOFS.get(row["commit"], "")
         if "as" in row:
-            lines.append(f"| {head} | | {row['as']} | | | | |")
+            lines.append(f"| {head} | {row['as']} | | | | | | {proof} |")
         for precision, said in row.get("judged", {}).items():
             chained, local, named = said["chained"], said["local"], said.get("diagnosis", {})
-            causes = "; ".join(map(str, named.get("causes", []))) or named.get("last", "")
-            seconds = f"{chained['seconds'] + local['seconds']:.0f} + {named.get('seconds', 0):.0f}"
-            first = chained["first"] or local["first"]
+            causes = "; ".join(named.get("causes", [])) + (f" (left: {named['unexplained']})" if named else "")
+            cpu = f"{chained['cpu'] + local['cpu']:.0f}" + (f" + {named['cpu']:.0f}" if named else "")
             verdicts = f"{chained['verdict']} | {local['verdict']}"
-            lines.append(f"| {head} | {precision} | {verdicts} | {first} | {causes} | {seconds} |")
+            lines.append(f"| {head} | {precision} | {verdicts} | {chained['first']} | {causes} | {cpu} | {proof} |")
+            head = proof = ""
     return "\n".join(lines)
 
 
@@ -143,8 +183,9 @@ def main() -> None:
         work.mkdir(exist_ok=True)
         prompts = (HOUSE / "fixtures/tiny/prompts/chat.jsonl").read_text().splitlines()[:PROMPTS]
         (work / "prompts.jsonl").write_text("\n".join(prompts))
-        golden = ("dump-golden", "--prompts", str(work / "prompts.jsonl"), "-k", "4", "--max-new-tokens", "12")
-        parity(*golden, home=work)
+        dump = ("dump-golden", "--prompts", str(work / "prompts.jsonl"), "-k", "4", "--max-new-tokens", "12")
+        subprocess.run([sys.executable, "-m", "parity", *dump, "--out", str(work / "golden")], cwd=HOUSE, check=True)
+        golden = open_golden(work / "golden")
         rows, seen = [], {}
         for commit, date, subject in commits(options.clone, options.commit):
             row: dict[str, Any] = {"commit": commit, "date": date, "subject": subject}
@@ -157,7 +198,9 @@ def main() -> None:
                 row["as"] = f"as {seen[digest]}"
             else:
                 seen[digest] = commit
-                row["judged"] = {one: judged(root, one, work) for one in options.precision or PRECISIONS}
+                row["judged"] = {
+                    one: judged(golden, root, one, work / "runs" / commit) for one in options.precision or PRECISIONS
+                }
             print(table([row]).splitlines()[2:], file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1))

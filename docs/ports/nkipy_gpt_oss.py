@@ -7,7 +7,7 @@ from docs.ports.nkipy_eager import Example
 from parity.adapters import PortTap
 from parity.seam import Description, Shown
 
-SHOWN = tuple(map(Shown, ("target.embed", "target.layers.*.out", "drafter.taps", "kv.*")))
+SHOWN = tuple(map(Shown, ("target.embed", "target.layers.*.out", "drafter.taps", "verify.tokens", "kv.*")))
 LOGITS = (Shown("drafter.logits"),)  # a drafter in PyTorch keeps them to itself
 FORCIBLE = ("target.*", "drafter.*", "verify.*", "kv.*.k", "kv.*.v")  # what is accepted the loop says
 

@@ -35,7 +35,7 @@ from parity.compare.report import (
     join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
-from parity.compare.scores import contradicting, scores_of, unchecked
+from parity.compare.scores import contradicting, paired, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.errors import UsageError
 from parity.golden.trust import refuse_shared
@@ -187,6 +187,8 @@ def _judged(
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
+    if scores is not None and len((shared := paired(rows, scores))[0].golden) == len(rows.golden):
+        scores = shared[1]
     return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.excluded(rows)), scores), []
 
 

@@ -158,7 +158,6 @@ class SettledRun(DumpView):
         view = View(
             (*case.shown, *(Shown(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
             run.declared,
-            case.loop,
         )
         manifest = run.manifest.model_copy(update={"case": case})
         super().__init__(run.folder, manifest, run.declared, run.rows, run.parts)

@@ -288,12 +288,12 @@ TOKENS = {"target.tokens": "target.logits", "verify.tokens": "verify.logits"}
 
 
 def hidden_layers(golden: TrustedGolden, run: DumpView) -> list[int]:
-    """Layers of which a run neither shows the experts nor runs with the golden's."""
+    """Layers of which a run does not declare the experts as shown, so that nothing forced them."""
     names = {layer: EXPERTS.format(l=layer) for layer in range(golden.manifest.model.num_layers)}
     return [
         layer
         for layer, name in names.items()
-        if name in golden.manifest.stages and name not in run.forced and name not in run.manifest.stages
+        if name in golden.manifest.stages and name not in run.manifest.stages and not run.view.shows(name)
     ]
 
 

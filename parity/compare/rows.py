@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,11 @@ class StageRows:
         if self.floor is None:
             raise ValueError(f"{self.named.name} is exact: it has no noise floor")
         return self.floor
+
+    def take(self, which: np.ndarray) -> StageRows:
+        """Some of the rows, by number."""
+        arrays = {name: value[which] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays)
 
     @property
     def labels(self) -> np.ndarray:

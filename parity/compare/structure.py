@@ -72,6 +72,9 @@ def _declared(golden: TrustedGolden, run: DumpView, wanted: set[str]) -> Iterato
     for name in (name for name in run.manifest.stages if name not in golden.manifest.stages):
         yield Finding("surplus", name, 0, _due(golden, name), f"{name} is surplus: the golden does not declare it")
     for variant, prompt, round_, name in run.rows:
+        if name in golden.declared and not run.view.rows(name, round_):
+            undeclared = f"{name} of round {round_} is recorded, and not declared as shown"
+            yield Finding("surplus", name, prompt, round_, undeclared)
         if name in wanted and ("float32", prompt, round_, name) not in golden.rows:
             yield Finding("surplus", name, prompt, round_, f"the golden has no {name} in round {round_}")
         if variant != precision:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from parity.imports.content import ADDED, Content, Features, Known, Rows, Shelf, sketched
 
-LIKE = 0.2
-"""Largest share of a tensor's squares that a stage may leave unexplained: another stage leaves nearly all."""
+LIKE = 0.05
+"""Largest share of a tensor's squares that a stage may leave unexplained: a bfloat16 run of the tiny pair leaves
+0.0002; what a planted defect made like another stage left 0.057 and more."""
 APART = 4.0
 """How much more the next best must leave: errors of bfloat16 differ by half of that from tensor to tensor."""
 ROUNDING = 1e-9
@@ -146,18 +147,30 @@ def _axes(shape: tuple[int, ...], known: Known) -> tuple[str, ...]:
 def _best(fits: list[Fit], count: int) -> Paired:
     if not fits:
         return Paired((), why="no stage has rows of such sizes")
-    best = min(fits, key=lambda fit: fit.left)
+    alike = _alike([fit for fit in fits if fit.left <= APART * LIKE])
+    best = min(alike or fits, key=lambda fit: fit.left)
     near = f"{best.known.stage} of round {best.known.round}, cosine {cosine(best):.3g}"
     if best.left > LIKE:
         return Paired((), why=f"nothing is like it; nearest {near}")
     if _chance(best, count) > CHANCE:
         return Paired((), why=f"too few numbers to tell; nearest {near}")
-    limit = max(APART * best.left, ROUNDING)
-    alike = [fit for fit in fits if fit.left <= limit]
-    kind = min(fit.kind for fit in alike)
-    chosen = {fit.place: fit for fit in reversed(alike) if fit.kind == kind}  # of layouts of the same numbers the first
-    others = [fit for fit in fits if fit.place not in {fit.place for fit in alike}]
+    chosen = {fit.place: fit for fit in reversed(alike)}  # of layouts of the same numbers the first
+    others = [fit for fit in fits if fit.place not in chosen]
     return Paired(tuple(reversed(chosen.values())), min(others, key=lambda fit: fit.left, default=None))
+
+
+def _alike(fits: list[Fit]) -> list[Fit]:
+    """The best of them, and what is nearly as good.
+
+    A fit that leaves rows out is compared with less: it counts beside one with all rows only where it is much better,
+    and then neither is chosen.
+    """
+    alike: list[Fit] = []
+    for kind in range(3):
+        left = min((fit.left for fit in fits if fit.kind == kind), default=1.0)
+        if not alike or APART * left < min(fit.left for fit in alike):
+            alike += [fit for fit in fits if fit.kind == kind and fit.left <= max(APART * left, ROUNDING)]
+    return alike
 
 
 def cosine(fit: Fit) -> float:

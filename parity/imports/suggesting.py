@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from pathlib import Path
@@ -23,6 +23,8 @@ from parity.imports.content import ADDED, content
 from parity.imports.pairing import Fit, Paired, cosine, pair
 
 DIGITS = re.compile("([0-9]+)")
+SEEDS = 4
+"""Tensors of a form whose fits are tried as a rule of all."""
 FIELDS = 6
 """Numbers within a name that may be a layer, a round or a prompt."""
 Place = tuple[int, int, str]
@@ -99,16 +101,17 @@ class Suggestion:
 
     def add(self, members: Sequence[Member]) -> None:
         """Enter all tensors of one form of names."""
-        rules, fitting = _rules(members), [member for member in members if member.fits]
+        rules = _rules(members)
         if len(rules) == 1:
             self._row(members, rules[0])
         elif rules or len(members) == 1:
             self._unsure(members, rules)
-        elif 1 < len(fitting) < len(members) and len(rules := _rules(fitting)) == 1 and _apart(members, fitting):
+        elif most := _rule_of_most(members):
+            following, rule = most
             for member in members:
-                if not member.fits:
+                if member not in following:
                     self._except(member)
-            self._row(fitting, rules[0])
+            self._row(following, rule)
         else:
             self._one_by_one(members)
 
@@ -217,21 +220,41 @@ def _numbers(captured: Captured) -> dict[str, int]:
 def _rules(members: Sequence[Member]) -> list[Rule]:
     """The rules that every tensor of a form follows, of those that say the same the plainest."""
     found: dict[tuple[Place, ...], Rule] = {}
-    sources = [None, *(name for name in members[0].numbers if all(name in one.numbers for one in members))]
-    for fit in members[0].fits.values():
-        start = {"round": fit.known.round, "prompt": fit.known.prompt}
-        if fit.known.named.layer is not None:
-            start["l"] = fit.known.named.layer
-        template = fit.known.named.stage.template
-        for chosen in product(sources, repeat=len(start)):
-            said = {
-                what: (source, value - (members[0].numbers[source] if source else 0))
-                for (what, value), source in zip(start.items(), chosen, strict=True)
-            }
-            places = tuple(_place(template, said, member) for member in members)
-            if len(set(places)) == len(places) and _follow(members, places):
-                found.setdefault(places, Rule(template, said, places))
+    for rule in _possible(members[0], members):
+        if len(set(rule.places)) == len(members) == len(_following(members, rule)):
+            found.setdefault(rule.places, rule)
     return list(found.values())
+
+
+def _rule_of_most(members: Sequence[Member]) -> tuple[list[Member], Rule] | None:
+    """The one rule that most of the tensors follow that are like something, and they; None where there is none."""
+    fitting = [member for member in members if member.fits]
+    found: dict[tuple[Place, ...], tuple[list[Member], Rule]] = {}
+    for start in fitting[:SEEDS]:
+        for rule in _possible(start, fitting):
+            following = _following(fitting, rule)
+            places = tuple(place for member, place in zip(fitting, rule.places, strict=True) if member in following)
+            if 1 < len(following) > len(fitting) / 2 and len(set(places)) == len(places) and _apart(members, following):
+                found.setdefault(places, (following, Rule(rule.template, rule.said, places)))
+    most = max((len(following) for following, _ in found.values()), default=0)
+    best = [each for each in found.values() if len(each[0]) == most]
+    return best[0] if len(best) == 1 else None
+
+
+def _possible(start: Member, members: Sequence[Member]) -> Iterator[Rule]:
+    """Every rule by which this tensor has one of its fits."""
+    sources = [None, *(name for name in start.numbers if all(name in one.numbers for one in members))]
+    for fit in start.fits.values():
+        coordinates = {"round": fit.known.round, "prompt": fit.known.prompt}
+        if fit.known.named.layer is not None:
+            coordinates["l"] = fit.known.named.layer
+        template = fit.known.named.stage.template
+        for chosen in product(sources, repeat=len(coordinates)):
+            said = {
+                what: (source, value - (start.numbers[source] if source else 0))
+                for (what, value), source in zip(coordinates.items(), chosen, strict=True)
+            }
+            yield Rule(template, said, tuple(_place(template, said, member) for member in members))
 
 
 def _place(template: str, said: Mapping[str, tuple[str | None, int]], member: Member) -> Place:
@@ -239,10 +262,12 @@ def _place(template: str, said: Mapping[str, tuple[str | None, int]], member: Me
     return values["prompt"], values["round"], template.format(l=values.get("l"))
 
 
-def _follow(members: Sequence[Member], places: Sequence[Place]) -> bool:
-    """Whether each tensor is like its place, all laid out alike."""
-    fits = [member.fits.get(place) for member, place in zip(members, places, strict=True)]
-    return all(fits) and len({(fit.axes, fit.first) for fit in fits if fit}) == 1
+def _following(members: Sequence[Member], rule: Rule) -> list[Member]:
+    """The tensors that are like the place that a rule gives them, laid out as most of them are."""
+    fits = [member.fits.get(place) for member, place in zip(members, rule.places, strict=True)]
+    counts = Counter((fit.axes, fit.first) for fit in fits if fit)
+    layout = counts.most_common(1)[0][0] if counts else None
+    return [member for member, fit in zip(members, fits, strict=True) if fit and (fit.axes, fit.first) == layout]
 
 
 def _fields(members: Sequence[Member], rule: Rule) -> dict[str, Any]:
@@ -284,7 +309,7 @@ def _name(members: Sequence[Member], groups: Mapping[str, str]) -> str:
 def _apart(members: Sequence[Member], fitting: Sequence[Member]) -> bool:
     """Whether no name is of both kinds, in one step this and in another that."""
     names = {member.captured.name for member in fitting}
-    return not any(member.captured.name in names and not member.fits for member in members)
+    return sum(member.captured.name in names for member in members) == len(fitting)
 
 
 def _same(before: Member, member: Member, place: Place) -> bool:

@@ -26,6 +26,7 @@ from parity.references.hypotheses import (
     routing,
     scores,
     stale,
+    starting,
     surplus,
     taps,
 )
@@ -36,7 +37,7 @@ DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
     *(caches.rollback, caches.sided, caches.rings),
-    *(stale.stale, surplus.seeds, surplus.starts),
+    *(stale.stale, surplus.seeds, starting.starts),
     *(context.committed, context.prefilling, context.seeing, context.window),
 )
 """Of what is chosen, accepted and kept."""

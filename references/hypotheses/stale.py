@@ -11,7 +11,7 @@ from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
 from parity.references.hypotheses.mutating import Layer, drafter_layers, together
 from parity.references.hypotheses.rope import at_positions
-from parity.references.hypotheses.surplus import handing_over
+from parity.references.hypotheses.starting import handing_over
 from parity.references.points import replaced
 
 Pair = tuple[Tensor, Tensor]
@@ -26,11 +26,11 @@ stale = Family(stages=(*KV, *OUT), cost=2)
     "rollback-behind-stale",
     "rejected rows stay, new ones go behind them at their own positions; a row sees slots up to, and handed over are: "
     "{value}",
-    values=product((POSITION, SLOT), (ALL, AS_EMITTED)),
+    values=tuple(product((POSITION, SLOT), (ALL, AS_EMITTED))),
     fix="rollback slices the sequence axis, and the mask compares positions: a new row's slot is its position",
     seen=("NKIPy PR 63",),
 )
-def behind_stale(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
+def _(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
     """A rollback that lowers the length at most, in a cache that appends.
 
     A mask up to a row's position hides the row itself behind the stale ones.

@@ -63,8 +63,8 @@ LAYOUTS = {
 
 def test_a_dump_of_meaningless_names_becomes_the_run_it_was(short_golden, short_run, ran, imported, tmp_path, parity):
     names, arrays = {}, {}
-    places = [place for place in short_run.rows if place[2] < 3 and not place[3].startswith("kv.")]
-    for number, (_, _, round_, stage) in enumerate(np.random.default_rng(1).permutation(np.array(places, object))):
+    places = [place for place in short_run.rows if place[2] < 2 and not place[3].startswith("kv.")]
+    for number, (_, _, round_, stage) in enumerate(np.random.default_rng(1).permutation(np.array(places[::2], object))):
         part = stage.rsplit(".", 1)[-1]
         array = ran(stage, round_)
         arrays[f"b{number}"] = LAYOUTS.get(part, lambda x: x)(array) if stage.startswith("target.layers") else array
@@ -85,7 +85,7 @@ def test_a_dump_of_meaningless_names_becomes_the_run_it_was(short_golden, short_
             assert np.array_equal(
                 run.contents("bfloat16", 0, round_, stage), short_run.contents("bfloat16", 0, round_, stage)
             )
-    assert taken > 200 and run.manifest.case.precision == "bfloat16"
+    assert taken > 70 and run.manifest.case.precision == "bfloat16"
 
 
 def test_names_that_count_layers_and_steps_become_one_row(suggested, ran):
@@ -145,6 +145,21 @@ def test_one_that_does_not_follow_its_form_is_kept_out_of_its_row(suggested, ran
     exception, row = rows(suggested(arrays))
     assert exception["name"] == "a2" and "added to it already" in exception["ignore"]
     assert row["stage"] == "target.layers.{l}.attn_out"
+
+
+def test_one_that_is_like_another_stage_than_its_form_is_kept_out_of_its_row(suggested, ran):
+    arrays = {f"a{layer}": ran(f"target.layers.{layer}.attn_out") for layer in range(6)}
+    made = suggested(arrays | {"a2": ran("target.layers.5.ffn_out")})
+    exception, row = rows(made)
+    assert "target.layers.5.ffn_out" in exception["ignore"] and "a2" in made.unsure
+    assert row["stage"] == "target.layers.{l}.attn_out"
+
+
+def test_a_cache_with_rows_that_a_rollback_cleared_is_not_taken_for_the_rows_before(held, ran):
+    broken = ran("kv.target.0.k", 1)
+    broken[5:] = 0
+    places = [fit.place for fit in pair(broken, held).fits]
+    assert places != [(0, 0, "target.layers.0.k")] and (not places or (0, 1, "kv.target.0.k") in places)
 
 
 def test_a_place_is_taken_once(suggested, ran):
