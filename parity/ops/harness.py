@@ -13,7 +13,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, conclude
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, ParityError
 from parity.guard import raised_text
 from parity.ops.exact import condition, expected, written_twice
-from parity.ops.kinds import CHOOSES, DTYPES, ELEMENTWISE, MOVES, SMALLEST, allowed_steps
+from parity.ops.kinds import CHOOSES, DTYPES, ELEMENTWISE, KNOWN, MOVES, SMALLEST, allowed_steps
 from parity.ops.operands import operands
 from parity.seam import Operand, Operate, Operation
 
@@ -69,6 +69,8 @@ class OperationReport:
 
 def try_operation(operation: Operation, operate: Operate, seed: int, limit: int) -> OperationResult:
     """One operation on every case; a device that raises, or returns something else than what is declared, fails."""
+    if unknown := _unknown(operation):
+        return OperationResult(operation, INCONCLUSIVE, why=unknown)
     ran = cut_to(operation, limit)
     if ran is None:
         most = f"it has an array of {_largest(operation)} elements, more than --limit {limit}, and cannot be cut"
@@ -77,7 +79,8 @@ def try_operation(operation: Operation, operate: Operate, seed: int, limit: int)
     for case, arrays in operands(ran, seed):
         due = [one.copy() for one in arrays]
         try:
-            given = operate(ran, *arrays)
+            with np.errstate(all="ignore"):  # operands overflow on purpose
+                given = operate(ran, *arrays)
         except NotOffered as error:
             return replace(result, verdict=INCONCLUSIVE, why=str(error))
         except Exception as error:  # whatever a device's own code may raise
@@ -88,6 +91,14 @@ def try_operation(operation: Operation, operate: Operate, seed: int, limit: int)
             return replace(result, verdict=FAIL, why=f"raised {raised_text(error)}")
         result = _judged(result, ran, case, due, given)
     return result
+
+
+def _unknown(operation: Operation) -> str:
+    """Why nothing is known of what it should give; empty where it is."""
+    if operation.name not in KNOWN:
+        return f"there is no rule for {operation.name}"
+    strange = sorted({one.dtype for one in (*operation.operands, *operation.results)} - set(DTYPES))
+    return f"there is no rule for {', '.join(strange)}" if strange or not operation.operands else ""
 
 
 def _judged(
