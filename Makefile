@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
+.PHONY: demo test lint package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,13 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(VENV)/bin/pytest -n 2 --dist loadfile
 
+# No finding of the linter, the formatter, the type checker and the check for dead code.
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/vulture
+
 # The wheel and the sdist in build/package/dist, and what of them a user's project sees (tests/package).
 build/package/ready: Makefile
 	$(PYTHON) -m venv build/package/tools
@@ -33,7 +40,7 @@ package: $(VENV)/ready build/package/ready
 
 # Every planted fault and every hypothesis; the tests above take a sample of them.
 catalogue: $(VENV)/ready
-	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references/test_hypotheses.py tests/gates tests/diagnose tests/nightly
+	PARITY_CATALOGUE=whole $(VENV)/bin/pytest -n 2 tests/faults tests/references/test_hypotheses.py tests/gates tests/diagnose tests/nightly tests/compare/test_structure.py tests/cli/test_commands.py
 
 # Every reader of foreign bytes for two minutes each; what is found lies in build/fuzz, and belongs into tests/fuzz/found.
 FUZZ ?= manifest safetensors policy name_map matrix arrays results log arguments
@@ -90,7 +97,7 @@ lock: build/uv/bin/uv
 	touch $@
 
 vllm: $(VENV)/ready .venv-vllm/ready
-	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py
+	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py
 
 clean:
-	rm -rf $(VENV) .venv-vllm .parity build *.egg-info
+	rm -rf $(VENV) .venv-vllm .parity build *.egg-info .mypy_cache .ruff_cache

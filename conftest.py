@@ -109,12 +109,15 @@ def parity(tmp_path, capsys, monkeypatch) -> Command:
     return Command(home, capsys, monkeypatch)
 
 
-def make_golden(out: Path, prompts: Path = TINY / "prompts/chat.jsonl", max_new_tokens: int = 48, **changes) -> Dump:
-    """Dump a golden of the tiny pair."""
+def make_golden(
+    out: Path, prompts: Path = TINY / "prompts/chat.jsonl", max_new_tokens: int = 48, reference=None, **changes
+) -> Dump:
+    """Dump a golden of the tiny pair; `reference` is the module that does, the references' own by default."""
     import torch
 
-    from parity.references.dump import Request, dump_golden
+    from parity.references import dump
 
     torch.set_num_threads(1)
+    how = reference or dump
     options = dict(target=TINY / "target", drafter=TINY / "drafter", k=4, stages=()) | changes
-    return Dump(dump_golden(Request(prompts=prompts, max_new_tokens=max_new_tokens, out=out, **options)))
+    return Dump(how.dump_golden(how.Request(prompts=prompts, max_new_tokens=max_new_tokens, out=out, **options)))

@@ -1,11 +1,11 @@
-"""What the two widest allowances cost: the square of noise in a scale's standard error, and seven times noise for a choice.
+"""What the two widest allowances cost: noise squared in a scale's standard error, and seven times noise for a choice.
 
     python benchmarks/bounds.py --golden DIR RUN [RUN ...]
 
-Scale, over every stage of numbers of clean runs: the largest scale in standard errors (bound 5), and at how many stages a
-scale of 1.001 is seen, the square of the floor's noise counting with a coefficient of 0, 0.5 and 1.
-Choices, over every row of the golden: the share of wrong choices (the runner-up taken for the last one chosen) that is called
-a tie or noise, at five, six and seven times the row's noise.
+Scale, over every stage of numbers of clean runs: the largest scale in standard errors (bound 5), and at how many stages
+a scale of 1.001 is seen, the square of the floor's noise counting with a coefficient of 0, 0.5 and 1.
+Choices, over every row of the golden: the share of wrong choices (the runner-up taken for the last one chosen) that is
+called a tie or noise, at five, six and seven times the row's noise.
 """
 
 import argparse
@@ -48,7 +48,8 @@ def scales(golden: Dump, run: Dump) -> None:
     for coefficient in COEFFICIENTS:
         worst, name = max(clean[coefficient])
         print(
-            f"  square of noise x {coefficient}: clean at most {worst:.2f} ({name}); {PLANTED} seen at {seen[coefficient]} stages"
+            f"  square of noise x {coefficient}: clean at most {worst:.2f} ({name}); "
+            f"{PLANTED} seen at {seen[coefficient]} stages"
         )
 
 
@@ -67,7 +68,7 @@ def choices(golden: Dump) -> None:
 
 
 def gap(golden: Dump, name: str, chosen: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row [R]: from the last score chosen to the first that was not, in the row's noise; and whether it is a tie."""
+    """Of each row [R]: from the last score chosen to the first that was not, in the row's noise; whether a tie."""
     rows = stage_rows(golden, golden, golden.declared[name], device="float32", mode="chained")
     noise = row_noise(rows)
     ordered = -np.sort(-rows.golden.astype(np.float64), axis=1)

@@ -3,9 +3,9 @@
     python benchmarks/choices.py --golden DIR RUN
 
 For every row the gap between the last score chosen and the first that was not, in that row's noise; for every row and
-competitor the error of the difference of the two scores, likewise. Taken as independent, the chance that an error closes
-a gap beyond the bound, summed over the rows, is the number of wrong alarms to expect in one run. Then how many choices of
-experts differ from the golden's float32 ones: in its bfloat16 floors, chained and local, and in the run.
+competitor the error of the difference of the two scores, likewise. Taken as independent, the chance that an error
+closes a gap beyond the bound, summed over the rows, is the number of wrong alarms to expect in one run. Then how many
+choices of experts differ from the golden's float32 ones: in its bfloat16 floors, chained and local, and in the run.
 """
 
 import argparse
@@ -73,9 +73,8 @@ def main() -> None:
     for group, members in groups.items():
         found = [alarms(golden, run, *member) for member in members]
         rates = ", ".join(f"{sum(one[2][multiple] for one in found):.4f}" for multiple in MULTIPLES)
-        print(
-            f"{group:24s} {sum(one[0] for one in found):6d} rows, largest {max(one[1] for one in found):.2f} x noise: {rates}"
-        )
+        rows, largest = sum(one[0] for one in found), max(one[1] for one in found)
+        print(f"{group:24s} {rows:6d} rows, largest {largest:.2f} x noise: {rates}")
     chosen = [name.replace("router_logits", "experts") for name in layers]
     for what, dump, variant in (
         ("floor, chained", golden, "bfloat16"),

@@ -2,10 +2,10 @@
 
     python benchmarks/device.py [--tokens 96] [--repeats 5] [--precision float32] [--engine xla --engine numpy]
 
-Everyone continues the same prompt greedily, one sequence, a cache, the same precision and the same number of threads (one,
-unless OMP_NUM_THREADS says otherwise). The repetitions alternate, and each ratio is taken within its own repetition, so
-that a load from outside falls on all alike; printed are medians. Prefill is part of every run. What an engine spends
-on compiling is shown apart: an untimed run of each comes first.
+Everyone continues the same prompt greedily, one sequence, a cache, the same precision and the same number of threads
+(one, unless OMP_NUM_THREADS says otherwise). The repetitions alternate, and each ratio is taken within its own
+repetition, so that a load from outside falls on all alike; printed are medians. Prefill is part of every run. What an
+engine spends on compiling is shown apart: an untimed run of each comes first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("NPROC", os.environ["OMP_NUM_THREADS"])  # XLA's threads
 
-from parity import device
-from parity.device.pipeline import Pipeline
+from parity import device  # noqa: E402
+from parity.device.pipeline import Pipeline  # noqa: E402
 
 TINY = HOUSE / "fixtures" / "tiny"
 K = 4

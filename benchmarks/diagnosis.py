@@ -1,10 +1,11 @@
 """How often `parity diagnose` names the planted fault first, and how long it takes.
 
-    python benchmarks/diagnosis.py [ID ...] [--golden DIR] [--markdown FILE] [--log FILE]
+    python benchmarks/diagnosis.py [ID ...] [--golden DIR] [--markdown FILE] [--log FILE] [--show VIEW] [--every N]
 
 Plants every fault of the device's catalogue in turn and diagnoses the device as the command does, over a golden of
 two chat prompts, 12 new tokens each. Goals: at least 95 % named first, a median below 20 s on two cores. A log that
-is there already is taken up: faults in it are not run again.
+is there already is taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
+`numpy,show=layer-kernels` does.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
 """Fault id to the hypotheses that say the same thing, where the ids differ."""
 
 
-def diagnosed(golden, fault: str) -> dict:
+def diagnosed(golden, fault: str, show: str = "") -> dict:
     """What a diagnosis of one planted fault says, and the seconds it took."""
     start, processor = time.perf_counter(), time.process_time()
-    name = f"parity.device.faults:{fault.replace('-', '_')}"
+    name = f"parity.device.faults:{fault.replace('-', '_')}" + (f",show={show}" if show else "")
     found = diagnose_device(golden, name, CATALOGUE[fault].precision)
     answers = [(one.id, one.says) for one in found] if isinstance(found, list) else []
     unexplained, signature = "", ()
@@ -61,7 +62,8 @@ def page(results: list[dict]) -> str:
     lines = [
         "# What the diagnosis says of every planted fault",
         "",
-        "Written by `python benchmarks/diagnosis.py --markdown docs/diagnosed.md`: how it is measured and judged stands there.",
+        "Written by `python benchmarks/diagnosis.py --markdown docs/diagnosed.md`: "
+        "how it is measured and judged stands there.",
         "",
         f"{sum(one['named'] for one in results)} of {len(results)} are named first.",
         "",
@@ -71,9 +73,8 @@ def page(results: list[dict]) -> str:
     for one in results:
         said = "; ".join(says for _, says in one["answers"]) or "nothing fits"
         said += f"; {one['unexplained']} stays unexplained" if one["unexplained"] and one["answers"] else ""
-        lines.append(
-            f"| {one['fault']} | {said.replace('|', '/')} | {'yes' if one['named'] else 'no'} | {one['processor']:.0f} |"
-        )
+        named = "yes" if one["named"] else "no"
+        lines.append(f"| {one['fault']} | {said.replace('|', '/')} | {named} | {one['processor']:.0f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -84,6 +85,8 @@ def main() -> None:
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--show", default="")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth fault only")
     options = parser.parse_args()
     results = (
         [json.loads(line) for line in options.log.read_text().splitlines()]
@@ -96,13 +99,15 @@ def main() -> None:
     done = {one["fault"] for one in results}
     with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
         golden = open_golden(options.golden) if options.golden else small_golden(Path(folder))
-        for fault in options.faults or CATALOGUE:
+        for fault in options.faults or [*CATALOGUE][:: options.every]:
             if fault in done:
                 continue
-            results.append(diagnosed(golden, fault))
+            results.append(diagnosed(golden, fault, options.show))
             one = results[-1]
             print(
-                f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f})  {one['answers'][:3]} {one['unexplained']}",
+                f"{fault:34s} {'named' if one['named'] else 'NOT':6s}{one['seconds']:6.1f} s ({one['processor']:.1f}) ",
+                one["answers"][:3],
+                one["unexplained"],
                 flush=True,
             )
             if options.log:

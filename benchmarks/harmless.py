@@ -3,7 +3,8 @@
     python benchmarks/harmless.py --golden GOLDEN [--precision float32] [--json FILE]
 
 A clean device differs from the one that ships in the order of sums and in padding only (docs/calibration.md). How far
-each figure then moves from the shipping device's is the least that a noise band has to allow: `parity/history/bands.py`.
+each figure then moves from the shipping device's is the least that a noise band has to allow
+(`parity/history/bands.py`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def main() -> None:
             flush=True,
         )
     print(
-        "\n| metric | mode | series | largest move | 99 % of moves | largest, of the value | 99 %, of the value |\n|---|---|--:|--:|--:|--:|--:|"
+        "\n| metric | mode | series | largest move | 99 % of moves | largest, of the value | 99 %, of the value |"
+        "\n|---|---|--:|--:|--:|--:|--:|"
     )
     for (name, mode), rows in moves(first, others).items():
         top, high = rows.max(axis=0), np.quantile(rows, 0.99, axis=0)

@@ -5,11 +5,12 @@
     python benchmarks/history.py hits [--seeds 3] [--no-again]
 
 `alarms` judges every one of thirty clean nights and counts nights with a regression, drift or improvement that was not
-there the night before. `power` plants a step, or a drift, into one figure of each cell and says how large it has to be to be
-found in nine of ten, in standard deviations of the figure's nights, and how often its date is right. `hits` plants the steps of the
-goal (5 deviations one night before, 3 three nights before) and says how many are found. Noise: tests/history/synthetic.py.
-Cells are measured again within a night as `parity nightly` does, not with --no-again. --held: the share of normal noise that a night
-holds, the same in all of its repeats; neighbours that are alike are held whole.
+there the night before. `power` plants a step, or a drift, into one figure of each cell and says how large it has to be
+to be found in nine of ten, in standard deviations of the figure's nights, and how often its date is right. `hits`
+plants the steps of the goal (5 deviations one night before, 3 three nights before) and says how many are found. Noise:
+tests/history/synthetic.py. Cells are measured again within a night as `parity nightly` does, not with --no-again.
+--held: the share of normal noise that a night holds, the same in all of its repeats; neighbours that are alike are held
+whole.
 """
 
 from __future__ import annotations
@@ -105,10 +106,12 @@ def alarms(given: argparse.Namespace) -> None:
     nights = given.seeds * (NIGHTS - NEEDED)
     bad = len({(seed, night) for seed, (*_, mine) in zip(seeds, results, strict=True) for night, *_ in mine})
     print(
-        f"{given.seeds} seeds x {NIGHTS} nights x {results[0][0]} figures: {nights} nights judged ({NEEDED} are needed first), {perf_counter() - began:.0f} s"
+        f"{given.seeds} seeds x {NIGHTS} nights x {results[0][0]} figures: {nights} nights judged "
+        f"({NEEDED} are needed first), {perf_counter() - began:.0f} s"
     )
     print(
-        f"nights with a false alarm: {bad} ({bad / nights:.3%}); runs of thirty nights with one: {sum(bool(mine) for *_, mine in results)} of {given.seeds}"
+        f"nights with a false alarm: {bad} ({bad / nights:.3%}); "
+        f"runs of thirty nights with one: {sum(bool(mine) for *_, mine in results)} of {given.seeds}"
     )
     print(
         "by kind of noise:",
@@ -122,7 +125,7 @@ def alarms(given: argparse.Namespace) -> None:
 
 
 def chosen_places(made: World, noise: str) -> list[int]:
-    """The noisiest figure of every cell with such noise, beside the least width of its band, and not below half of it."""
+    """The noisiest figure of every cell with such noise, in least widths of its band, and not below half of one."""
     chosen, loud = {}, {}
     for place, (cell, _, mode, metric, unit) in enumerate(made.keys):
         loud[place] = (
@@ -159,7 +162,7 @@ SIZES = (2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100, 200, 4
 
 
 def smallest(kind: str, noise: str, after: int, seeds: int, again: bool) -> tuple[float, float]:
-    """The smallest of `SIZES` that is found in nine of ten, and the share of its dates that are within a night of the truth."""
+    """The smallest of `SIZES` that is found in nine of ten, and the share of its dates within a night of the truth."""
     low, high, dated = 0, len(SIZES), 0.0
     while low < high:
         middle = (low + high) // 2
@@ -175,7 +178,8 @@ def smallest(kind: str, noise: str, after: int, seeds: int, again: bool) -> tupl
 def power(given: argparse.Namespace) -> None:
     """Measure, and print as a table."""
     print(
-        "| noise | a step, 1 night after | 2 nights | 3 nights | 5 nights | 7 nights | 10 nights | dates within a night | a drift over 30 nights |"
+        "| noise | a step, 1 night after | 2 nights | 3 nights | 5 nights | 7 nights | 10 nights "
+        "| dates within a night | a drift over 30 nights |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for noise in KINDS:
@@ -189,7 +193,7 @@ def power(given: argparse.Namespace) -> None:
 
 
 def hits(given: argparse.Namespace) -> None:
-    """Steps of the goal that are found, of those planted, by kind of noise, and how many of their dates are within a night."""
+    """Steps of the goal that are found, of those planted, by kind of noise, and how many dates are within a night."""
     for noise in KINDS:
         for size, after in GOAL if noise != "same" else ():
             ends = [
@@ -197,10 +201,8 @@ def hits(given: argparse.Namespace) -> None:
             ]
             found = [one for one in ends if one is not None]
             dated = sum(one <= 1 for one in found)
-            print(
-                f"{noise}: a step of {size} after {after} nights: {len(found)} of {len(ends)}, {dated} dated within a night",
-                flush=True,
-            )
+            share = f"{len(found)} of {len(ends)}, {dated} dated within a night"
+            print(f"{noise}: a step of {size} after {after} nights: {share}", flush=True)
 
 
 def main() -> None:

@@ -4,8 +4,8 @@
     PYTHONPATH=build/otava python benchmarks/otava.py alarms [--seeds 4]
     PYTHONPATH=build/otava python benchmarks/otava.py power [--seeds 3] [--p 1e-3]
 
-`alarms` prints, by kind of noise, the share of clean series that its default p tells of within thirty nights, and the p that
-tells of none. `power` prints how many of the planted steps a p finds. It sees whole nights; it knows no repeats.
+`alarms` prints, by kind of noise, the share of clean series that its default p tells of within thirty nights, and the p
+that tells of none. `power` prints how many of the planted steps a p finds. It sees whole nights; it knows no repeats.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ def alarms(given: argparse.Namespace) -> None:
             if kind in found:
                 found[kind].append(min(least(made.values[:night, place]) for night in range(NEEDED + 1, NIGHTS + 1)))
     for kind, values in found.items():
-        print(
-            f"{kind}: {len(values)} clean series, {np.mean(np.array(values) < DEFAULT):.1%} told of by p = {DEFAULT}; none by p = {min(values):.1g}"
-        )
+        told = f"{np.mean(np.array(values) < DEFAULT):.1%} told of by p = {DEFAULT}; none by p = {min(values):.1g}"
+        print(f"{kind}: {len(values)} clean series, {told}")
 
 
 def power(given: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from parity.calibrate import judge
 from parity.compare.report import FAIL, PASS, Report
@@ -158,8 +158,8 @@ TEXT = """# Sensitivity
 
 The smallest relative error e of one weight matrix (each element times 1 + e N(0, 1)) that the default
 policy sees, against the e at which the stage's cosine falls below a fixed bound. Made by
-`python benchmarks/sensitivity.py --out docs/sensitivity.md` on the tiny pair: bfloat16, one chat prompt, {rounds} verify
-rounds, e in steps of an eighth of an octave (9 %).
+`python benchmarks/sensitivity.py --out docs/sensitivity.md` on the tiny pair: bfloat16, one chat prompt,
+{rounds} verify rounds, e in steps of an eighth of an octave (9 %).
 
 *Listed* is a warning (a failure under `--strict`), *caught* a failure. The ratio is how much larger the error has to
 grow before a cosine of 0.999, and one of 0.98, notices.

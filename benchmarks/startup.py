@@ -63,7 +63,9 @@ def report(commands: dict[str, tuple[list[str], float]], repeats: int) -> None:
     for _ in range(repeats + 1):
         for name, (command, _goal) in commands.items():
             times[name].append(seconds(command))
-    medians = {name: [statistics.median(kind) for kind in zip(*values[1:])] for name, values in times.items()}
+    medians = {
+        name: [statistics.median(kind) for kind in zip(*values[1:], strict=True)] for name, values in times.items()
+    }
     wall_base, processor_base = next(iter(medians.values()))
     for name, (_command, goal) in commands.items():
         wall, spent = medians[name]

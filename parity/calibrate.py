@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from parity.compare import compare
+from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
@@ -29,7 +30,10 @@ ALARM = (FAIL, INCONCLUSIVE)
 
 @dataclass(frozen=True)
 class CalibrationRequest:
-    """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons."""
+    """What to calibrate: `device` builds a clean device by name, `runs` is the number of comparisons.
+
+    `rerun` runs the reference again for a device of which a part is hidden.
+    """
 
     golden: TrustedGolden
     device: Callable[[str], Device]
@@ -38,6 +42,7 @@ class CalibrationRequest:
     runs: int
     rounds: int
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
+    rerun: Rerun | None = None
 
 
 @dataclass(frozen=True)
@@ -138,18 +143,23 @@ def calibrate(request: CalibrationRequest) -> Calibration:
     for number, (case, name, mode) in enumerate(islice(_cases(request), request.runs)):
         prompt = case.manifest.case.prompts[0].id
         request.progress(number, total, f"{prompt} {name} {mode}")
-        calibration.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy))
+        calibration.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy, rerun=request.rerun))
     request.progress(total, total, "")
     return calibration
 
 
 def judge(
-    case: GoldenSlice, device: Device, mode: Mode, policy: Policy, stages: Sequence[str] = ()
+    case: GoldenSlice,
+    device: Device,
+    mode: Mode,
+    policy: Policy,
+    stages: Sequence[str] = (),
+    rerun: Rerun | None = None,
 ) -> tuple[str, Report]:
     """The digest of a device's tensors over one case, and the verdict on them."""
     with scratch("calibrate") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, stages, folder / "run", free=False)))
-        report = compare(case, run, policy, stages)
+        report = compare(case, run, policy, stages, rerun=rerun)
     tensors = sorted((row.key, row.sha256) for row in run.manifest.tensors)
     return sha256(repr(tensors).encode()).hexdigest(), report
 

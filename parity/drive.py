@@ -12,16 +12,28 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from parity.errors import DeviceFailed, ParityError, UsageError
-from parity.golden.manifest import Case, Generation, Mode, PromptCase
+from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, Shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
 from parity.guard import as_parity_error
+from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device
-from parity.stages import Named, declared, select
-from parity.trace import ForcingTrace, forced_templates
+from parity.seam import Description, Device, Looping
+from parity.shown import View
+from parity.stages import (
+    ACCEPT_EMITTED,
+    ACCEPT_LENGTH,
+    DRAFT_TOKENS,
+    TARGET_TOKENS,
+    VERIFY_TOKENS,
+    Named,
+    declared,
+    matches,
+    select,
+)
+from parity.trace import ForcingTrace, forced_names
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -61,22 +73,27 @@ def run_device(request: RunRequest) -> Path:
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
+    loop = isinstance(request.device, Looping)
+    view = View(says.shown, names, loop)
+    forced = _forced(request.mode, says, view)
     with DumpWriter(request.out) as writer:
         prompts = []
         for number, prompt in enumerate(case.prompts):
             request.progress(number, len(case.prompts), prompt.id)
-            trace = ForcingTrace(names, _truth(golden, number), request.mode, keep=wanted.__contains__)
+            trace = ForcingTrace(names, _truth(golden, number), forced, keep=wanted.__contains__)
             rounds = len(prompt.generated.acceptance_length)
             with _device_errors(says.name, prompt.id, trace):
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
                 free = request.free and request.mode == "chained"
                 generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
+            _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
-            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation))
+            parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
+            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted))
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
             kind="run",
-            stages=[named.name for named in stages],
+            stages=[named.name for named in stages if view.shows(named.name)],
             created=now(),
             producer=producer(
                 says.name,
@@ -92,12 +109,31 @@ def run_device(request: RunRequest) -> Path:
                 max_new_tokens=case.max_new_tokens,
                 precision=precision,
                 mode=request.mode,
-                forced=forced_templates(request.mode),
+                forced=tuple({names[name].stage.template: None for name in names if name in forced}),
+                shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
+                loop=loop,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),
         )
     return request.out
+
+
+def _forced(mode: Mode, says: Description, view: View) -> frozenset[str]:
+    """What is forced of a device: of what it shows, a stage in all layers or in none, so that a run can say it."""
+    names = view.declared
+    forced = {name for name in forced_names(mode, names) if view.shows(name)}
+    free = {names[name].stage.template for name in forced if not any(matches(glob, name) for glob in says.forcible)}
+    return frozenset(name for name in forced if names[name].stage.template not in free)
+
+
+def _refuse_undeclared(name: str, trace: ForcingTrace, view: View) -> None:
+    """Raises:
+    UsageError: the device hands over what it does not declare as shown: nobody would judge it.
+    """
+    for round_, stage in trace.tensors:
+        if not view.rows(stage, round_):
+            raise UsageError(f"device {name} hands over {stage} in round {round_}, which it does not declare as shown")
 
 
 def _write(writer: DumpWriter, prompt: int, precision: Precision, stages: Sequence[Named], trace: ForcingTrace) -> None:
@@ -124,17 +160,29 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
 
 
 def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int) -> None:
-    """Take one prompt through prefill and this many rounds; the trace decides what is forced."""
+    """Take one prompt through prefill and this many rounds; the trace decides what is forced.
+
+    What a verb returns is handed to the trace here, where the device has not done so. It ends where the sequence parts
+    from the golden's. A loop that cannot be split (`parity.seam.Looping`) runs as it is.
+    """
+    if isinstance(device, Looping):
+        return drive_loop(device, ids, budget, trace)
     trace.begin(0)
-    device.prefill(ids, budget, trace)
+    trace.returned(TARGET_TOKENS, [device.prefill(ids, budget, trace)])
     for round_ in range(1, rounds + 1):
+        if trace.parted:
+            return
         trace.begin(round_)
-        drafts = device.draft(trace)
-        device.commit(drafts, device.verify(drafts, trace), trace)
+        drafts = trace.returned(DRAFT_TOKENS, device.draft(trace))
+        tokens = trace.returned(VERIFY_TOKENS, device.verify(drafts, trace))
+        emitted = trace.returned(ACCEPT_EMITTED, device.commit(drafts, tokens, trace))
+        trace.returned(ACCEPT_LENGTH, [len(emitted)])
 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     """Let the device speculate freely until it emits EOS or the budget is spent."""
+    if isinstance(device, Looping):
+        return generate_loop(device, ids, budget, untapped)
     eos = device.describe().eos
     emitted = [index(device.prefill(ids, budget, untapped))]
     lengths: list[int] = []

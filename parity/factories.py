@@ -14,8 +14,11 @@ from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
 from parity.seam import Device, Multiply, Operate, Operation, Rotary
+from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
+SHOW = "show"
+"""The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
 FIXED = ("target", "drafter", "k", "precision", "engine")
 """What the golden and the command decide, never an option behind a device's name."""
 
@@ -25,7 +28,8 @@ class Factory:
 
     A factory is called as `factory(target=..., drafter=..., k=..., precision=...)`; `max_positions` and
     `batch` are options it may take as well. The name may end in options of its own: `numpy,tp=2,moe=gathered`;
-    each arrives in the type that the factory's signature asks for.
+    each arrives in the type that the factory's signature asks for. The option `show` is taken here, for every device:
+    `numpy,show=layer-kernels`, `numpy,show=logits+kv.*`.
 
     Args:
         name: as given to `--device`.
@@ -48,16 +52,18 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
-        for option in ("k", *self._named, *options):
+        named = {**self._named}
+        show = named.pop(SHOW, "")
+        for option in ("k", *named, *options):
             if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
-        named = {option: read_option(self.name, self._make, option, text) for option, text in self._named.items()}
-        given: dict[str, Any] = {"k": self.k, **named, **options}
+        read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
+        given: dict[str, Any] = {"k": self.k, **read, **options}
         watch_threads()
         made = call_guarded(
             self.name,
             "its factory",
-            lambda: guard(self._make(**self._fixed, precision=precision, **given), self.name),
+            lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), show), self.name),
         )
         call_guarded(
             self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))

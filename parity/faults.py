@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
 from parity.bundled import tiny
 from parity.compare import compare
+from parity.compare.basis import Rerun
+from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
@@ -31,7 +34,6 @@ from parity.policy import read_policy
 from parity.producers import dump_golden
 from parity.progress import Progress, quiet
 from parity.seam import Device
-from parity.stages import inputs
 
 MODES: tuple[Mode, ...] = ("local", "chained")
 PROMPTS = ("types-127-131", "strings-11-13")
@@ -70,6 +72,7 @@ class FaultComparison:
         verdict: of the comparison, or `broke down: …`.
         first: stage and round where it first shows.
         due: the catalogue's stage and round (None: the golden decides).
+        segment: the stages whose error shows first in that of `first`: it alone, where a device shows every stage.
         own: failing stages outside the fault's sites that are not marked as inherited.
         inherited: how many are.
     """
@@ -79,13 +82,15 @@ class FaultComparison:
     due: tuple[str, int | None]
     own: tuple[str, ...] = ()
     inherited: int = 0
+    segment: tuple[str, ...] = ()
 
     @property
     def placed(self) -> bool:
-        """Failed at the place that the catalogue names, and accused no other stage."""
+        """Failed at the place that the catalogue names, or the first one shown behind it, and accused no other."""
         if self.verdict != FAIL or self.first is None or self.own:
             return False
-        return self.first[0] == self.due[0] and self.due[1] in (None, self.first[1])
+        hidden = self.due[0] in self.segment and self.due[0] != self.first[0]
+        return hidden or (self.first[0] == self.due[0] and self.due[1] in (None, self.first[1]))
 
 
 @dataclass(frozen=True)
@@ -115,13 +120,19 @@ class FaultOutcome:
 
 @dataclass(frozen=True)
 class FaultRunRequest:
-    """`build` makes the clean device that faults are planted in: `build(precision=…, **options)`."""
+    """What faults are planted in, and what judges it.
+
+    Args:
+        build: makes the clean device: `build(precision=…, **options)`.
+        rerun: as for `parity.compare.compare`; a device of which a part is hidden needs it.
+    """
 
     golden: TrustedGolden
     device_name: str
     build: Callable[..., Device]
     modes: Sequence[Mode] = MODES
     rounds: int = 99
+    rerun: Rerun | None = None
 
 
 def choose_faults(catalogue: dict[str, PlantableFault], names: Sequence[str]) -> list[PlantableFault]:
@@ -180,10 +191,10 @@ def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode)
     """Prompt by prompt, until one shows the fault."""
     due = _due(fault, mode)
     seen = FaultComparison("nothing compared", None, due)
-    for number in range(len(request.golden.manifest.case.prompts)):
+    for precision, number in product(_precisions(request, fault), range(len(request.golden.manifest.case.prompts))):
         case = GoldenSlice(request.golden, number, request.rounds)
         try:
-            report = _report(case, _planted(request, fault)(precision=fault.precision), mode)
+            report = _report(case, _planted(request, fault)(precision=precision), mode, request.rerun)
         except Exception as error:
             return FaultComparison(f"broke down: {error if isinstance(error, ParityError) else repr(error)}", None, due)
         seen = _seen(case, report, fault, due)
@@ -192,15 +203,21 @@ def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode)
     return seen
 
 
+def _precisions(request: FaultRunRequest, fault: PlantableFault) -> tuple[str, ...]:
+    """The fault's own; float32 before it where a part of the device is hidden, as it is to be used there."""
+    hidden = bool(_clean(request, fault)(precision=fault.precision).describe().shown)
+    return ("float32", "bfloat16") if hidden and fault.precision == "bfloat16" else (fault.precision,)
+
+
 def _due(fault: PlantableFault, mode: Mode) -> tuple[str, int | None]:
     """Where the catalogue expects it; an empty stage where it expects nothing."""
     return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
 
-def _report(case: GoldenSlice, device: Device, mode: Mode) -> Report:
+def _report(case: GoldenSlice, device: Device, mode: Mode, rerun: Rerun | None) -> Report:
     with scratch("faults") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, (), folder / "run")))
-        return compare(case, run, read_policy(None, run.manifest.case.precision))
+        return compare(case, run, read_policy(None, run.manifest.case.precision), rerun=rerun)
 
 
 def _seen(golden: TrustedGolden, report: Report, fault: PlantableFault, due: tuple[str, int | None]) -> FaultComparison:
@@ -209,14 +226,18 @@ def _seen(golden: TrustedGolden, report: Report, fault: PlantableFault, due: tup
     structural = {finding.stage for finding in report.findings if finding.kind not in ("generation", "config")}
     wrong = {stage.stage for stage in report.stages if stage.verdict in (WARN, FAIL)} | structural
 
+    judged = {stage.stage for stage in report.stages}
+
     def inherits(stage: str) -> bool:
-        behind = any(source in wrong for source in inputs(golden.declared[stage], golden.declared))
+        behind = any(source in wrong for source in judged_inputs(stage, golden.declared, judged))
         return "inherited" in marks.get(stage, ()) or (report.mode == "chained" and stage in structural and behind)
 
-    outside = [name for name in {**marks, **dict.fromkeys(sorted(structural))} if not _at_home(fault, name)]
+    segments = {name: segment(name, golden.declared, judged) for name in {**marks, **dict.fromkeys(sorted(structural))}}
+    outside = [name for name, hidden in segments.items() if not any(_at_home(fault, stage) for stage in hidden)]
     own = tuple(name for name in outside if not inherits(name))
     first = (report.first.stage, report.first.round) if report.first else None
-    return FaultComparison(report.verdict, first, due, own, len(outside) - len(own))
+    shown_in = tuple(segments.get(first[0], ())) if first else ()
+    return FaultComparison(report.verdict, first, due, own, len(outside) - len(own), shown_in)
 
 
 def _at_home(fault: PlantableFault, stage: str) -> bool:

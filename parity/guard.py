@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.golden.sources import ROOMS
+from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
-from parity.seam import Description, Device, Poisonable, Tap
+from parity.seam import Description, Device, Looping, OnRound, Poisonable, Tap
+from parity.shown import PartlyShown
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -44,7 +45,7 @@ def call_guarded(device: str, call: str, function: Callable[..., T], *arguments:
     try:
         return function(*arguments, **options)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or type(error).__module__.partition(".")[0] == "parity":
+        if isinstance(error, KeyboardInterrupt) or is_own(error):
             raise
         raise as_parity_error(device, call, error) from error
     finally:
@@ -116,6 +117,11 @@ def raised_at(error: BaseException) -> str:
     ]
     own = [place for place in places if not place[0].startswith(INSTALLED)]
     return "{}:{}".format(*(own or places)[-1]) if places else ""
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether an exception's class is the instrument's: references and devices below it have classes of their own."""
+    return package(type(error).__module__) == "parity"
 
 
 def _ours(file: Path) -> bool:
@@ -194,9 +200,27 @@ class PoisonableGuarded(Guarded):
         self._ask("poison", value)
 
 
+class LoopingGuarded(Guarded):
+    """One whose host loop is one piece: it has no verbs to call."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        emitted: Sequence[int] = self._tokens("speculate", prompt_ids, max_new_tokens, tap, on_round)
+        return emitted
+
+    def _ask(self, verb: str, *arguments: Any) -> Any:
+        if verb in VERBS:
+            raise NotOffered(f"device {self.guarded_as} runs a loop of its own, of which no {verb} can be asked alone")
+        return super()._ask(verb, *arguments)
+
+
+VERBS = ("prefill", "draft", "verify", "commit")
+
+
 def guard(device: Device, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
-    return (PoisonableGuarded if isinstance(device, Poisonable) else Guarded)(device, name)
+    kinds = ((Looping, LoopingGuarded), (Poisonable, PoisonableGuarded))
+    return next((kind for offers, kind in kinds if isinstance(device, offers)), Guarded)(device, name)
 
 
 def watch_threads() -> None:
@@ -215,7 +239,9 @@ def _thread_raised(ended: threading.ExceptHookArgs) -> None:
 
 def unguarded(device: Device) -> Device:
     """The device inside, for what looks at its class."""
-    return device.inside if isinstance(device, Guarded) else device
+    while isinstance(device, Guarded | PartlyShown):
+        device = device.inside
+    return device
 
 
 def check_description(says: Description, name: str, precision: str, k: int) -> None:

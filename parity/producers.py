@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
@@ -11,10 +12,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
+import numpy as np
+
 from parity.bundled import published_configs, tiny
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
-from parity.golden.manifest import Model
+from parity.golden.manifest import Model, Producer
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
@@ -152,8 +155,12 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    plain = import_module(REFERENCES["plain"]).made(producer)
-    return {"reference": "plain" if plain else "own", "roundings": case.roundings}
+    return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings}
+
+
+def is_plain(producer: Producer) -> bool:
+    """Whether a golden is of `--reference plain`, whose target is a part of its own; nothing is imported."""
+    return REFERENCES["plain"] in producer.modules and bool(producer.parts)
 
 
 def baseline(golden: TrustedGolden, precision: str) -> Callable[[Sequence[int], int], float] | None:
@@ -230,23 +237,31 @@ class ReferenceRerun:
 
     def __init__(self, progress: Progress = quiet) -> None:
         self._progress = progress
-        self._made: dict[tuple[Path, Path, str, tuple[int, ...]], Dump] = {}
+        self._made: dict[tuple[Path, Path, str, tuple[int, ...], str, bool], Dump] = {}
         self._folders = ExitStack()
         finalize(self, self._folders.close)
 
-    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int]) -> DumpView:
+    def __call__(self, golden: TrustedGolden, run: DumpView, prompts: Sequence[int], floor: bool = True) -> DumpView:
         """The reference with the run's experts, on as many threads as the golden was made with.
 
         Raises:
             ParityError: torch is not installed, the golden is not the references' own, or its checkpoints are not here.
         """
-        key = golden.folder, run.folder, run.manifest.case.mode, tuple(prompts)
+        key = golden.folder, run.folder, run.manifest.case.mode, tuple(prompts), _experts(run, prompts), floor
         if key not in self._made:
             load_reference("own", max(golden.manifest.producer.threads, 1))
             folder = self._folders.enter_context(scratch("rerun"))
             rerun = import_module("parity.references.rerun").rerun
-            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress))
+            self._made[key] = Dump(rerun(golden, run, prompts, folder / "golden", self._progress, floor))
         return self._made[key]
+
+
+def _experts(run: DumpView, prompts: Sequence[int]) -> str:
+    """A digest of the experts that a run has over these prompts, shown or inferred."""
+    seen = hashlib.sha256()
+    for place in sorted(place for place in run.rows if place[3].endswith(".experts") and place[1] in prompts):
+        seen.update(repr((place, np.asarray(run.stored(*place)).tolist())).encode())
+    return seen.hexdigest()
 
 
 def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:

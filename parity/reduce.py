@@ -20,7 +20,7 @@ from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.policy import Policy, read_policy
 from parity.producers import device as build_device
-from parity.producers import dump_golden
+from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
 from parity.seam import Device
 
@@ -162,7 +162,10 @@ def reduced(
         prompts.write_text(json.dumps({"id": name, "ids": list(ids)}))
         sides = Path(model.target.path), Path(model.drafter.path)
         place = out if name == "reduced" else folder / name
-        return trusted(dump_golden(*sides, prompts, k, budget, (), threads, place, derived=derived))
+        reference = "plain" if is_plain(golden.manifest.producer) else "own"
+        return trusted(
+            dump_golden(*sides, prompts, k, budget, (), threads, place, reference=reference, derived=derived)
+        )
 
     mode = red.run.manifest.case.mode
     reducer = Reducer(golden, lambda case: build_device(device, case, precision), dump, mode, bounds, folder, told)

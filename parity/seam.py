@@ -19,6 +19,8 @@ from parity.operations import Operand as Operand
 from parity.operations import Operation as Operation
 
 Side = Literal["target", "drafter"]
+When = Literal["", "prefill", "round"]
+Rows = Literal["all", "last"]
 
 
 class Offering(type(Protocol)):  # type: ignore[misc]  # the class of protocols has no public name
@@ -82,6 +84,21 @@ class RowTap(Protocol, metaclass=Offering):
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Stages that a device hands to the tap: what it declares is its contract, and missing one of them is a failure.
+
+    Args:
+        stages: a glob over full stage names or their last parts (`target.layers.*.out`, `logits`).
+        when: in `prefill` only, in each `round` only, or in both.
+        rows: `all` of a pass, or the `last` one alone, as where only the last prompt row has logits.
+    """
+
+    stages: str
+    when: When = ""
+    rows: Rows = "all"
+
+
+@dataclass(frozen=True)
 class Description:
     """What a device says of itself.
 
@@ -100,6 +117,12 @@ class Description:
             its maths uses, defaults included; end tokens in ascending order. A device that says one says them all:
             each is compared with the reference's own reading.
         notes: what else a reader of its runs must know, by a short name: programs compiled, parts replaced.
+        shown: the stages that it hands over; none stands for every stage. What the verbs return (tokens, drafts,
+            emitted ids) is shown always and need not be handed over. Between two shown stages a segment is compared.
+        forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
+            tensors are only copied out.
+        transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
+            (`parity.adapters.transactional` makes it so).
     """
 
     name: str
@@ -113,6 +136,9 @@ class Description:
     modules: tuple[str, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
     constants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shown: tuple[Shown, ...] = ()
+    forcible: tuple[str, ...] = ("*",)
+    transactional: bool = True
 
 
 class Device(Protocol):
@@ -123,7 +149,8 @@ class Device(Protocol):
     to the target cache; the next `draft` re-feeds those m tokens as committed rows.
 
     A verb that raises (a tap may) leaves the state it found: calling it again gives what it would have given,
-    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it.
+    and so does starting the round once more from `draft`. A failed `prefill` leaves the sequence before it. A device
+    whose verbs do not says so: `Description.transactional`.
     """
 
     def describe(self) -> Description:
@@ -155,6 +182,43 @@ class Device(Protocol):
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """Accept, commit and roll back; the ids emitted (cut by EOS and by the token budget)."""
+        ...
+
+
+class OnRound(Protocol):
+    """Told by a host loop that a round is over."""
+
+    def __call__(self, drafts: Sequence[int], emitted: Sequence[int], tokens: Sequence[int] | None = None) -> None:
+        """Take what the round chose; the prefill is one, without drafts, which emits the first token.
+
+        Args:
+            drafts: those that were verified, n <= K.
+            emitted: the ids that came out, cut by EOS and by the token budget.
+            tokens: the target's n+1 greedy ids, where the host sees them; a device of which not every stage is shown
+                declares `verify.tokens` then.
+        """
+        ...
+
+
+@runtime_checkable
+class Looping(Protocol):
+    """A device whose host loop cannot be split into verbs: it is run whole, and says where its rounds end.
+
+    So what the loop does wrong is the device's, and nobody repairs it who writes the adapter. Stages go to the tap as
+    ever. What cannot be forced (`Description.forcible`) leaves the sequence its own: where it parts from the golden's
+    the comparison ends. What needs single verbs is inconclusive.
+    """
+
+    def describe(self) -> Description:
+        """Say what this device is; no computation."""
+        ...
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """Prefill and rounds until EOS or the budget; every id emitted, `on_round` called at the end of each round.
+
+        Raises:
+            ValueError: the prompt, the budget and K rows do not fit the caches.
+        """
         ...
 
 

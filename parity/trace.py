@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.stages import TABLE, Named
+from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named, dataflow
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
@@ -33,11 +34,12 @@ class Trace:
         self.tensors: Tensors = {}
         self.shards: dict[tuple[int, str], tuple[str, list[NDArray[Any]]]] = {}
         self.passed: dict[str, list[NDArray[Any]]] = {}
+        self.seen: set[str] = set()
 
     def begin(self, round_: int) -> None:
         """Everything handed over from now on belongs to this round."""
         self.round = round_
-        self.passed = {}
+        self.passed, self.seen = {}, set()
 
     def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
         """Record a copy, so that a later change in place is not mistaken for the stage's value.
@@ -51,8 +53,9 @@ class Trace:
         if value.ndim != len(named.stage.axes):
             axes = ",".join(named.stage.axes)
             raise UsageError(f"{stage} came with shape {value.shape}; its axes are [{axes}]")
-        if (self.round, stage) in self.tensors:
+        if stage in self.seen:
             raise UsageError(f"{stage} came twice in round {self.round}")
+        self.seen.add(stage)
         if self.keep(stage):
             self.tensors[self.round, stage] = np.array(value, order="C")
         return value
@@ -79,7 +82,7 @@ class Trace:
         axes = self.declared[stage].stage.axes if stage in self.declared else ()
         whole = merge_shards(stage, shards, sharding, axes)
         taken = self(stage, whole)
-        if self.keep(stage):
+        if (self.round, stage) in self.tensors:
             self.shards[self.round, stage] = sharding, [np.array(shard, order="C") for shard in shards]
         return shards if taken is whole else split(stage, taken, len(shards), sharding, axes)
 
@@ -87,37 +90,99 @@ class Trace:
 class ForcingTrace(Trace):
     """Records, then returns the golden's tensor instead, in the argument's dtype.
 
+    Where a choice cannot be forced and differs from the golden's, the sequence parts from it: nothing behind that is
+    recorded.
+
     Args:
         golden: the float32 golden of the same prompt, full cache contents.
-        mode: chained or local, which decides what is replaced.
+        forced: full names of the stages that are replaced.
+
+    Attributes:
+        parted: the round and the stage of that choice.
     """
 
     def __init__(
         self,
         declared: Mapping[str, Named],
         golden: Callable[[int, str], NDArray[Any] | None],
-        mode: str,
+        forced: Container[str],
         keep: Callable[[str], bool] = lambda name: True,
     ):
         super().__init__(declared, keep)
-        self.golden, self.forced = golden, set(forced_templates(mode))
+        self.golden, self.forced = golden, forced
+        self.parted: tuple[int, str] | None = None
 
     def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
+        if self.parted:
+            return value
         super().__call__(stage, value)
         return self._forced(stage, value, 0, len(value))
 
     def rows(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         """Record as `Trace.rows`, then return the golden's rows of this pass."""
+        if self.parted:
+            return value
         super().rows(stage, value, first, total)
         return self._forced(stage, value, first, total)
 
+    def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
+        """Take the integers that a verb returned as a stage that was not handed over; those to continue with.
+
+        The first token cannot be forced in this way: a device knows it already.
+        """
+        tokens = np.array([index(each) for each in value], dtype=np.int64)
+        if self.parted or stage in self.seen or stage not in self.declared:
+            return tokens
+        super().__call__(stage, tokens)
+        return self._part(stage, tokens) if stage == TARGET_TOKENS else self._replaced(stage, tokens, 0, len(tokens))
+
+    def told(self, stage: str, value: Iterable[SupportsIndex]) -> None:
+        """Take the integers that a round chose and that were not handed over in it: it is over, they are not forced.
+
+        What was recorded behind a choice of another token is of another sequence, and is dropped.
+        """
+        tokens = np.array([index(each) for each in value], dtype=np.int64)
+        if self.parted or stage in self.seen or stage not in self.declared:
+            return
+        super().__call__(stage, tokens)
+        self._part(stage, tokens)
+        if self.parted:
+            self.drop(stage)
+
+    def drop(self, behind: str = "") -> None:
+        """Forget what was recorded in this round: all of it, or what comes behind a stage in the flow of data."""
+        order = [named.name for named in dataflow(self.declared.values(), self.round)]
+        for name in order[order.index(behind) + 1 :] if behind else order:
+            self.tensors.pop((self.round, name), None)
+            self.shards.pop((self.round, name), None)
+
     def _forced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
-        if stage not in self.declared or self.declared[stage].stage.template not in self.forced:
-            return value
-        true = self.golden(self.round, stage)
+        if stage not in self.forced:
+            return self._part(stage, value)
+        return self._replaced(stage, value, first, total)
+
+    def _replaced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
+        true = self._due(stage, total)
         if true is None or true.shape != (total, *value.shape[1:]):
             return value  # a structural difference: the comparison reports it, the run continues
         return true[first : first + len(value)].astype(value.dtype)
+
+    def _due(self, stage: str, total: int) -> NDArray[Any] | None:
+        """The golden's tensor, or its last row where one of several is shown."""
+        true = self.golden(self.round, stage)
+        return true[-1:] if true is not None and total == 1 and len(true) > 1 else true
+
+    def _part(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
+        """Notice a choice of another token, behind which nothing is the golden's sequence."""
+        if stage in PARTING and (true := self._due(stage, len(value))) is not None:
+            rows = slice(-1, None) if stage == TARGET_TOKENS else slice(None)
+            if not np.array_equal(value[rows], true[rows]):
+                self.parted = self.round, stage
+        return value
+
+
+PARTING = (TARGET_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED)
+"""Choices that decide which tokens follow; of the prefill, the last row."""
 
 
 def forced_templates(mode: str) -> tuple[str, ...]:
@@ -127,3 +192,9 @@ def forced_templates(mode: str) -> tuple[str, ...]:
     but a rounding that tips a choice does not hide everything behind it. Local: every stage.
     """
     return tuple(stage.template for stage in TABLE if stage.forced or mode == "local")
+
+
+def forced_names(mode: str, declared: Mapping[str, Named]) -> frozenset[str]:
+    """Full names of the stages that a comparison forces in a pair of models; see `forced_templates`."""
+    templates = forced_templates(mode)
+    return frozenset(name for name, named in declared.items() if named.stage.template in templates)

@@ -27,7 +27,7 @@ from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
 from parity.references.roundings import pooled
 from parity.stages import Named, declared
-from parity.trace import ForcingTrace, Tensors, Trace
+from parity.trace import ForcingTrace, Tensors, Trace, forced_names
 
 FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 OWN = "references: hf_target"
@@ -112,7 +112,8 @@ def dump(request: Request, by: Computed) -> Path:
             result = truth.run(ids, request.max_new_tokens, record)
             writer.add(number, "float32", stages, _kept(record.tensors, wanted))
             for variant, mode in FLOORS.items():
-                forcing = partial(ForcingTrace, names, true(record), mode, keep=wanted.__contains__)
+                forced = forced_names(mode, names)
+                forcing = partial(ForcingTrace, names, true(record), forced, keep=wanted.__contains__)
                 passes = rounded.passes(ids, request.max_new_tokens, forcing)
                 writer.add(number, variant, stages, pooled(record.tensors, passes))
             cases.append((name, ids, _generation(result)))

@@ -24,6 +24,7 @@ from parity.references.hf_checkpoint import check_target
 from parity.references.points import point
 from parity.references.rope import read_rope
 from parity.references.roundings import Roundings
+from parity.references.target import Target
 
 ATTENTION = "eager_with_tapped_queries"
 
@@ -83,7 +84,8 @@ class TappedCache(DynamicCache):
         held.keys, held.values = k.transpose(0, 1)[None].contiguous(), v.transpose(0, 1)[None].contiguous()
 
 
-class HFTarget:
+# A Target by name: where mypy checks type arguments, it does not see what points are called with.
+class HFTarget(Target):
     """The target over one sequence: rows in, logits and residual streams out."""
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype):

@@ -7,8 +7,9 @@ of the same experts. Tokens, drafts and accepted counts are the golden's, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from parity.golden.views import DumpView
 from parity.references import plain
 from parity.references.drafting import load_loop
 from parity.references.dump import FLOORS, Rounded, own_producer
+from parity.references.loop import SpeculativeLoop
 from parity.references.roundings import pooled
 from parity.trace import ForcingTrace
 
@@ -31,7 +33,12 @@ Progress = Callable[[int, int, str], None]
 
 
 def rerun(
-    golden: DumpView, run: DumpView, prompts: Sequence[int], out: Path, progress: Progress = lambda *_: None
+    golden: DumpView,
+    run: DumpView,
+    prompts: Sequence[int],
+    out: Path,
+    progress: Progress = lambda *_: None,
+    floor: bool = True,
 ) -> Path:
     """Write a folder like the golden's that holds these prompts only, under their numbers, with the run's experts.
 
@@ -42,11 +49,14 @@ def rerun(
     _refuse_others(manifest.producer, manifest.model)
     logging.disable_progress_bar()
     pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    load = plain.load_loop if plain.made(manifest.producer) else load_loop
-    truth, rounded = (load(*pair, dtype, manifest.case.k) for dtype in (torch.float32, torch.bfloat16))
-    floors = Rounded(rounded, manifest.case.roundings)
+    load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.k)
+    truth = load(dtype=torch.float32)
+    floors = Rounded(load(dtype=torch.bfloat16), manifest.case.roundings) if floor else None
     stages = [golden.declared[name] for name in manifest.stages]
-    forcing = partial(ForcingTrace, golden.declared, mode=mode, keep=set(manifest.stages).__contains__)
+    experts = {name for name, named in golden.declared.items() if named.stage.forced}
+    forcing = partial(
+        ForcingTrace, golden.declared, forced=run.followed | experts, keep=set(manifest.stages).__contains__
+    )
     with DumpWriter(out) as writer:
         for done, number in enumerate(prompts):
             prompt = manifest.case.prompts[number]
@@ -55,6 +65,8 @@ def rerun(
             record = forcing(golden=with_own)
             truth.run(prompt.ids, manifest.case.max_new_tokens, record)
             writer.add(number, "float32", stages, record.tensors)
+            if floors is None:
+                continue
             with_own.chosen = record.tensors.get
             passes = floors.passes(prompt.ids, manifest.case.max_new_tokens, partial(forcing, golden=with_own))
             writer.add(number, VARIANTS[mode], stages, pooled(record.tensors, passes))
@@ -68,6 +80,12 @@ def rerun(
             case=_only(manifest.case, prompts),
         )
     return out
+
+
+@lru_cache(maxsize=2)
+def _load(from_plain: bool, target: Path, drafter: Path, k: int, dtype: torch.dtype) -> SpeculativeLoop[Any, Any]:
+    """A loop in a precision; a comparison may run it many times."""
+    return (plain.load_loop if from_plain else load_loop)(target, drafter, dtype, k)
 
 
 def _only(case: Case, prompts: Sequence[int]) -> Case:

@@ -21,13 +21,14 @@ class Target(Protocol):
     """gpt-oss over one sequence: rows in, logits and residual streams out.
 
     Methods that may be mutation points (`parity.references.points`) stand as what they are called with.
+
+    Attributes:
+        streams: the residual streams of the last pass by layer, [S, H].
+        config: sizes under the names of config.json: transformers' config, or one of our own.
     """
 
     streams: dict[int, Tensor]
-
-    @property
-    def config(self) -> Any:
-        """Sizes under the names of config.json: transformers' config, or one of our own."""
+    config: Any
 
     @property
     def module(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -203,8 +204,30 @@ def _print_blind(out: Console, report: Report) -> None:
         out.print(f"golden: {said}", soft_wrap=True)
     if report.blind:
         out.print(f"policy {report.policy} cannot see: {report.blind}", soft_wrap=True)
+    if report.not_shown:
+        out.print(Text(f"not shown: {not_shown(report)}"), soft_wrap=True)
+    for said in report.parted:
+        out.print(Text(f"not compared: {said}"), soft_wrap=True)
     for said in report.unseen:
         out.print(Text(f"not seen: {said}"), soft_wrap=True)
+
+
+def not_shown(report: Report) -> str:
+    """How many of the stages asked for a device does not show, and where an error in them shows first, by family."""
+    families: dict[str, dict[str, None]] = {}
+    for name, first in report.not_shown.items():
+        hidden = _family(name)
+        prefix = _family(first).rpartition(".")[0] + "."
+        families.setdefault(_family(first), {})[hidden.removeprefix(prefix)] = None
+    blind = families.pop("", {})
+    told = [f"{first} ({', '.join(hidden)})" for first, hidden in families.items()]
+    count = len(report.not_shown)
+    said = f"{count} of {count + len(report.stages)} stages; an error in one of them shows first in {'; '.join(told)}"
+    return said + (f"; in none: {', '.join(blind)}" if blind else "")
+
+
+def _family(name: str) -> str:
+    return re.sub(r"[.][0-9]+(?=[.])", ".*", name)
 
 
 def _print_verdict(out: Console, report: Report) -> None:

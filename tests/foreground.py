@@ -1,4 +1,4 @@
-"""A job in the background ignores SIGINT and SIGHUP, and so does all that it starts: what tests interrupt would go on."""
+"""A job in the background ignores SIGINT and SIGHUP, and so does all that it starts: tests could not interrupt it."""
 
 from __future__ import annotations
 

@@ -81,9 +81,9 @@ class CommandGroup(click.Group):
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 @click.version_option(package_name="parity-harness", prog_name="parity")
-def cli(debug: bool) -> None:
+def cli() -> None:
     """Golden tensors, comparison and gates for speculative decoding on accelerators.
 
     A reference says what is true, the device says what it got, and parity says where the two first

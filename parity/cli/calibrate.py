@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     help="A clean device, as for `parity diff`; may be repeated. "
     "Default: numpy and every variant of parity.device.variants.",
 )
+@click.option(
+    "--show", metavar="VIEW|GLOB+...", help="Only a part of each device is shown, as in numpy,show=layer-kernels."
+)
 @precision_option
 @click.option(
     "--runs",
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 def calibrate(
     golden: Wanted,
     names: tuple[str, ...],
+    show: str | None,
     precision: str,
     runs: int,
     rounds: int,
@@ -55,7 +59,7 @@ def calibrate(
     from parity.calibrate import CalibrationRequest
     from parity.calibrate import calibrate as count
     from parity.policy import read_policy
-    from parity.producers import clean_devices, device
+    from parity.producers import ReferenceRerun, clean_devices, device
     from parity.reports.calibration import print_calibration
 
     opened = open_judging(golden)
@@ -64,11 +68,12 @@ def calibrate(
             CalibrationRequest(
                 golden=opened,
                 device=lambda name: device(name, opened, precision),
-                names=names or clean_devices(),
+                names=[f"{name},show={show}" if show else name for name in names or clean_devices()],
                 policy=read_policy(policy, precision),
                 runs=runs,
                 rounds=rounds,
                 progress=bar,
+                rerun=ReferenceRerun() if show else None,
             )
         )
     write_json(json_file, found.to_dict())

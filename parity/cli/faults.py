@@ -60,7 +60,7 @@ def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wa
     from parity.errors import UsageError
     from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
-    from parity.producers import builder, planted_faults
+    from parity.producers import ReferenceRerun, builder, planted_faults
     from parity.reports.faults import print_outcome, print_summary
 
     if bool(names) == every:
@@ -70,7 +70,7 @@ def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wa
     outcomes = []
     with _golden(golden) as opened, progress("faults") as bar:
         echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
-        request = FaultRunRequest(opened, device_name, builder(device_name, opened))
+        request = FaultRunRequest(opened, device_name, builder(device_name, opened), rerun=ReferenceRerun())
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
             outcomes.append(outcome)
             print_outcome(outcome)

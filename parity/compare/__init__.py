@@ -17,14 +17,16 @@ from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.generation import acceptance, check_generation
+from parity.compare.hidden_experts import hidden_layers
 from parity.compare.numbers import judge_numbers
-from parity.compare.places import attest, mark, witnesses
+from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (
     DISPUTED,
     FAIL,
     INCONCLUSIVE,
     PASS,
     ROUNDED,
+    UNSHOWN_EXPERTS,
     WARN,
     Place,
     Report,
@@ -33,7 +35,7 @@ from parity.compare.report import (
     join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
-from parity.compare.scores import contradicting, scores_of, unchecked
+from parity.compare.scores import contradicting, paired, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.errors import UsageError
 from parity.golden.trust import refuse_shared
@@ -68,6 +70,10 @@ def compare(
     names = select(globs, golden.manifest.stages)
     findings = _structure(golden, run, names)
     names = [name for name in names if name in golden.declared]
+    shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
+    not_shown = shows_first_in([name for name in names if name not in {*shown}], golden.declared, shown)
+    names = shown
+    parted = _parted(run)
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
@@ -85,7 +91,7 @@ def compare(
     own = judged_on.own
     why = "the references themselves disagree on what it depends on"
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
-    verdicts += [INCONCLUSIVE] if constants.silent else []
+    verdicts += [INCONCLUSIVE] if constants.silent or parted else []
     verdict = conclude([*verdicts, own.verdict] if own else verdicts)
     return Report(
         device=run.manifest.producer.name,
@@ -106,9 +112,29 @@ def compare(
         own_experts=own,
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
+            *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),
             *(f"config constants: {why}" for why in constants.unjudged),
             *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),
+        not_shown=not_shown,
+        parted=parted,
+    )
+
+
+def _experts_hidden(golden: TrustedGolden, run: DumpView) -> bool:
+    """Whether a bfloat16 run chooses experts that it does not show."""
+    hidden = run.manifest.case.precision == "bfloat16" and not run.settled
+    return hidden and any(hidden_layers(golden, side) for side in run.sides)
+
+
+def _parted(run: DumpView) -> tuple[str, ...]:
+    """One sentence for each prompt that a run did not take to its end."""
+    cases = ((side, prompt) for side in run.sides for prompt in side.manifest.case.prompts)
+    return tuple(
+        f"prompt {prompt.id}: from {prompt.parted.stage} of round {prompt.parted.round} on "
+        f"{side.manifest.producer.name} continues with tokens of its own, which nothing judges"
+        for side, prompt in cases
+        if prompt.parted
     )
 
 
@@ -139,7 +165,7 @@ def _stage(
         result = replace(result, verdict=join([result.verdict, INCONCLUSIVE]), note=result.note or note)
     if result.rows_apart and result.verdict in (PASS, WARN):
         own = f"{result.rows_apart} of {result.rows} rows ran through experts of the run's own"
-        note = f"{own}, and nothing says what these make of them"
+        note = on.lack or f"{own}, and nothing says what these make of them"
         result = replace(result, verdict=INCONCLUSIVE, note=note)
     return result, findings
 
@@ -161,6 +187,8 @@ def _judged(
     if row.judge not in ("experts", "decision"):
         raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for numbers")
     scores = _scores(on.golden, run, named)
+    if scores is not None and len((shared := paired(rows, scores))[0].golden) == len(rows.golden):
+        scores = shared[1]
     return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.excluded(rows)), scores), []
 
 

@@ -3,7 +3,7 @@ references say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,11 +88,57 @@ def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) 
     inherited.
     """
     by_name = {result.stage: result for result in results}
+    sources = {name: judged_inputs(name, names, by_name) for name in by_name}
     consumers: dict[str, list[str]] = {}
-    for name in by_name:
-        for source in inputs(names[name], names):
+    for name, before in sources.items():
+        for source in before:
             consumers.setdefault(source, []).append(name)
-    return [replace(result, marks=_marks(result, names, by_name, consumers, mode)) for result in results]
+    return [replace(result, marks=_marks(result, names, by_name, sources, consumers, mode)) for result in results]
+
+
+def judged_inputs(stage: str, names: Mapping[str, Named], judged: Container[str]) -> list[str]:
+    """The stages that a stage is computed from, as far as they are judged; of one that is not, its own inputs."""
+    return _traced_back(stage, names, judged)[0]
+
+
+def segment(stage: str, names: Mapping[str, Named], judged: Container[str]) -> list[str]:
+    """A stage and those between it and the judged ones that it is computed from: an error of any shows first in it."""
+    return [stage, *_traced_back(stage, names, judged)[1]]
+
+
+def shows_first_in(hidden: Sequence[str], names: Mapping[str, Named], shown: Sequence[str]) -> dict[str, str]:
+    """Of each hidden stage the first shown one that an error in it reaches; '' where it reaches none.
+
+    Args:
+        hidden, shown: full names, in table order.
+    """
+    judged, where_ = {*shown}, dict.fromkeys(hidden, "")
+    for stage in shown:
+        for name in segment(stage, names, judged)[1:]:
+            if not where_.get(name, stage):
+                where_[name] = stage
+    return where_
+
+
+def sources(stage: str, names: Mapping[str, Named], given: Container[str]) -> list[str]:
+    """All stages that a stage is computed from, however far, without those whose values are given and what is behind
+    them."""
+    return _traced_back(stage, names, given)[1]
+
+
+def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str]) -> tuple[list[str], list[str]]:
+    """The nearest judged stages that a stage is computed from, and those on the way that are not judged."""
+    found: dict[str, None] = {}
+    between: dict[str, None] = {}
+    left = [stage]
+    while left:
+        for name in inputs(names[left.pop()], names):
+            if name in judged:
+                found[name] = None
+            elif name not in between:
+                between[name] = None
+                left.append(name)
+    return list(found), list(between)
 
 
 Results = Mapping[str, StageResult]
@@ -100,7 +146,12 @@ Results = Mapping[str, StageResult]
 
 
 def _marks(
-    result: StageResult, names: Mapping[str, Named], by_name: Results, consumers: Mapping[str, list[str]], mode: str
+    result: StageResult,
+    names: Mapping[str, Named],
+    by_name: Results,
+    inputs_of: Mapping[str, list[str]],
+    consumers: Mapping[str, list[str]],
+    mode: str,
 ) -> tuple[str, ...]:
     if result.verdict not in (WARN, FAIL):
         return (DISGUISED,) if _over_precise(result) else ()
@@ -108,7 +159,7 @@ def _marks(
         return ("own",)
     if result.against_scores:
         return ("own", _lasting(result, by_name, consumers))
-    sources = [by_name[name] for name in inputs(names[result.stage], names) if name in by_name]
+    sources = [by_name[name] for name in inputs_of[result.stage]]
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)

@@ -22,6 +22,13 @@ ROUNDED = (
 """What no comparison of a bfloat16 run sees; both were met."""
 
 
+UNSHOWN_EXPERTS = (
+    "which experts a row ran through: inferred where a router tie may have tipped; float32, or showing "
+    "target.layers.*.experts, settles it"
+)
+"""What a bfloat16 run does not show that chooses its experts unseen."""
+
+
 def join(verdicts: Iterable[str]) -> str:
     """The worst of several verdicts: gates are joined by AND. Stages that were not judged say nothing."""
     return max(verdicts, key=RANK.__getitem__, default=INCONCLUSIVE)
@@ -168,7 +175,9 @@ class OwnExperts:
 class Report:
     """A whole comparison; `blind` is what its policy cannot see, `unseen` what the run itself does not show.
 
-    `witnesses` are what other references said of the golden.
+    `witnesses` are what other references said of the golden. `not_shown` are the stages asked for that the device does
+    not declare as shown, each with the first shown one that an error in it reaches ('' for none), `parted` the prompts
+    of which a part is not compared, each with the reason.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -189,6 +198,8 @@ class Report:
     witnesses: tuple[str, ...] = ()
     own_experts: OwnExperts | None = None
     unseen: tuple[str, ...] = ()
+    not_shown: dict[str, str] = field(default_factory=dict)
+    parted: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

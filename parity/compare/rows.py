@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.errors import UsageError
+from parity.errors import Inconclusive, UsageError
 from parity.golden.manifest import PromptCase, Variant
 from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
@@ -47,6 +47,11 @@ class StageRows:
         if self.floor is None:
             raise ValueError(f"{self.named.name} is exact: it has no noise floor")
         return self.floor
+
+    def take(self, which: np.ndarray) -> StageRows:
+        """Some of the rows, by number."""
+        arrays = {name: value[which] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays)
 
     @property
     def labels(self) -> np.ndarray:
@@ -116,10 +121,11 @@ def stage_rows(
         for round_ in range(clock.rounds):
             aligned = _aligned(sides, named, prompt, round_)
             if aligned is not None:
-                start, tensors = aligned
+                first, tensors = aligned
                 for part, tensor in zip(parts, tensors, strict=True):
                     part.append(tensor)
-                position = clock.first(named.name, round_, start) + np.arange(len(tensors[0]))
+                start = first if named.stage.cache else 0
+                position = clock.first(named.name, round_, start) + first - start + np.arange(len(tensors[0]))
                 labels.append(np.stack([np.full_like(position, prompt), np.full_like(position, round_), position]))
     if not labels:
         return None
@@ -132,7 +138,10 @@ def stage_rows(
 def _aligned(
     sides: Sequence[tuple[DumpView, Variant]], named: Named, prompt: int, round_: int
 ) -> tuple[int, list[np.ndarray]] | None:
-    """The same rows of every side, and the first one's number; None unless all are there with one shape."""
+    """The same rows of every side, and the first one's number; None unless all are there with one shape.
+
+    Where a side shows the last row only, it is compared with the last one of the others.
+    """
     places = [(dump, (variant, prompt, round_, named.name)) for dump, variant in sides]
     if not all(place in dump.rows for dump, place in places):
         return None
@@ -143,8 +152,13 @@ def _aligned(
     else:
         stored = [whole if (whole := dump.contents(*place)) is None else whole[start:] for dump, place in places]
     tensors = [tensor for tensor in stored if tensor is not None]
-    if len(tensors) < len(stored) or any(tensor.dtype.name not in COMPARED for tensor in tensors):
+    if len(tensors) < len(stored):
+        raise Inconclusive(f"prompt {prompt}, round {round_}: {named.name} is listed and cannot be read")
+    if any(tensor.dtype.name not in COMPARED for tensor in tensors):
         return None
+    if any(dump.view.rows(named.name, round_) == "last" for dump, _ in sides):
+        start = max(map(len, tensors)) - 1
+        tensors = [tensor[-1:] for tensor in tensors]
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
 
 

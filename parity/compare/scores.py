@@ -151,6 +151,14 @@ def _drafted(ids: np.ndarray, used: np.ndarray, chosen: StageRows, scores: Stage
     return np.where(own.any(axis=1, keepdims=True), own, (tokens == -1)[None])
 
 
+def paired(choices: StageRows, scores: StageRows) -> tuple[StageRows, StageRows]:
+    """Choices and scores at the rows that both have: a device may show the last row of one and every row of another."""
+    of_choices, of_scores = _shared(choices, scores)
+    if len(of_choices) == len(choices.golden) == len(scores.golden):
+        return choices, scores
+    return choices.take(of_choices), scores.take(of_scores)
+
+
 def _shared(first: StageRows, second: StageRows) -> tuple[np.ndarray, np.ndarray]:
     """The numbers, in each, of the rows that both stages have, by prompt, round and position."""
     if np.array_equal(first.labels, second.labels):

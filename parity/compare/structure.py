@@ -41,15 +41,25 @@ class Finding:
 
 def check_structure(golden: TrustedGolden, run: DumpView, names: Iterable[str]) -> list[Finding]:
     """Compare the run's tensors with the golden's declared stages, prompt by prompt and round by round."""
-    wanted = set(names)
+    wanted = {name for name in names if name not in golden.declared or run.view.shows(name)}
     findings = list(_declared(golden, run, wanted))
     wanted &= set(run.manifest.stages)
     for prompt, case in enumerate(golden.manifest.case.prompts):
         for round_ in range(Clock.of(case).rounds):
-            for named in dataflow(golden.declared.values(), round_):
+            for named in due(golden, run, prompt, round_):
                 if named.name in wanted:
                     findings += _tensor(golden, run, named, prompt, round_)
     return findings
+
+
+def due(golden: TrustedGolden, run: DumpView, prompt: int, round_: int) -> list[Named]:
+    """The stages that a run owes of a round, in the order data flows: those shown, up to where it parted."""
+    shown = [named for named in dataflow(golden.declared.values(), round_) if run.view.rows(named.name, round_)]
+    parted = run.manifest.case.prompts[prompt].parted
+    if parted is None or round_ < parted.round:
+        return shown
+    names = [named.name for named in shown]
+    return shown[: names.index(parted.stage) + 1] if round_ == parted.round and parted.stage in names else []
 
 
 def _declared(golden: TrustedGolden, run: DumpView, wanted: set[str]) -> Iterator[Finding]:
@@ -62,6 +72,9 @@ def _declared(golden: TrustedGolden, run: DumpView, wanted: set[str]) -> Iterato
     for name in (name for name in run.manifest.stages if name not in golden.manifest.stages):
         yield Finding("surplus", name, 0, _due(golden, name), f"{name} is surplus: the golden does not declare it")
     for variant, prompt, round_, name in run.rows:
+        if name in golden.declared and not run.view.rows(name, round_):
+            undeclared = f"{name} of round {round_} is recorded, and not declared as shown"
+            yield Finding("surplus", name, prompt, round_, undeclared)
         if name in wanted and ("float32", prompt, round_, name) not in golden.rows:
             yield Finding("surplus", name, prompt, round_, f"the golden has no {name} in round {round_}")
         if variant != precision:
@@ -100,12 +113,17 @@ def _tensor(golden: TrustedGolden, run: DumpView, named: Named, prompt: int, rou
         yield finding("replicas", "differs between ranks that should hold the same")
     elif true.axes != seen.axes:
         yield finding("axes", f"has axes {list(seen.axes)}, the golden's are {list(true.axes)}")
-    elif seen.full_shape != true.full_shape:
+    elif seen.full_shape != (due_shape := _due_shape(run, named.name, round_, true.full_shape)):
         kind = "empty" if 0 in seen.full_shape else "shape"
-        yield finding(kind, f"has shape {list(seen.full_shape)}, the golden's is {list(true.full_shape)}")
+        yield finding(kind, f"has shape {list(seen.full_shape)}, the golden's is {list(due_shape)}")
     elif seen.dtype not in (INTEGER if named.stage.exact else DEVICE[run.manifest.case.precision]):
         wanted = "an integer" if named.stage.exact else " or ".join(DEVICE[run.manifest.case.precision])
         yield finding("dtype", f"has dtype {seen.dtype}, it should be {wanted}")
+
+
+def _due_shape(run: DumpView, stage: str, round_: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The golden's shape, or that of its last row where the run declares no more."""
+    return (1, *shape[1:]) if run.view.rows(stage, round_) == "last" and shape else shape
 
 
 def check_values(rows: StageRows, pair: PairMetrics, floor: PairMetrics) -> list[Finding]:

@@ -113,6 +113,7 @@ class CounterfactualRuns:
         make: makes the reference of a precision.
         mode: local or chained, as the device's run is.
         budget: tokens to emit at most.
+        followed: full names of the stages whose golden values the device's run continued with.
         count: runs so far.
         references: those made so far, by precision; runs over other prompts share them.
     """
@@ -120,6 +121,7 @@ class CounterfactualRuns:
     make: Callable[[str], CounterfactualReference]
     mode: Mode
     budget: int
+    followed: frozenset[str]
     count: int = 0
     references: dict[str, CounterfactualReference] = field(default_factory=dict)
 
@@ -156,7 +158,7 @@ class CounterfactualRuns:
         recorder = _StoppingTrace(
             golden.declared,
             lambda round_, stage: golden.contents("float32", 0, round_, stage),
-            self.mode,
+            self.followed,
             keep=keep.__contains__,
         )
         recorder.last = (rounds, last) if last else None

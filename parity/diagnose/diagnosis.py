@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import HypothesisSearch, Trial, can_show_at, ranked_trials
+from parity.diagnose.search import HypothesisSearch, Trial, can_show_in, ranked_trials
 from parity.diagnose.signature import signature
 from parity.diagnose.step import MOST, DiagnosisStep, explain_over_all_prompts, first_unexplained
 from parity.diagnose.trials import PromptTrials, attempt
@@ -19,6 +20,9 @@ from parity.stages import TARGET_EMBED
 
 CAUSES = 6
 """Causes named one after another at the most."""
+
+UNEXPLAINED = 2
+"""Stages without a cause behind which the search continues: each costs a trial of every hypothesis that fits it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class _CauseSearch:
         known, causes: what is named so far.
         start, left: the residuals without and with it.
         made: the trials of the last search, the best first.
+        aside: stages that no hypothesis explains.
     """
 
     def __init__(self, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis]):
@@ -107,24 +112,45 @@ class _CauseSearch:
         self.known: tuple[Assumption, ...] = ()
         self.causes: list[Cause] = []
         self.made: list[Trial] = []
+        self.aside: set[str] = set()
         self.start = self.left = trials.residuals((), self.rounds)
 
     def run(self) -> Residual | None:
-        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None."""
+        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None.
+
+        What is not computed from an unexplained stage may still have a cause of its own.
+        """
+        unexplained: Residual | None = None
         while failing := [residual for residual in self.left.values() if self._needs_cause(residual)]:
             place = failing[0].place
             if failing[0].error == inf and place is not None and place.round < self.rounds:
                 self._cut(place.round)  # another shape cannot be forced: later rounds show other states
-            elif len(self.causes) >= CAUSES or not self._name_cause(failing[0]):
-                return failing[0]
-        return None
+            elif len(self.causes) >= CAUSES or len(self.aside) > UNEXPLAINED:
+                return unexplained or failing[0]
+            elif not self._name_cause(failing[0]):
+                unexplained = unexplained or failing[0]
+                self.aside.add(failing[0].stage)
+                self._cut(self.trials.rounds)
+        return unexplained
+
+    def _is_aside(self, stage: str) -> bool:
+        """Whether a stage is unexplained, or computed from one that is and that could not be forced."""
+        names = self.trials.golden.declared
+        if stage in self.aside or not self.aside or stage not in names:
+            return stage in self.aside
+        if stage.startswith("kv.") and any(other.rsplit(".", 2)[0] == stage.rsplit(".", 2)[0] for other in self.aside):
+            return True
+        misshapen = {name for name in self.aside if self.start[name].error == inf}
+        return bool(self.aside & set(sources(stage, names, self.trials.run.followed - misshapen)))
 
     def _needs_cause(self, residual: Residual) -> bool:
         """Whether a stage fails, and not as a consequence of the known causes."""
         before = self.start.get(residual.stage, residual)
+        if self._is_aside(residual.stage):
+            return False
         if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
             return False
-        own = any(can_show_at(hypothesis, residual.stage) for hypothesis, _ in self.known)
+        own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
         return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
 
     def _cut(self, rounds: int) -> None:

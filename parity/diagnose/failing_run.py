@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from parity.compare.basis import Rerun
+from parity.compare.basis import Rerun, settle
+from parity.compare.hidden_experts import hidden_layers
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch
@@ -33,13 +34,20 @@ by the floor of all prompts: then the comparison of all of them decides."""
 
 @dataclass(frozen=True)
 class FailingRun:
-    """A run that fails, the golden it is compared with, and the report that says so; `prompt` is the whole golden's
-    number."""
+    """A run that fails, what it is compared with, and the report that says so.
+
+    Args:
+        golden: what it is judged against; of a run of which a part is hidden, what `settle` gives.
+        run: as it is compared with that.
+        prompt: the whole golden's number.
+        case: the golden that it was made over.
+    """
 
     golden: TrustedGolden
     run: DumpView
     prompt: int
     report: Report
+    case: TrustedGolden
 
     @property
     def first(self) -> Place:
@@ -60,7 +68,7 @@ class FailingRun:
 
     def first_in(self, whole: DumpView) -> Place:
         """`first` in the prompt numbers of the whole golden."""
-        return self.first if self.golden is whole else replace(self.first, prompt=self.prompt)
+        return self.first if self.case is whole else replace(self.first, prompt=self.prompt)
 
     def residuals(self) -> tuple[Residual, ...]:
         """What failed in the comparison, as it judged it: stages, then what belongs to none of them."""
@@ -102,6 +110,12 @@ def _by(result: StageResult) -> str:
     return f"{worst} {result.x[worst]:.3g} (bound {result.bounds[worst][1]:g})"
 
 
+def as_compared(golden: TrustedGolden, run: DumpView, rerun: Rerun | None) -> tuple[TrustedGolden, DumpView]:
+    """A run and what it is judged against: the golden, unless a part of the run is hidden."""
+    hidden = run.manifest.case.shown or hidden_layers(golden, run)
+    return settle(golden, run, rerun) if hidden and rerun is not None else (golden, run)
+
+
 @dataclass
 class RerunOnGolden:
     """Runs a device over another golden of a prompt, in the mode it went red in; as one rank has it, where it is a
@@ -135,7 +149,7 @@ def failing_run(
         return None
     if report.verdict != FAIL:
         return report
-    red = FailingRun(golden, view, 0, report)
+    red = FailingRun(*as_compared(golden, view, rerun), 0, report, golden)
     return rank_mismatch(view, report) or replace(red, prompt=red.first.prompt)
 
 
@@ -146,6 +160,7 @@ def find_failing_run(
     folder: Path,
     progress: Progress,
     whole: Callable[[Mode], DumpView] | None = None,
+    rerun: Rerun | None = None,
 ) -> FailingRun | RankMismatch | Report | None:
     """Run a device until it fails: the longest prompt briefly, local and chained, then all prompts as `parity diff`
     does.
@@ -156,16 +171,17 @@ def find_failing_run(
 
     Args:
         whole: makes the run of all prompts in a mode.
+        rerun: as for `failing_run`.
     """
     prompts = golden.manifest.case.prompts
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
     last = len(prompts[longest].generated.acceptance_length)
     for number, mode in enumerate(MODES):
         progress(number, 4, f"{mode}, {prompts[longest].id}")
-        failing = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode)
+        failing = _first_rounds(golden, device, policy, mode, longest, QUICK, folder / mode, rerun)
         if isinstance(failing, FailingRun) and any(residual.worst > CLEAR for residual in failing.residuals()):
             again = (
-                _first_rounds(golden, device, policy, mode, longest, last, folder / "whole")
+                _first_rounds(golden, device, policy, mode, longest, last, folder / "whole", rerun)
                 if last > QUICK
                 else failing
             )
@@ -174,7 +190,7 @@ def find_failing_run(
     for number, mode in enumerate(MODES, 2):
         progress(number, 4, mode)
         run = whole(mode) if whole else Dump(run_device(RunRequest(device, golden, mode, (), folder / f"all-{mode}")))
-        failing = failing_run(golden, run, policy)
+        failing = failing_run(golden, run, policy, rerun)
         if isinstance(failing, FailingRun):
             return failing
         rest += [failing] if failing else []
@@ -182,18 +198,27 @@ def find_failing_run(
 
 
 def _first_rounds(
-    golden: TrustedGolden, device: Device, policy: Policy, mode: Mode, prompt: int, rounds: int, out: Path
+    golden: TrustedGolden,
+    device: Device,
+    policy: Policy,
+    mode: Mode,
+    prompt: int,
+    rounds: int,
+    out: Path,
+    rerun: Rerun | None = None,
 ) -> FailingRun | RankMismatch | Report | None:
     """The first rounds of one prompt."""
     view = GoldenSlice(golden, prompt, rounds)
-    failing = failing_run(
-        view, Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out))), policy
-    )
+    run = Dump(run_device(RunRequest(device=device, golden=view, mode=mode, stages=(), out=out)))
+    failing = failing_run(view, run, policy, rerun)
     return replace(failing, prompt=prompt) if isinstance(failing, FailingRun) else failing
 
 
 def other_prompts(
-    golden: TrustedGolden, prompt: int, run: DumpView | Callable[[TrustedGolden], DumpView]
+    golden: TrustedGolden,
+    prompt: int,
+    run: DumpView | Callable[[TrustedGolden], DumpView],
+    rerun: Rerun | None = None,
 ) -> Iterator[tuple[TrustedGolden, DumpView, int]]:
     """(golden, run, number of the prompt in both) for every prompt but one; `run` is whole, or makes a prompt's run."""
     for number in range(len(golden.manifest.case.prompts)):
@@ -203,4 +228,4 @@ def other_prompts(
             yield golden, run, number
         else:
             view = GoldenSlice(golden, number, len(golden.manifest.case.prompts[number].generated.acceptance_length))
-            yield view, run(view), 0
+            yield *as_compared(view, run(view), rerun), 0

@@ -114,7 +114,7 @@ def red_rows(golden: TrustedGolden, run: DumpView, stage: str) -> dict[tuple[int
     if rows.floor is None:
         bad = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
     else:
-        device, floor = (measure(rows.golden, side).rows.rel_l2 for side in (rows.device, rows.floor))
+        device, floor = (measure(rows.golden, side, row_axes=1).rows.rel_l2 for side in (rows.device, rows.floor))
         bad = ~(device <= ROW * row_floors(floor, np.zeros(len(floor), bool), NOISY))
     seen: Counter[tuple[int, int]] = Counter()
     wrong = {}

@@ -76,7 +76,8 @@ class HypothesisSearch:
         self.trials, self.known, self.first = trials, known, first
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
-        self.hypotheses = [each for each in hypotheses if can_show_at(each, first.stage) and each.id not in taken]
+        self.segment = trials.segment(first.stage)
+        self.hypotheses = [each for each in hypotheses if can_show_in(each, self.segment) and each.id not in taken]
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage does not fail up to there."""
@@ -115,10 +116,14 @@ class HypothesisSearch:
             yield self._tried(((hypothesis, value),) for hypothesis in tier for value in self.values(hypothesis))
 
     def values(self, hypothesis: CheckableHypothesis) -> list[Any]:
-        """The values to enumerate; the layer of the failing stage is one of a layered hypothesis."""
+        """The values to enumerate; the layers in which it can show are those of a layered hypothesis."""
         values = list(hypothesis.values)
-        if hypothesis.layered and self.first.place is not None and self.first.place.layer is not None:
-            values.append(self.first.place.layer)
+        if hypothesis.layered:
+            names = self.trials.golden.declared
+            layers = (
+                names[stage].layer for stage in self.segment if stage in names and can_show_in(hypothesis, [stage])
+            )
+            values += [layer for layer in layers if layer is not None]
         if hypothesis.infer is not None:
             values.append(self.trials.infer(hypothesis, self.known, self.round))
         alone = hypothesis.fit is None and hypothesis.infer is None
@@ -199,9 +204,9 @@ class HypothesisSearch:
         return again
 
 
-def can_show_at(hypothesis: CheckableHypothesis, stage: str) -> bool:
-    """Whether a hypothesis can show first at this stage."""
-    return any(matches(glob, stage) for glob in hypothesis.stages)
+def can_show_in(hypothesis: CheckableHypothesis, stages: Iterable[str]) -> bool:
+    """Whether a hypothesis can show first at one of these stages."""
+    return any(matches(glob, stage) for stage in stages for glob in hypothesis.stages)
 
 
 def best_of_each(trials: Iterable[Trial]) -> list[Trial]:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from parity.compare.basis import SettledRun
+from parity.compare.places import segment
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     Assumption,
@@ -61,7 +63,7 @@ class PromptTrials:
 
     def __post_init__(self) -> None:
         case = self.run.manifest.case
-        self.counterfactuals = CounterfactualRuns(self.reference, case.mode, case.max_new_tokens)
+        self.counterfactuals = CounterfactualRuns(self.reference, case.mode, case.max_new_tokens, self.run.followed)
 
     @property
     def mode(self) -> Mode:
@@ -85,6 +87,11 @@ class PromptTrials:
             run = PromptSlice(self.run, self.prompt, rounds, budget=golden.manifest.case.max_new_tokens)
             self._slices[rounds] = golden, run
         return self._slices[rounds]
+
+    def segment(self, stage: str) -> list[str]:
+        """The stages whose error would show first in this one, as far as the run shows any."""
+        names = self.golden.declared
+        return segment(stage, names, set(self.run.manifest.stages)) if stage in names else [stage]
 
     def other_prompts(self) -> Iterator[PromptTrials]:
         """The same device over other prompts, run anew where it has to be."""
@@ -186,7 +193,9 @@ class PromptTrials:
         golden, _ = self.cut(self.rounds)
         truth = Trace(golden.declared)
         result = self.counterfactuals.run("float32", known, golden, truth, None)
-        rough = ForcingTrace(golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), self.mode)
+        rough = ForcingTrace(
+            golden.declared, lambda round_, stage: truth.tensors.get((round_, stage)), self.run.followed
+        )
         self.counterfactuals.run("bfloat16", known, golden, rough, None)
         emitted = Generation(
             emitted=result.emitted,
@@ -195,7 +204,9 @@ class PromptTrials:
             finish=result.finish,
         )
         view = CounterfactualGolden(golden, truth.tensors, self.mode, rough.tensors).emitting(emitted)
-        again = PromptTrials(view, self.drive(view), 0, self.policy, self.reference, self.drive)
+        run = self.drive(view)
+        run = SettledRun(run) if self.run.settled else run
+        again = PromptTrials(view, run, 0, self.policy, self.reference, self.drive)
         again.counterfactuals.references = self.counterfactuals.references
         again.counterfactuals.count = self.count
         return again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,12 @@ from parity.diagnose.failing_run import (
 from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
+from parity.errors import NotOffered
+from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
 from parity.golden.views import DumpView, TrustedGolden
 from parity.isolation import ProcessLimits
-from parity.policy import read_policy
+from parity.policy import Policy, read_policy
 from parity.producers import ReferenceRerun, counterfactuals, gate_context
 from parity.progress import Progress, quiet
 
@@ -46,39 +49,80 @@ class Asked:
 
 
 def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
-    """The diagnosis; what gates found, or lack, where no stage is red; None where nothing is wrong."""
-    golden, run = asked.golden, asked.run
-    bounds = read_policy(asked.policy, run.manifest.case.precision if run else asked.precision)
-    if run is not None:
-        red = failing_run(golden, run, bounds, ReferenceRerun(asked.progress))
-    else:
-        context = gate_context(
-            golden,
-            asked.device,
-            asked.precision,
-            asked.folder / "gates",
-            asked.limits,
-            histories=HISTORIES,
-            bounds=asked.policy,
-        )
-        if shared := gate_causes(run_until_failure(context, ["provenance"])):
-            return shared
-        live = context.device()
-        red = find_failing_run(golden, live, bounds, asked.folder, asked.progress, context.run)
+    """The diagnosis; what gates found, or lack, where no stage is red; None where nothing is wrong.
+
+    Of a device of which a part is hidden, float32 is tried first: there no router tie hides what a segment does.
+    """
+    rerun = ReferenceRerun(asked.progress)
+    if asked.run is not None:
+        bounds = read_policy(asked.policy, asked.run.manifest.case.precision)
+        return _explained(asked, failing_run(asked.golden, asked.run, bounds, rerun), bounds, rerun)
+    context = _context(asked, rerun)
+    if asked.precision == "bfloat16" and context.device().describe().shown:
+        with suppress(NotOffered):
+            finer = replace(asked, precision="float32", policy=None, folder=asked.folder / "float32")
+            finer.folder.mkdir()
+            found = _driven(finer, _context(finer, rerun), rerun, gates=False)
+            if found is not None:
+                return found
+    return _driven(asked, context, rerun)
+
+
+def _context(asked: Asked, rerun: ReferenceRerun) -> GateContext:
+    """What gates judge of the device."""
+    folder = asked.folder / "gates"
+    return gate_context(
+        asked.golden,
+        asked.device,
+        asked.precision,
+        folder,
+        asked.limits,
+        histories=HISTORIES,
+        bounds=asked.policy,
+        rerun=rerun,
+    )
+
+
+def _driven(
+    asked: Asked, context: GateContext, rerun: ReferenceRerun, gates: bool = True
+) -> Diagnosis | list[GateCause] | None:
+    """The diagnosis of a device that is run now; without `gates`, of its stages only."""
+    bounds = read_policy(asked.policy, asked.precision)
+    if shared := gate_causes(run_until_failure(context, ["provenance"])):
+        return shared
+    live = context.device()
+    red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, context.run, rerun)
+    if not gates and not isinstance(red, FailingRun):
+        return None
+    return _explained(asked, red, bounds, rerun, context)
+
+
+def _explained(
+    asked: Asked,
+    red: FailingRun | RankMismatch | Report | None,
+    bounds: Policy,
+    rerun: ReferenceRerun,
+    context: GateContext | None = None,
+) -> Diagnosis | list[GateCause] | None:
+    """What is behind a failing run; a device's gates where no stage is."""
     if isinstance(red, RankMismatch):
         return rank_causes(red)
     if not isinstance(red, FailingRun):
-        return _beyond_stages(red, run_until_failure(context) if run is None else None)
+        return _beyond_stages(red, run_until_failure(context) if context else None)
+    golden, whole = asked.golden, red.case is asked.golden
     rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
     trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
-    trials.drive = RerunOnGolden(live, red.run.manifest.case.mode, asked.folder, rank) if run is None else None
-    runs = red.run if trials.drive is None or red.golden is golden else trials.drive
-    trials.others = partial(other_prompts, golden, red.prompt, runs)
+    if context is not None:
+        trials.drive = RerunOnGolden(context.device(), red.run.manifest.case.mode, asked.folder, rank)
+    if trials.drive is None or whole:
+        trials.others = partial(other_prompts, red.golden, red.prompt, red.run)
+    else:
+        trials.others = partial(other_prompts, golden, red.prompt, trials.drive, rerun)
     diagnosis = diagnose(trials, hypotheses, red.first, red.residuals())
     diagnosis = replace(diagnosis, evidence=failures(red.report))
-    read = gate_causes(run_until_failure(context)) if run is None and red.free else []
-    return read or (diagnosis if red.golden is golden else renumbered(diagnosis, red.prompt))
+    read = gate_causes(run_until_failure(context)) if context and red.free else []
+    return read or (diagnosis if whole else renumbered(diagnosis, red.prompt))
 
 
 def _beyond_stages(report: Report | None, gates: GateReport | None) -> Diagnosis | list[GateCause] | None:

@@ -148,7 +148,9 @@ def _shown(context: GateContext) -> list[str]:
     variant, wrong = run.manifest.case.precision, []
     for _, prompt, round_, _ in [place for place in run.rows if place[3] == ACCEPT_LENGTH]:
         length, emitted = (run.stored(variant, prompt, round_, f"accept.{part}") for part in ("length", "emitted"))
-        if length is not None and emitted is not None and int(length[0]) != len(emitted):
+        if length is None:
+            raise Inconclusive(f"{run.folder} lists {ACCEPT_LENGTH} in another precision than its own {variant}")
+        if emitted is not None and int(length[0]) != len(emitted):
             wrong.append(
                 f"device {cases[prompt].id}, round {round_}: shows length {int(length[0])}, emits {len(emitted)}"
             )

@@ -13,7 +13,7 @@ from parity.compare.basis import Basis
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, regrets
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import WIDEST, StageRows, stage_rows
-from parity.compare.scores import SCORES, row_noise
+from parity.compare.scores import SCORES, paired, row_noise
 from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import log_softmax
 from parity.gates.gate import Check
@@ -165,12 +165,14 @@ def judge_rows(on: Basis, run: DumpView, stage: str, vocabulary: DraftVocabulary
     """Every row of the logits behind a stage of tokens; a device's token that no column stands for is a bug."""
     golden, names = on.golden, on.golden.declared
     tokens, scores = (stage_rows(golden, run, names[name]) for name in (stage, SCORES[stage]))
-    due = sum(row.shape[0] for place, row in golden.rows.items() if place[0] == "float32" and place[3] == stage)
-    if tokens is None or scores is None or len(tokens.golden) != len(scores.golden):
-        count = 0 if tokens is None else len(tokens.golden)
-        return _nothing(stage, f"{count} of {due} rows have tokens and logits on both sides")
+    due = _due(golden, run, stage)
+    if tokens is None or scores is None:
+        return _nothing(
+            stage, f"{0 if tokens is None else len(tokens.golden)} of {due} rows have tokens, and logits too"
+        )
+    tokens, scores = paired(tokens, scores)
     mine, theirs = tokens.golden, tokens.device.astype(np.int64)
-    floor = 0.0 if scores.floor is None else measure(scores.golden, scores.floor).rel_l2
+    floor = measure(scores.golden, scores.noise_floor).rel_l2
     if stage.startswith("drafter"):
         mine, theirs = vocabulary.columns(mine), vocabulary.columns(theirs)
     legal = (theirs >= 0) & (theirs < scores.golden.shape[1])
@@ -194,6 +196,16 @@ def judge_rows(on: Basis, run: DumpView, stage: str, vocabulary: DraftVocabulary
         slot=_slots(tokens.prompt, tokens.round),
         lack=_lack(len(tokens.golden), due, floor, choices.count(NOISE)) or (str(on.own) if apart.any() else ""),
     )
+
+
+def _due(golden: TrustedGolden, run: DumpView, stage: str) -> int:
+    """Rows of a stage of tokens that a run shows with their logits."""
+    count = 0
+    for (variant, _, round_, name), row in golden.rows.items():
+        if variant == "float32" and name == stage:
+            last = "last" in (run.view.rows(stage, round_), run.view.rows(SCORES[stage], round_))
+            count += 1 if last else row.shape[0]
+    return count
 
 
 def _lack(rows: int, due: int, floor: float, explained: int) -> str:
@@ -254,9 +266,11 @@ def own_choices(golden: TrustedGolden, run: DumpView, vocabulary: DraftVocabular
     wrong: list[tuple[StageRows, int, int, int]] = []
     for stage in GREEDY:
         tokens, logits = (stage_rows(golden, run, golden.declared[name]) for name in (stage, SCORES[stage]))
-        if tokens is None or logits is None or len(tokens.device) != len(logits.device):
+        shared = None if tokens is None or logits is None else paired(tokens, logits)
+        if shared is None or not len(shared[0].device) or len(shared[0].device) < _due(golden, run, stage):
             lacking.append(stage)
             continue
+        tokens, logits = shared
         scores = logits.device.astype(np.float32)
         chosen, known = tokens.device.astype(np.int64), np.ones(len(scores), dtype=bool)
         best = scores == scores.max(axis=1, keepdims=True)

@@ -126,7 +126,7 @@ def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Tie
     shown, wrong = 0, []
     for _ in range(TIE_ROUNDS):
         for what, tap, chosen in _tied_passes(device, ids[:TIE_PROMPT], k, random):
-            for row, (columns, token) in enumerate(zip(tap.columns, chosen, strict=True)):
+            for row, (columns, token) in enumerate(zip(tap.columns[-len(chosen) :], chosen, strict=True)):
                 if token not in columns:
                     raise Inconclusive("the device does not continue with the logits that the tap returns")
                 shown += 1
@@ -138,15 +138,22 @@ def try_tie_rule(device: Device, ids: tuple[int, ...], k: int, seed: int) -> Tie
 def _tied_passes(
     device: Device, ids: tuple[int, ...], k: int, random: np.random.Generator
 ) -> Iterator[tuple[str, TieTap, np.ndarray]]:
-    """Prefill, one row, K+1 rows: the tap and the device's own choices."""
+    """Prefill, one row, K+1 rows: the tap and the device's own choices, those of the last rows if it shows no more."""
     tap = TieTap("target", random)
-    device.prefill(ids, 2 * k + 2, tap)
-    yield "prefill", tap, tap.seen[TARGET_TOKENS]
+    first = device.prefill(ids, 2 * k + 2, tap)
+    yield "prefill", _looked(tap), tap.seen.get(TARGET_TOKENS, np.array([first]))
     for drafts in (NO_DRAFTS, np.resize(np.array(ids, np.int64), k)):
         device.prefill(ids, 2 * k + 2, untapped)
         tap = TieTap("verify", random)
-        device.verify(drafts, tap)
-        yield f"{len(drafts) + 1} rows", tap, tap.seen[VERIFY_TOKENS]
+        tokens = device.verify(drafts, tap)
+        yield f"{len(drafts) + 1} rows", _looked(tap), tap.seen.get(VERIFY_TOKENS, np.asarray(tokens))
+
+
+def _looked(tap: TieTap) -> TieTap:
+    """The tap, if it was handed logits."""
+    if not tap.columns:
+        raise Inconclusive(f"the device hands over no {tap.stage} in which rows could be made to tie")
+    return tap
 
 
 class TieTap(TargetPassTap):

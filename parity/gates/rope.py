@@ -189,11 +189,6 @@ def dimensions(z: np.ndarray) -> np.ndarray:
     return np.concatenate([z.real, z.imag], axis=-1)
 
 
-def interleaved_order(head_dim: int) -> np.ndarray:
-    """Where each dimension of an interleaved head sits in the half-split one: `x[..., order]` is interleaved."""
-    return np.arange(head_dim).reshape(2, -1).T.ravel()
-
-
 def interleaved_pairs(x: np.ndarray) -> np.ndarray:
     """Interleaved: dimension 2i pairs with 2i + 1. [..., D] to complex128 [..., D/2]."""
     return x[..., 0::2].astype(np.float64) + 1j * x[..., 1::2].astype(np.float64)

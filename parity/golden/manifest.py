@@ -140,15 +140,27 @@ class Generation(Record):
     finish: Literal["eos", "length"]
 
 
+class Parted(Record):
+    """Where a run's sequence is no longer the golden's: the round, and the stage that chose another token.
+
+    What is computed behind it is of another sequence, and is not recorded.
+    """
+
+    round: Annotated[int, Field(ge=0, lt=limits.TOKENS)]
+    stage: _Line
+
+
 class PromptCase(Record):
     """One prompt: its id in the prompts file, its token ids, and what it emitted by itself.
 
-    A local run generates nothing: its every stage starts from the golden's input.
+    A local run generates nothing: its every stage starts from the golden's input. `parted` is there where a run could
+    not be made to continue with the golden's tokens.
     """
 
     id: _Line
     ids: _Tokens
     generation: Generation | None
+    parted: Parted | None = None
 
     @property
     def generated(self) -> Generation:
@@ -162,11 +174,20 @@ class PromptCase(Record):
         return self.generation
 
 
+class Shown(Record):
+    """Stages that a run's device declares as shown; see `parity.seam.Shown`."""
+
+    stages: _Line
+    when: Literal["", "prefill", "round"] = ""
+    rows: Literal["all", "last"] = "all"
+
+
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
-    `forced` are the stage templates whose tensors were replaced by the golden's while running; `roundings`
-    is the number of bfloat16 runs behind each floor of a golden.
+    `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
+    `shown` is what the device declares to show, nothing for every stage; `loop` says that it ran as one loop of its
+    own, which nobody split into verbs; `roundings` is the number of bfloat16 runs behind each floor of a golden.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -174,6 +195,8 @@ class Case(Record):
     precision: Literal["float32", "bfloat16"]
     mode: Mode
     forced: tuple[_Line, ...]
+    shown: Annotated[tuple[Shown, ...], Field(max_length=limits.LAYERS)] = ()
+    loop: bool = False
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]

@@ -94,6 +94,12 @@ def _own(name: str, path: Path, roots: Collection[str]) -> bool:
     return root in roots or not any(path.is_relative_to(place) for place in INSTALLED)
 
 
+def installed(module: str) -> bool:
+    """Whether a module lies among the installed packages."""
+    path = located(module)
+    return path is not None and any(path.is_relative_to(place) for place in INSTALLED)
+
+
 def _says(path: Path) -> bool:
     """Whether a file holds more than words: two empty ones are alike and share nothing."""
     return _read(path, path.stat().st_mtime_ns).says

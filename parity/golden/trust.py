@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer, Variant
 from parity.golden.provenance import checkpoint
-from parity.golden.sources import INSTRUMENT, digest, located, package, reached
+from parity.golden.sources import INSTRUMENT, digest, installed, located, package, reached
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import unguarded
 from parity.progress import note
@@ -178,6 +178,9 @@ class HasModules(Protocol):
 def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasModules) -> set[str]:
     """The modules a device is made of: those it declares, and all that its class and its factory reach.
 
+    A declared module of somebody else's installed package (a model of transformers) is one by itself: what the rest of
+    that package imports is not read, which takes a minute.
+
     Args:
         name: as given to `--device`, for the factory's module.
         golden: whose own packages are read as well where the device imports them.
@@ -188,7 +191,9 @@ def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasM
         modules: set[str] = device.reached_modules(tuple(declared), name, golden.modules)
         return modules
     factory, colon, _ = name.partition(":")
-    starts = {type(unguarded(device)).__module__, *declared, *([factory] if colon else [])}
+    starts = {type(unguarded(device)).__module__, *([factory] if colon else [])}
+    own = {package(start) for start in starts}
+    starts |= {module for module in declared if package(module) in own or not installed(module)}
     packages = {module for module in golden.modules if module == package(module)}
     imported = reached((start for start in starts if start in sys.modules), follow=packages) | set(declared)
     return {module for module in imported if package(module) not in (*sys.stdlib_module_names, INSTRUMENT)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden.manifest import Generation, Manifest, PromptCase, TensorRow, Variant
+from parity.shown import View
 from parity.stages import Named
 
 TensorPlace = tuple[Variant, int, int, str]
@@ -82,10 +84,42 @@ class DumpView(ABC):
         """The variants that its manifest lists."""
         return {row.variant for row in self.manifest.tensors}
 
+    @cached_property
+    def view(self) -> View:
+        """What its device declares to show.
+
+        Raises:
+            UsageError: that is no stage of this pair.
+        """
+        return View(self.manifest.case.shown, self.declared, self.manifest.case.loop)
+
+    @property
+    def forced(self) -> frozenset[str]:
+        """Full names of the stages that the golden's tensors replaced while this ran."""
+        templates = {*self.manifest.case.forced}
+        return frozenset(
+            name for name, named in self.declared.items() if named.stage.template in templates and self.view.shows(name)
+        )
+
+    @property
+    def followed(self) -> frozenset[str]:
+        """Full names of the stages whose golden values it continued with: those forced, and all tokens.
+
+        The tokens are the golden's even where nothing can force them: what comes behind others is not recorded.
+        """
+        return self.forced | {
+            name for name, named in self.declared.items() if named.stage.forced and named.layer is None
+        }
+
     @property
     def sides(self) -> tuple[DumpView, ...]:
         """The dumps whose structure is judged: this one."""
         return (self,)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the golden that it is compared with is what it is judged against: `parity.compare.basis.settle`."""
+        return False
 
     @property
     def command(self) -> str:
@@ -143,6 +177,11 @@ class PromptSlice(DumpView):
         place = variant, prompt, round_, stage
         return self.whole.shards(*self._in_whole(place)) if place in self.rows else []
 
+    @property
+    def settled(self) -> bool:
+        """As the whole dump."""
+        return self.whole.settled
+
     def _in_whole(self, place: TensorPlace) -> TensorPlace:
         variant, _, round_, stage = place
         return variant, self.prompt, round_, stage
@@ -178,6 +217,11 @@ class JoinedSlices(DumpView):
     def shards(self, variant: Variant, prompt: int, round_: int, stage: str) -> list[NDArray[Any]]:
         """Those of the slice of this number."""
         return self.slices[prompt].shards(variant, 0, round_, stage)
+
+    @property
+    def settled(self) -> bool:
+        """As the slices."""
+        return all(view.settled for view in self.slices)
 
 
 class JoinedGoldens(JoinedSlices, TrustedGolden):

@@ -8,16 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from parity.errors import DeviceEnded
 from parity.isolation.process import DeviceProcess, ProcessLimits
-from parity.seam import Description, Rotary, Side, Tap
+from parity.seam import Description, OnRound, Rotary, Rows, Shown, Side, Tap, When
 
-OFFERS = ("passes", "ranks", "rows")
+OFFERS = ("passes", "ranks", "rows", "on_round")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
+
+
+class LoopTap:
+    """A loop's tap, and where it announces its rounds."""
+
+    def __init__(self, tap: Tap, on_round: OnRound):
+        self.tap, self.on_round = tap, on_round
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        return self.tap(stage, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["tap"], name)
 
 
 class IsolatedDevice:
@@ -94,6 +107,20 @@ class IsolatedPoisonableDevice(IsolatedDevice):
         self._verb("poison", [float(value)], None)
 
 
+class IsolatedLoopingDevice(IsolatedDevice):
+    """One whose host loop is one piece."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        asked = [tuple(int(token) for token in prompt_ids), int(max_new_tokens)]
+        emitted: Sequence[int] = self._verb("speculate", asked, LoopTap(tap, on_round))
+        return emitted
+
+
+KINDS = {"poisons": IsolatedPoisonableDevice, "loops": IsolatedLoopingDevice}
+"""By what a device says that it offers."""
+
+
 class IsolatedFactory:
     """As `parity.factories.Factory`, its devices in a process of their own; a new one where that has ended.
 
@@ -112,8 +139,8 @@ class IsolatedFactory:
         """Build a device."""
         number = next(self._numbers)
         asked = {"do": "build", "number": number, "precision": precision, "options": options}
-        poisons = self.process.ask("its factory", asked)
-        return (IsolatedPoisonableDevice if poisons else IsolatedDevice)(self.process, number)
+        offers = self.process.ask("its factory", asked)
+        return KINDS.get(offers, IsolatedDevice)(self.process, number)
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding of the device's module; None where there is none."""
@@ -139,9 +166,20 @@ def _numbers(said: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in said)
 
 
+def _shown(said: dict[str, Any]) -> Shown:
+    for when in get_args(When):
+        for rows in get_args(Rows):
+            if (said["when"], said["rows"]) == (when, rows):
+                return Shown(str(said["stages"]), when, rows)
+    raise ValueError(f"{said} declares no rows or rounds that are known")
+
+
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "name": str, "precision": str, "num_layers": int, "num_drafter_layers": int, "k": int, "max_positions": int,
     "eos": _numbers, "versions": _texts, "modules": lambda said: tuple(map(str, said)), "notes": _texts,
     "constants": lambda said: {str(side): dict(of) for side, of in said.items()},
+    "shown": lambda said: tuple(map(_shown, said)),
+    "forcible": lambda said: tuple(map(str, said)),
+    "transactional": bool,
 }  # fmt: skip
 """How each field of a `Description` is read."""

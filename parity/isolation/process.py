@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from parity.endings import by_signal
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
-from parity.guard import as_parity_error
+from parity.guard import as_parity_error, is_own
 from parity.isolation import memory
 from parity.isolation.wire import Malformed, packed, unpacked
 
@@ -141,7 +141,7 @@ class DeviceProcess:
     def _error(self, call: str, answer: dict[str, Any], raised: BaseException | None) -> BaseException:
         kind, said, at = answer["class"], str(answer["said"]), str(answer["at"])
         if kind == "TapRaised" and raised is not None:
-            if type(raised).__module__.partition(".")[0] == "parity":
+            if is_own(raised):
                 return raised
             failure = as_parity_error(self.name, call, raised)
             return DeviceFailed(
@@ -252,6 +252,10 @@ def _tapped(
             taken = tap.ranks(stage, given, str(asked["sharding"]))
         elif how == "rows":
             taken = tap.rows(stage, given, int(asked["first"]), int(asked["total"]))
+        elif how == "on_round":
+            drafts, emitted, tokens = given
+            taken = tap.on_round(drafts, emitted, tokens)
+            return {"is": "same"}, raised
         else:
             taken = tap(stage, given)
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, U
 from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Device, Poisonable, Side
+from parity.seam import Device, Looping, Poisonable, Side
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -32,12 +32,21 @@ class DeviceServer:
 
     Attributes:
         devices: built so far, by number.
+        calls: what can be asked, by name.
     """
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
         self.devices: dict[int, Device] = {}
         self._made: Factory | None = None
+        self.calls: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "build": self._build,
+            "describe": self._describe,
+            "verb": self._verb,
+            "rotate": self._rotate,
+            "modules": self._modules,
+        }
 
     @property
     def made(self) -> Factory:
@@ -59,7 +68,7 @@ class DeviceServer:
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The result of a request, or its error."""
         try:
-            return {"is": "result", "result": getattr(self, f"_{asked.pop('do')}")(**asked)}
+            return {"is": "result", "result": self.calls[asked.pop("do")](**asked)}
         except TapRaised as error:
             return {"is": "error", "class": "TapRaised", "said": "", "at": raised_at(error)}
         except DeviceFailed as error:
@@ -76,6 +85,11 @@ class DeviceServer:
         if answer["is"] == "raised":
             raise TapRaised
         return given if answer["is"] == "same" else answer["taken"]
+
+    def rounded(self, drafts: Any, emitted: Any, tokens: Any = None) -> None:
+        """A round of a loop is over."""
+        said = [None if ids is None else [int(token) for token in ids] for ids in (drafts, emitted, tokens)]
+        self.tapped("on_round", "", said)
 
     def send(self, said: Any) -> None:
         """Send a message; something that cannot be said is an error of whoever says it."""
@@ -97,9 +111,10 @@ class DeviceServer:
         self._made = Factory(name, Path(target), Path(drafter), k)
         return self.made.rotary() is not None
 
-    def _build(self, number: int, precision: str, options: dict[str, Any]) -> bool:
+    def _build(self, number: int, precision: str, options: dict[str, Any]) -> str:
         self.devices[number] = self.made(precision, **options)
-        return isinstance(self.devices[number], Poisonable)
+        kinds = {"loops": Looping, "poisons": Poisonable}
+        return next((name for name, kind in kinds.items() if isinstance(self.devices[number], kind)), "")
 
     def _describe(self, number: int) -> dict[str, Any]:
         says = self.devices[number].describe()
@@ -109,6 +124,8 @@ class DeviceServer:
 
     def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
+        if offers is not None and "on_round" in offers:
+            taps = (*taps, self.rounded)
         return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps))
 
     def _rotate(self, folder: str, side: Side, x: np.ndarray, positions: np.ndarray) -> Any:

@@ -72,19 +72,19 @@ def instruction(generator: Callable[..., Lowering]) -> Callable[..., Any]:
 
 
 @instruction
-def bits_of(typing: Any, value: Any) -> Lowering:
+def bits_of(_typing: Any, value: Any) -> Lowering:
     """The bits of a float32 as uint32."""
     return types.uint32(types.float32), lambda _, builder, __, args: builder.bitcast(args[0], ir.IntType(32))
 
 
 @instruction
-def float_of(typing: Any, bits: Any) -> Lowering:
+def float_of(_typing: Any, bits: Any) -> Lowering:
     """The float32 of which uint32 `bits` are the bits."""
     return types.float32(types.uint32), lambda _, builder, __, args: builder.bitcast(args[0], ir.FloatType())
 
 
 @instruction
-def prefetch(typing: Any, address: Any) -> Lowering:
+def prefetch(_typing: Any, address: Any) -> Lowering:
     """Ask for the cache line at an address; any address is allowed, none faults."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -99,19 +99,19 @@ def prefetch(typing: Any, address: Any) -> Lowering:
 
 
 @instruction
-def count_zeros(typing: Any, value: Any) -> Lowering:
+def count_zeros(_typing: Any, value: Any) -> Lowering:
     """Zero bits above the highest one of a uint32; 32 for zero."""
     return types.uint32(types.uint32), lambda _, builder, __, args: builder.ctlz(args[0], ir.IntType(1)(0))
 
 
 @instruction
-def ones(typing: Any, value: Any) -> Lowering:
+def ones(_typing: Any, value: Any) -> Lowering:
     """One bits of a uint64."""
     return types.uint64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
 
 
 @instruction
-def bit_of_64(typing: Any, address: Any, bit: Any) -> Lowering:
+def bit_of_64(_typing: Any, address: Any, bit: Any) -> Lowering:
     """A word of one bit each of the 64 bytes at an address: whether they share a one bit with `bit`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ def compare_tensors(
     """
     if bounds is not None and floor is not None:
         raise UsageError("bounds and floor exclude each other: a floor makes bounds of its own")
+    files = [Path(side) for side in (actual, expected) if isinstance(side, str | Path) and Path(side).exists()]
+    if len(files) > 1 and files[0].samefile(files[1]):
+        raise UsageError(f"actual and expected are one file: {files[0]}")
     sides = arrays_of(actual, "actual"), arrays_of(expected, "expected")
     floors = None if floor is None else arrays_of(floor, "floor")
     if floors is not None and (lacking := [name for name in sides[1] if name not in floors]):

@@ -25,6 +25,9 @@ from parity.references.hypotheses import (
     rope,
     routing,
     scores,
+    stale,
+    starting,
+    surplus,
     taps,
 )
 from parity.references.hypotheses.catalogue import Fit, Hypothesis
@@ -34,6 +37,7 @@ DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
     *(caches.rollback, caches.sided, caches.rings),
+    *(stale.stale, surplus.seeds, starting.starts),
     *(context.committed, context.prefilling, context.seeing, context.window),
 )
 """Of what is chosen, accepted and kept."""

@@ -48,11 +48,36 @@ rollback = Family(stages=("kv.*",), values=("drafter", "target", "both"), fix=RO
 rollback(
     "rollback-noop", "rollback of {value}: rejected rows stay, and the next ones go behind them", seen=("mlx-lm #1109",)
 )(partial(rolled_back, how=lambda right, held: held))
-rollback("rollback-too-far", "rollback of {value}: one accepted row goes as well", seen=("mlxcel #994",))(
-    partial(rolled_back, how=lambda right, held: right - 1)
-)
-rollback("rollback-too-near", "rollback of {value}: one rejected row stays")(
-    partial(rolled_back, how=lambda right, held: min(right + 1, held))
+
+
+def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
+    """The commit keeps `delta` rows more than it should: each round that many more, or of all of them (`once`)."""
+    which, _, once = value.partition(" ")
+    beside = {"target": 0, "drafter": 0}
+
+    def how(right: int, held: int, side: str) -> int:
+        true = right - (beside[side] if side == "drafter" else 0)  # the drafter's rows are counted on from what it kept
+        kept = max(min(true + (0 if once else beside[side]) + delta, held), 0)
+        beside[side] = kept - true
+        return kept
+
+    def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
+        beside.update(target=0, drafter=0)
+        inner(prompt)
+
+    sides = ("target", "drafter") if which == "both" else (which,)
+    return together(
+        (loop.prefill.around(prefill), *(rolled_back(loop, side, partial(how, side=side)) for side in sides))
+    )
+
+
+COUNTED = ("drafter", "target", "both", "drafter once", "target once", "both once")
+"""Of which caches; in every round, or once for all of them."""
+rollback(
+    "rollback-too-far", "rollback of {value}: one accepted row goes as well", values=COUNTED, seen=("mlxcel #994",)
+)(partial(rolled_back_beside, delta=-1))
+rollback("rollback-too-near", "rollback of {value}: one rejected row stays", values=COUNTED)(
+    partial(rolled_back_beside, delta=1)
 )
 rollback("rollback-reset", "rollback of {value}: the cache is cleared", seen=("aprender #2014",))(
     partial(rolled_back, how=lambda right, held: 0)

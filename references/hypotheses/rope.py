@@ -182,7 +182,7 @@ def _(loop: Loop, value: float | str, side: str) -> Mutation:
     return replaced(owner, name, scale)
 
 
-def _placed(loop: Loop, side: str, move: Callable[[Tensor], Tensor]) -> Mutation:
+def at_positions(loop: Loop, side: str, move: Callable[[Tensor], Tensor]) -> Mutation:
     """Tables for other positions [B, S] than the rows'."""
     if side == "target":
         embedding = foreign(loop.target.model.model.rotary_emb, "forward")
@@ -199,7 +199,7 @@ PLACES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def placed(loop: Loop, value: float | str, side: str) -> Mutation:
     """Rotation by position + `value`, or by another position of the same row."""
-    return _placed(loop, side, PLACES[value] if isinstance(value, str) else lambda p: p + value)
+    return at_positions(loop, side, PLACES[value] if isinstance(value, str) else lambda p: p + value)
 
 
 tables.both(
@@ -214,12 +214,13 @@ tables.both(
 @tables(
     "verify-position",
     "target: the rows of a verify round rotate by a position {value:+d} off",
-    values=(1, -1),
+    values=(1, -1, 2, -2),
+    fit=Fit(-64, 64, clean=0, whole=True),
     fix="the first position of a verify round: the length of the target's cache",
     cost=2,
 )
 def _(loop: Loop, delta: int) -> Mutation:
-    return _placed(loop, "target", lambda p: p + delta if loop.state.length else p)
+    return at_positions(loop, "target", lambda p: p + delta if loop.state.length else p)
 
 
 def _plain(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -268,7 +269,7 @@ def _(loop: Loop, how: str, side: str) -> Mutation:
     original = _parameters(loop, side).get("original_max_position_embeddings")
     if not original:
         raise NotApplicable("no original context")
-    return _placed(loop, side, lambda p: p.clamp(max=original - 1) if how == "clamp" else p % original)
+    return at_positions(loop, side, lambda p: p.clamp(max=original - 1) if how == "clamp" else p % original)
 
 
 def _pairs(x: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ def read_config(checkpoint: Path) -> dict[str, Any]:
     """
     path = checkpoint / "config.json"
     try:
-        return json.loads(path.read_text())
+        config: dict[str, Any] = json.loads(path.read_text())
+        return config
     except (OSError, ValueError) as error:
         raise UsageError(f"{checkpoint} is no checkpoint: {path} cannot be read ({error})") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parity.errors import UsageError
 from parity.golden.manifest import Producer
@@ -65,7 +65,7 @@ def eos(target: Path) -> list[int]:
     return [found] if isinstance(found, int) else list(found or ())
 
 
-def describe(result: dict, request: Request, adapted: str) -> Producer:
+def describe(result: dict[str, Any], request: Request, adapted: str) -> Producer:
     """Who computed: vLLM's version and platform, and what was changed in the checkpoints for it."""
     package = __name__.rpartition(".")[0]
     notes = {"drafter changed for vLLM": adapted, "prompts at a time": str(request.batch)}

@@ -1,8 +1,8 @@
 """A golden out of vLLM: run it in float32, then in bfloat16 on the same choices, and write down both.
 
 A bfloat16 run follows the float32 one's tokens, drafts and experts: the chained noise floor, pooled over several
-roundings. vLLM's layers cannot be started from given inputs and its paged caches are no plain rows: such a golden has no
-local floor and no cache stages.
+roundings. vLLM's layers cannot be started from given inputs and its paged caches are not plain rows: such a golden has
+no local floor and no cache stages.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.store import DumpWriter
@@ -31,8 +32,8 @@ from parity.trace import Tensors
 class Request(GoldenRequest):
     """`python` is the one that has vLLM (found where None), `batch` the number of prompts that vLLM runs at a time.
 
-    Without `floor` there is no bfloat16 run, and only a float32 device can be held against the golden; `roundings` is the
-    number of bfloat16 runs behind it. One is too few: vLLM rounds less than Hugging Face, and the luck of a single
+    Without `floor` there is no bfloat16 run, and only a float32 device can be compared with the golden; `roundings` is
+    the number of bfloat16 runs behind it. One is too few: vLLM rounds less than Hugging Face, and the luck of a single
     rounding convicted a clean device in one row of 5,552.
     """
 
@@ -80,7 +81,7 @@ def dump_golden(request: Request) -> Path:
 
 def _runs(
     request: Request, python: Path, drafter: Path, prompts: Sequence[Sequence[int]], work: Path
-) -> Iterator[tuple[dict, list[Rounds]]]:
+) -> Iterator[tuple[dict[str, Any], list[Rounds]]]:
     """Run vLLM in float32, then in every rounding of bfloat16: what vLLM said of itself, and each prompt's rounds."""
     settings = {
         "parallel": parallel(request.drafter),
@@ -95,8 +96,8 @@ def _runs(
     for done, (precision, number) in enumerate(orders):
         request.progress(done, len(orders), precision)
         out = work / f"{precision}-{number}"
-        pair = {"target": request.target.resolve(), "drafter": drafter.resolve()}
-        pair = {side: str(reordered(folder, number, work / f"{side}-{number}")) for side, folder in pair.items()}
+        folders = {"target": request.target.resolve(), "drafter": drafter.resolve()}
+        pair = {side: str(reordered(folder, number, work / f"{side}-{number}")) for side, folder in folders.items()}
         job = settings | pair | ({"forced": str(work / "float32-0")} if done else {})
         result = run_job(python, job | {"precision": precision}, out, request.threads, log)
         yield result, _rounds(job, result, out)
@@ -104,8 +105,8 @@ def _runs(
     log.unlink()
 
 
-def _rounds(job: dict, result: dict, folder: Path) -> list[Rounds]:
-    """Each prompt's rounds, held against what vLLM says that it emitted."""
+def _rounds(job: dict[str, Any], result: dict[str, Any], folder: Path) -> list[Rounds]:
+    """Each prompt's rounds, compared with what vLLM says that it emitted."""
     steps, found = read_steps(folder), []
     for ids, name, emitted in zip(job["prompts"], result["requests"], result["emitted"], strict=True):
         rounds = Rounds(steps, name, len(ids), job["k"], job["max_new_tokens"], job["eos"])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from parity.errors import UsageError
 
@@ -51,7 +52,7 @@ def find_python(named: Path | None) -> Path:
     return path
 
 
-def run_job(python: Path, job: dict, folder: Path, threads: int, log: Path) -> dict:
+def run_job(python: Path, job: dict[str, Any], folder: Path, threads: int, log: Path) -> dict[str, Any]:
     """Run one job; its result. `folder` gets the steps; `log` what vLLM said, and stays where it failed.
 
     Raises:
@@ -74,4 +75,5 @@ def run_job(python: Path, job: dict, folder: Path, threads: int, log: Path) -> d
     if ended.returncode or not result.is_file():
         said = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["nothing"]
         raise UsageError(f"vLLM failed (exit {ended.returncode}): {said[-1][:300]}; all it said is in {log}")
-    return json.loads(result.read_text())
+    said_of_itself: dict[str, Any] = json.loads(result.read_text())
+    return said_of_itself

@@ -139,7 +139,8 @@ class Rounds:
             self.tensors[round_, name] = _whole(step.rows(name, place)[rows])
         self.tensors[round_, "drafter.slots"] = self._places(step, place, step.rows("drafter.slots", place))[rows]
         self.tensors[round_, "drafter.taps"] = step.rows("drafter.taps", place)[:committed][part]
-        return start + rows
+        numbers: np.ndarray = start + rows
+        return numbers
 
     def _places(self, step: Step, place: int, slots: np.ndarray) -> np.ndarray:
         """Physical slots of the paged cache as places in the sequence, by the request's block table; -1 for none."""

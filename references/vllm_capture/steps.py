@@ -31,7 +31,8 @@ class Step:
         """The scores that vLLM chose from: those of the request's sampled rows."""
         first, end = self.tensors["target.starts"][place : place + 2]
         rows = self.tensors["verify.rows"]
-        return self.tensors["verify.logits"][(rows >= first) & (rows < end)]
+        logits: np.ndarray = self.tensors["verify.logits"][(rows >= first) & (rows < end)]
+        return logits
 
     def part(self, name: str, place: int) -> np.ndarray:
         """The request's share of a tensor that has as many rows for each request."""

@@ -28,9 +28,8 @@ def render(view: NightView) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"marks": figures.MARKS, "count": figures.count, "words": WORDS}
-    environment.filters |= {
-        name: getattr(figures, name) for name in ("figure", "number", "percent", "signed", "seconds")
-    }
+    forms = (figures.figure, figures.number, figures.percent, figures.signed, figures.seconds)
+    environment.filters |= {form.__name__: form for form in forms}
     style, script = (_inline(name) for name in ("page.css", "page.js"))
     sources = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"

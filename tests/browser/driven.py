@@ -11,7 +11,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 OFFLINE = dict(offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
@@ -84,7 +85,10 @@ class Browser:
     def violations(self, axe: str) -> list[str]:
         """What axe-core finds: rule and first element."""
         self.js(axe)
-        run = "const done = arguments[arguments.length - 1]; axe.run(document, {resultTypes: ['violations']}).then(one => done(one.violations))"
+        run = (
+            "const done = arguments[arguments.length - 1]; "
+            "axe.run(document, {resultTypes: ['violations']}).then(one => done(one.violations))"
+        )
         found = self.driver.execute_async_script(run)
         return [
             f"{one['id']}: {one['nodes'][0]['target']} {one['nodes'][0].get('failureSummary', '')}" for one in found

@@ -12,7 +12,8 @@ from tests.reports.nights import RED, told
 
 PLOTS = ".map svg, svg.squares, svg.row-plot, svg.spark, svg.trend, svg.axis, svg.swatch, svg.mark"
 HIDDEN_WIDTH = """
-const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.scroll, .command code, pre, .symbols, .skip'))
+const wide = [...document.querySelectorAll('body *')]
+  .filter(one => !one.closest('.scroll, .command code, pre, .symbols, .skip'))
   .filter(one => one.getBoundingClientRect().right > innerWidth + 1);
 return [document.documentElement.scrollWidth, wide.map(one => one.outerHTML.slice(0, 90))]
 """
@@ -78,9 +79,16 @@ def test_every_plot_is_there_and_has_a_size(browser, page, view):
     }
     counted = "return Object.fromEntries(arguments[0].map(one => [one, document.querySelectorAll(one).length]))"
     assert browser.js(counted, list(expected)) == expected and all(expected.values())
-    empty = "return [...document.querySelectorAll(arguments[0])].filter(one => !one.getBoundingClientRect().width || !one.getBoundingClientRect().height).map(one => one.outerHTML.slice(0, 120))"
+    empty = (
+        "return [...document.querySelectorAll(arguments[0])]"
+        ".filter(one => !one.getBoundingClientRect().width || !one.getBoundingClientRect().height)"
+        ".map(one => one.outerHTML.slice(0, 120))"
+    )
     assert browser.js(empty, PLOTS) == []
-    drawn = "return [...document.querySelectorAll('.map svg, svg.trend, svg.spark')].filter(one => !one.querySelector('path, polyline')).length"
+    drawn = (
+        "return [...document.querySelectorAll('.map svg, svg.trend, svg.spark')]"
+        ".filter(one => !one.querySelector('path, polyline')).length"
+    )
     assert browser.js(drawn) == 0
 
 
@@ -144,7 +152,8 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser, page):
             browser.cdp("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         seen.append(
             browser.js(
-                "const at = document.activeElement; return [at.className || at.tagName, getComputedStyle(at).outlineStyle, at.getBoundingClientRect().x]"
+                "const at = document.activeElement; return [at.className || at.tagName, "
+                "getComputedStyle(at).outlineStyle, at.getBoundingClientRect().x]"
             )
         )
     assert seen[0][0] == "skip" and seen[0][2] >= 0, "the skip link comes first and is on the screen"
@@ -165,7 +174,10 @@ def test_a_link_to_a_closed_cell_opens_it(browser, page):
 
 def test_print_is_light_and_everything_in_it_is_open(browser, page):
     browser.open(page, theme="dark", media="print", scripts=False)
-    closed = "return [...document.querySelectorAll('details:not([open]) > :not(summary)')].filter(one => !one.getBoundingClientRect().height).length"
+    closed = (
+        "return [...document.querySelectorAll('details:not([open]) > :not(summary)')]"
+        ".filter(one => !one.getBoundingClientRect().height).length"
+    )
     assert browser.js("return document.querySelectorAll('details:not([open])').length") > 3
     assert browser.js(closed) == 0
     assert browser.js("return getComputedStyle(document.body).color") == "rgb(27, 35, 41)"
@@ -197,6 +209,7 @@ def test_the_checks_object_to_a_bad_page(browser, bad, axe):
 def test_the_recorded_red_cell_is_open_and_the_green_ones_closed(browser, page):
     browser.open(page)
     found = browser.js(
-        "return [...document.querySelectorAll('details.cell')].map(one => [one.querySelector('h3').textContent, one.open])"
+        "return [...document.querySelectorAll('details.cell')]"
+        ".map(one => [one.querySelector('h3').textContent, one.open])"
     )
     assert found[0] == [RED, True] and [opened for _, opened in found[1:]] == [False, False, True]

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from parity.api import run_device
+from tests.sample import WHOLE
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet", "reduce", "demo", "inspect",
+    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet",
+    "reduce", "demo", "inspect",
     "shapes", "scan-log",
 )  # fmt: skip
 
@@ -61,7 +63,8 @@ def test_a_verdict_is_the_last_line(parity, small_golden, small_run):
 def test_what_needs_no_torch_works_without_and_what_does_says_what_to_install(small_golden, small_run, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\nfrom parity.cli import command\n"
-        "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n    print('code', command(), file=sys.stderr, flush=True)"
+        "for words in sys.argv[1:]:\n    sys.argv[:] = ['parity', *words.split()]\n"
+        "    print('code', command(), file=sys.stderr, flush=True)"
     )
     found = python(
         code,
@@ -102,7 +105,8 @@ def test_an_option_that_the_device_does_not_take_is_not_offered(device, parity, 
 
 
 def test_a_device_of_ranks_is_one_for_every_command(parity, small_golden, monkeypatch):
-    monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
+    if not WHOLE:
+        monkeypatch.setattr("parity.gates.boundary.FILLABLE", 100)  # its caches made small; its own maximum takes 20 s
     found = parity(
         "gate", "--golden", small_golden.folder, "--device", "numpy,tp=2", "--only", "decisions", "--only", "boundary"
     )

@@ -186,8 +186,10 @@ def test_a_tokenizer_that_brings_code_runs_none_and_asks_nothing(tiny, tmp_path,
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("line", ['{"ids": [1, 2], "id": "a\\nb"}', '{"ids": {"a": 1}}', '{"text": 5}', "[" * 9000, "7", '{"ids": [true, 2]}',
-                                  '{"ids": [1, 2], "id": "a"}\n{"ids": [1, 2], "id": "a"}'])  # fmt: skip
+@pytest.mark.parametrize("line", [
+    '{"ids": [1, 2], "id": "a\\nb"}', '{"ids": {"a": 1}}', '{"text": 5}', "[" * 9000, "7", '{"ids": [true, 2]}',
+    '{"ids": [1, 2], "id": "a"}\n{"ids": [1, 2], "id": "a"}',
+])  # fmt: skip
 def test_a_prompt_that_is_none(line, tiny, tmp_path):
     from parity.references.prompts import read_prompts
 

@@ -102,8 +102,9 @@ def test_an_unknown_name_lists_the_known_ones(parity):
             r"row 2 \('logits'\).*row 1 \('\*'\)",
         ),
         (
-            'modes = ["local"]\njudge = "exact"\n[[row]]\nstages = "*"\nmodes = ["chained"]\njudge = "none"\nreason = "between the two"'
-            '\n[[row]]\nstages = "q"\njudge = "exact"\nreason = "strict but dead"',
+            'modes = ["local"]\njudge = "exact"\n'
+            '[[row]]\nstages = "*"\nmodes = ["chained"]\njudge = "none"\nreason = "between the two"\n'
+            '[[row]]\nstages = "q"\njudge = "exact"\nreason = "strict but dead"',
             r"row 3 .* row 1 .* and row 2 ",
         ),
     ],
@@ -153,8 +154,8 @@ def test_a_comparison_in_which_nothing_was_judged_is_inconclusive(tmp_path):
 def test_ulp_bounds_judge_by_distance(tmp_path):
     policy = tmp_path / "ulp.toml"
     exact = '[[row]]\nstages = "%s"\njudge = "exact"\nreason = "ids are ids"\n'
-    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nl2 = { ok = 0.1, warn = 0.1 }\nulp = 1\nulp_beyond = { ok = %s, warn = %s }\n'
-    ulps += 'reason = "within one ULP"\n'
+    ulps = '[[row]]\nstages = "*"\njudge = "relative"\nl2 = { ok = 0.1, warn = 0.1 }\n'
+    ulps += 'ulp = 1\nulp_beyond = { ok = %s, warn = %s }\nreason = "within one ULP"\n'
     rows = "".join(exact % glob for glob in ("*tokens", "*experts", "drafter.[ps]*s", "accept.*", "kv.*.length"))
     dumps = write(clean(SHORT), tmp_path / "dumps")
     for share, code in ((0.9, 0), (0.001, 1)):

@@ -21,7 +21,7 @@ def test_a_window_that_is_off_shows_once_the_prompt_is_longer_than_the_window(pa
     found = parity("reduce", "--golden", small_golden.folder, *device, "--out", out, "--json", file)
     assert found.code == 1, found
     case = json.loads(file.read_text())
-    # Bisection stops at a prompt that fails while one token less does not; a row or two past the window may hide in noise.
+    # Bisection stops at a prompt that fails while one token less does not; a row past the window may hide in noise.
     assert WINDOW < len(case["ids"]) <= WINDOW + 8 and (case["k"], case["round"]) == (1, 0)
     assert Dump(out).manifest.derived == f"cut from {small_golden.folder} by parity reduce"
     assert found.last == f"reproduce: {case['reproduce']}"
@@ -35,8 +35,11 @@ def test_a_clean_device_has_nothing_to_reduce(parity, small_golden, tmp_path):
     assert not (tmp_path / "reduced").exists()
 
 
+MISSING = Finding("missing", "target.logits", 0, 0, "not shown: target.logits")
+
+
 @pytest.mark.parametrize(("found", "words"), [
-    (Report("d", "bfloat16", "chained", *"prg", (), (Finding("missing", "target.logits", 0, 0, "not shown: target.logits"),), None, None, INCONCLUSIVE, ""), "not shown: target.logits"),
+    (Report("d", "bfloat16", "chained", *"prg", (), (MISSING,), None, None, INCONCLUSIVE, ""), MISSING.message),
     (RankMismatch("chained", Place("target.logits", None, 0, 0), 2, 1e-7, ""), "2 stages differ between ranks"),
 ])  # fmt: skip
 def test_what_has_no_failing_row_is_inconclusive_with_the_reason(

@@ -93,5 +93,8 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(parity, night):
 
 
 def test_help_and_diff_do_not_import_what_a_page_needs():
-    code = "import sys; from parity.cli import cli; import parity.reports.terminal; sys.exit(bool({'jinja2', 'pandas', 'parity.reports.page'} & set(sys.modules)))"
+    code = (
+        "import sys; from parity.cli import cli; import parity.reports.terminal; "
+        "sys.exit(bool({'jinja2', 'pandas', 'parity.reports.page'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,8 @@ from parity.logs.scan import fallbacks, scan
 ORDINARY = """\
 INFO 05-21 13:09:53 [parallel_state.py:1079] rank 2 in world size 8 is assigned as DP rank 0, PP rank 0, TP rank 2
 INFO 04-17 20:54:09 [cuda.py:292] Using Flash Attention backend.
-2024-03-19 22:27:23.000452:  1486537  INFO ||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc compile --target=trn1
+2024-03-19 22:27:23.000452:  1486537  INFO ||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc compile --target=\
+trn1
 INFO:Neuron:100.00% of all operations (including primitives) (21 of 21) are supported
 INFO:Neuron:There are 0 ops of 0 different types in the TorchScript that are not compiled by neuron-cc:
 INFO:Neuron:Neuron successfully compiled 3 sub-graphs, Total fused subgraphs = 3

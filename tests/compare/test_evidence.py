@@ -35,7 +35,7 @@ def in_float32() -> Pair:
 
 
 def handed_in(pair: Pair, variant: str, prompts: tuple[int, ...]) -> Pair:
-    """These prompts' numbers are a variant of the golden, in the dtype that the run has; scores go with the run's choices."""
+    """These prompts' numbers are a variant of the golden, in the run's dtype; scores go with the run's choices."""
     for number in prompts:
         for place, value in pair.run[number].items():
             if not NAMES[place[1]].stage.exact and not place[1].endswith("logits"):

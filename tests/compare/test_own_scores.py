@@ -30,7 +30,7 @@ SHIFT = {DRAFTS: OFFSET}
 
 
 def close(pair: Pair, stage: str, gap: float) -> np.ndarray:
-    """In the first rows of the first tensor the score behind the last chosen one is `gap` bfloat16 ULP below it; its columns.
+    """Columns of the score behind the last chosen one, now `gap` bfloat16 ULP below it: first rows of the first tensor.
 
     On all sides alike, so that nothing but the choice can be wrong; the float32 truth has no ties.
     """

@@ -1,4 +1,4 @@
-"""Which rows are bad, said by the simplest condition that separates them from the clean ones; nothing where none does."""
+"""Which rows are bad, by the simplest condition that separates them from the clean ones; nothing where none does."""
 
 from __future__ import annotations
 

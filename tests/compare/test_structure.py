@@ -17,6 +17,9 @@ from parity.policy import read_policy
 from parity.stages import TABLE
 from tests.meta.dumps import clean, write
 from tests.meta.worlds import SHORT
+from tests.sample import WHOLE
+
+MISSING = ("target.layers.{l}.v", "accept.length", "kv.drafter.{l}.k")
 
 FAMILIES = [stage.template for stage in TABLE]
 
@@ -74,7 +77,10 @@ def test_a_floor_missing_from_the_golden_is_found(small_golden, small_run):
 
 
 @pytest.mark.parametrize(
-    ("family", "declared"), [("target.layers.{l}.v", False), ("accept.length", True), ("kv.drafter.{l}.k", False)]
+    ("family", "declared"),
+    [(family, declared) for family in MISSING for declared in (False, True)]
+    if WHOLE
+    else [*zip(MISSING, (False, True, False), strict=True)],
 )
 def test_a_missing_stage_fails_the_whole_comparison_from_either_side(family, declared, small_golden, small_run):
     assert compare_dumps(small_golden, without(small_run, family, declared)).exit_code == 1

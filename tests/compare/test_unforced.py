@@ -1,4 +1,4 @@
-"""A run that goes on with experts of its own: nothing of it is judged by its own error, and nothing passes without evidence."""
+"""A run that continues with its own experts: nothing is judged by its own error, nothing passes without evidence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def dumps(tmp_path):
     return opened
 
 
-def same(golden, run, prompts):
+def same(golden, run, prompts, floor=True):
     """A reference to which the experts make no difference, as in these dumps."""
     return golden
 
@@ -87,7 +87,7 @@ def test_the_share_is_told_and_bounded(dumps):
 
 
 def test_why_the_reference_was_not_run_again_is_said(dumps):
-    def absent(golden, run, prompts):
+    def absent(golden, run, prompts, floor=True):
         raise Inconclusive("torch is not here")
 
     found = compare(*dumps(flipped()), POLICY, rerun=absent)
@@ -96,7 +96,7 @@ def test_why_the_reference_was_not_run_again_is_said(dumps):
 
 @pytest.mark.parametrize(("pair", "globs"), [(clean, ()), (lambda size: flipped(), ("embed", "attn_in"))])
 def test_the_reference_is_run_again_only_where_rows_lie_behind_a_flip(pair, globs, dumps):
-    def never(golden, run, prompts):
+    def never(golden, run, prompts, floor=True):
         raise AssertionError("nothing asks for it")
 
     assert compare(*dumps(pair(FEW)), POLICY, globs, rerun=never).own_experts is None

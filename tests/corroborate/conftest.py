@@ -91,7 +91,7 @@ def witness(small_golden, tmp_path):
 
 
 def ended(prompt: PromptCase, rounds: int, first: int) -> PromptCase:
-    """A prompt whose generation came to its end after so many rounds, prefill included; its first token is so much more."""
+    """A prompt whose generation ended after so many rounds, prefill included; its first token is so much more."""
     emitted = prompt.generation.emitted
     kept = prompt.generation.acceptance_length[: rounds - 1]
     generation = prompt.generation.model_copy(

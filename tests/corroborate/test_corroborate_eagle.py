@@ -1,4 +1,4 @@
-"""The official EAGLE-3's recording as a witness: it confirms what it drafted, and nothing that this project's loop did."""
+"""The official EAGLE-3's recording as a witness: it confirms what it drafted, nothing that this project's loop did."""
 
 from __future__ import annotations
 

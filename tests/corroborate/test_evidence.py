@@ -53,14 +53,14 @@ def test_a_witness_that_names_no_source_acquits_no_device(held, witness):
 
 def test_two_that_name_no_source_outvote_nobody(held, witness):
     copies = [witness(name, wrong(TAPS), modules=()) for name in ("copy", "again")]
-    found, verdicts, _ = held(witness("one"), *copies)
+    _, verdicts, _ = held(witness("one"), *copies)
     assert verdicts[TAPS] == "disputed"
 
 
 @pytest.mark.parametrize("module", ["parity.references.hf_target", "transformers.models.gpt_oss.modeling_gpt_oss"])
 def test_a_target_from_the_same_place_is_one_opinion(module, held, witness):
     made = ("parity.references", module)
-    found, verdicts, (mark,) = held(witness("one", modules=("one", *made)), witness("other", modules=("other", *made)))
+    found, _, (mark,) = held(witness("one", modules=("one", *made)), witness("other", modules=("other", *made)))
     assert found.code == 3 and "one opinion" in found.out and mark.stages == ()
 
 
@@ -107,7 +107,7 @@ def test_what_a_policy_does_not_judge_is_not_confirmed(held, witness, tmp_path):
 
 def test_a_warning_is_no_confirmation(held, witness, tmp_path):
     (tmp_path / "wide.toml").write_text(JUDGES_NOTHING.format(stages="drafter.fc_out", warn=0.2))
-    found, verdicts, (mark,) = held(witness("one"), witness("other", wrong(TAPS)), policy=tmp_path / "wide.toml")
+    _, verdicts, (mark,) = held(witness("one"), witness("other", wrong(TAPS)), policy=tmp_path / "wide.toml")
     assert verdicts[TAPS] == "disputed" and TAPS not in mark.stages
 
 
@@ -179,7 +179,7 @@ def test_a_tensor_that_one_lacks_is_a_dispute(held, witness):
     def change(prompt, round_, name, array):
         return None if (prompt, round_, name) == (1, 1, LOGITS) else array
 
-    found, verdicts, _ = held(witness("one"), witness("other", change))
+    _, verdicts, _ = held(witness("one"), witness("other", change))
     assert verdicts[LOGITS] == "disputed"
 
 
@@ -230,7 +230,7 @@ def test_behind_another_first_token_nothing_means_the_same(held, witness):
         return array if first is None else array + np.eye(len(array), dtype=array.dtype)[first]
 
     other = witness("other", another, first=1)
-    found, verdicts, _ = held(witness("one"), other)
+    _, verdicts, _ = held(witness("one"), other)
     assert verdicts["drafter.input_ids"] == "corroborated" and verdicts[LOGITS] == "uncorroborated"
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from parity import device
 from parity.drive import drive
 from parity.stages import declared
-from parity.trace import Trace
+from parity.trace import ForcingTrace, Trace
 
 YARN = {
     "rope_type": "yarn",
@@ -200,7 +200,8 @@ def traced() -> Callable[[object], Trace]:
 
     def trace(pipeline: object) -> Trace:
         says = pipeline.describe()
-        seen = Trace(declared(says.num_layers, says.num_drafter_layers))
+        names = declared(says.num_layers, says.num_drafter_layers)
+        seen = ForcingTrace(names, lambda round_, stage: None, forced=())
         drive(pipeline, np.arange(1, 25), 12, seen, 2)
         return seen
 

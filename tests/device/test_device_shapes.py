@@ -163,7 +163,7 @@ def test_shapes_that_do_not_fit_are_errors(shape):
     with pytest.raises(ValueError, match="broadcast"):
         shape(2, 3) + shape(4)
     cache = shape(1, 9, 2)
-    with pytest.raises(ValueError, match="remapped|broadcast"):
+    with pytest.raises(ValueError, match=r"remapped|broadcast"):
         cache[0, :4] = shape(5, 2)
 
 

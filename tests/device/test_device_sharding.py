@@ -81,7 +81,7 @@ def test_ranks_that_differ_are_named_or_shown_to_who_asks(few_kv, traced):
     pipeline = few_kv(tp=2)
     embed = pipeline.target.outer["embed"].parts
     pipeline.target.outer["embed"] = ranks.Ranks([embed[0], embed[1] * 2.0])
-    with pytest.raises(RuntimeError, match="target.embed: rank 1 differs from rank 0"):
+    with pytest.raises(RuntimeError, match=r"target\.embed: rank 1 differs from rank 0"):
         pipeline.prefill(np.arange(1, 25), 12, lambda stage, value: value)
     shown = traced(pipeline).shards[0, "target.embed"][1]
     np.testing.assert_array_equal(shown[1], 2 * shown[0])

@@ -13,7 +13,8 @@ from parity.errors import UsageError
 # As NKIPy's topk over the last axis arrives here.
 MODULE = """module @f {
   func.func @main(%arg0: tensor<3x8xf32>) -> (tensor<3x4xf32>, tensor<3x4xui32>) {
-    %0 = stablehlo.custom_call @AwsNeuronTopK(%arg0) {api_version = 0 : i32, backend_config = "4", xla_shape = "?"} : (tensor<3x8xf32>) -> tuple<tensor<3x4xf32>, tensor<3x4xui32>>
+    %0 = stablehlo.custom_call @AwsNeuronTopK(%arg0) {api_version = 0 : i32, backend_config = "4", xla_shape = "?"} : \
+(tensor<3x8xf32>) -> tuple<tensor<3x4xf32>, tensor<3x4xui32>>
     %1 = stablehlo.get_tuple_element %0[0] : (tuple<tensor<3x4xf32>, tensor<3x4xui32>>) -> tensor<3x4xf32>
     %2 = stablehlo.get_tuple_element %0[1] : (tuple<tensor<3x4xf32>, tensor<3x4xui32>>) -> tensor<3x4xui32>
     return %1, %2 : tensor<3x4xf32>, tensor<3x4xui32>

@@ -1,4 +1,4 @@
-"""The case this project began with: four defects in one device, an acceptance of 1.4, and not a word of the text wrong."""
+"""The case this project began with: four defects in one device, an acceptance of 1.4, not a word of the text wrong."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class RawPrompt:
             tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True)["input_ids"]
             for text in ("xyz", "7 8")
         )
-        self.opening = next(i for i, pair in enumerate(zip(one, other)) if pair[0] != pair[1])
-        self.closing = next(i for i, pair in enumerate(zip(one[::-1], other[::-1])) if pair[0] != pair[1])
+        self.opening = next(i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+        self.closing = next(i for i, pair in enumerate(zip(one[::-1], other[::-1], strict=False)) if pair[0] != pair[1])
 
     def __getattr__(self, name: str):
         return getattr(self.pipeline, name)

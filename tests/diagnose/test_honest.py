@@ -146,7 +146,7 @@ def test_what_only_the_free_run_shows_is_said(tmp_path):
         verdict=FAIL,
         findings=(Finding("generation", "accept.emitted", 0, 2, "other tokens"),),
     )
-    told = explained(FailingRun(golden, run, 0, report))
-    assert FailingRun(golden, run, 0, report).free and told.causes == ()
+    told = explained(FailingRun(golden, run, 0, report, golden))
+    assert FailingRun(golden, run, 0, report, golden).free and told.causes == ()
     assert told.unexplained.stage == "accept.emitted" and "runs freely" in " ".join(told.signature)
     assert "other tokens" in " ".join(failures(report))

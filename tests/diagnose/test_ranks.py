@@ -1,4 +1,4 @@
-"""Ranks that differ in what they should hold alike: the rank whose tensors fail is explained; rounding alone is read as such."""
+"""Ranks that differ in a replica: the rank whose tensors fail is explained; rounding alone is read as such."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whole(small_golden, tmp_path_factory) -> Dump:
 
 @pytest.fixture
 def run_of(whole, tmp_path):
-    """The same run of two ranks that hold all alike, but for what `change` makes of the second one's STAGE in round 1."""
+    """A run of two ranks that hold all alike, but for what `change` makes of the second one's STAGE in round 1."""
 
     def make(change) -> Dump:
         with DumpWriter(tmp_path / "two") as writer:

@@ -1,4 +1,4 @@
-"""References and hypotheses of the made-up worlds: a reference replays the golden, a hypothesis multiplies one of its stages."""
+"""References and hypotheses of the made-up worlds: a reference replays the golden, a hypothesis multiplies a stage."""
 
 from __future__ import annotations
 

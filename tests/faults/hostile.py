@@ -10,7 +10,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType
 
 import click
@@ -76,14 +75,6 @@ def ends(way: str, where: str = "draft", **options) -> Pipeline:
 def always_bfloat16(**options) -> Pipeline:
     """A device that does not look at the precision it is asked for."""
     return device.load(**options | {"precision": "bfloat16"})
-
-
-def says_float32(**options) -> Pipeline:
-    """A device that computes in bfloat16 and says float32."""
-    built = device.load(**options | {"precision": "bfloat16"})
-    says = replace(built.describe(), precision="float32")
-    built.describe = lambda: says
-    return built
 
 
 def fixed_k(k: int, **options) -> Pipeline:

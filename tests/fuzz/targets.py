@@ -1,4 +1,4 @@
-"""What is fuzzed: every reader of foreign bytes, and the command line. Each takes bytes and may refuse them in one sentence."""
+"""What is fuzzed: every reader of foreign bytes, and the command line. Each may refuse bytes in one sentence."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ look = settings(
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([2**31, 2**63, 10**400, -1, 0]), st.floats(), st.text(max_size=8),
+    st.none(), st.booleans(), st.integers(), st.sampled_from([2**31, 2**63, 10**400, -1, 0]), st.floats(),
+    st.text(max_size=8),
     st.sampled_from(["../x", "/dev/zero", "\x1b[2J", "[/x]", "p0/r0/x", "(a+)+$", "\ud800", "{k}", "in_of[{k}]", ""]),
     st.lists(st.integers(0, 3), max_size=3), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )  # fmt: skip

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
+from tests.sample import WHOLE
 
 LAYERS = 2
 """Of the target, one with the sliding window and one without, and of the drafter."""
 
 
 @pytest.fixture(scope="session")
-def shallow_golden(tiny, remake_small_golden, once_for_all) -> Dump:
-    """The small golden of a pair of two layers each: a third of a pass of the tiny pair."""
+def shallow_golden(request, tiny, remake_small_golden, once_for_all) -> Dump:
+    """The small golden of a pair of two layers each: a third of a pass of the tiny pair, which runs whole by night."""
+    if WHOLE:
+        return request.getfixturevalue("small_golden")
 
     def make(folder: Path) -> None:
         target, drafter = folder / "target", folder / "drafter"

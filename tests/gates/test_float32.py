@@ -195,7 +195,7 @@ def test_a_device_says_what_it_computes_with_not_what_is_in_the_file(name, golde
 def test_a_constant_that_is_none_is_one_sentence(value, golden):
     from parity.errors import UsageError
 
-    with pytest.raises(UsageError, match="constants of config.json"):
+    with pytest.raises(UsageError, match=r"constants of config\.json"):
         with_constants(golden.manifest.model, {"target": {"rms_norm_eps": value}})
 
 

@@ -12,11 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity import device, references
+from parity import device
 from parity.errors import NotOffered
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.positions import checks
+from parity.references import rotary
 from tests.sample import WHOLE
 
 CONFIGS = Path(__file__).parents[2] / "fixtures" / "configs"
@@ -249,7 +250,7 @@ def test_what_must_be_an_error_and_is_none_is_red_and_named(rotate, taken, conte
 
 
 def test_the_references_pass_every_check_that_needs_no_pass(context, long):
-    found = judged(context(references.rotary.rotate, configs=CONFIGS if WHOLE else long))
+    found = judged(context(rotary.rotate, configs=CONFIGS if WHOLE else long))
     assert [check.verdict for check in found] == ["pass", "pass", "inconclusive", "pass", "pass"]
     # Hugging Face turns by float32 angles: it is its own floor, and says so.
     target = found[TARGET].figures["readings"][0]

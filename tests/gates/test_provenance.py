@@ -93,7 +93,7 @@ def test_a_stored_run_is_not_judged_by_a_stale_golden(golden, parity, tmp_path):
 def test_a_reference_that_was_edited_since_makes_the_golden_stale(golden):
     sources = golden.manifest.producer.sources
     older = edit(golden, sources=sources | {"parity.references.rope": "0" * 64})
-    with pytest.raises(UsageError, match="the source of parity.references.rope changed.*dump-golden"):
+    with pytest.raises(UsageError, match=r"the source of parity\.references\.rope changed.*dump-golden"):
         refuse_stale(older)
     removed = edit(golden, sources=sources | {"parity.references.removed": "0" * 64})
     assert changes(removed).sources == ("the source of parity.references.removed",)

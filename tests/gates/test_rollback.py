@@ -12,6 +12,7 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.producers import builder
+from tests.sample import WHOLE
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
@@ -26,7 +27,8 @@ CASES = 20
 @pytest.fixture(autouse=True)
 def asked_twice_more(monkeypatch):
     """A device that first repeated itself, and did not later, is asked twice more instead of twelve times."""
-    monkeypatch.setattr("parity.gates.rollback.repeat.MORE", 8)
+    if not WHOLE:
+        monkeypatch.setattr("parity.gates.rollback.repeat.MORE", 8)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_masked_column_explains_no_other_token(precision):
 
 
 def test_a_row_of_a_pass_is_told_by_its_position():
-    """Behind a prompt of 9: a round verifies from 9 on and drafts from the last committed row; caches hold every row."""
+    """Behind a prompt of 9 a round verifies from 9 on and drafts from the last committed row; caches hold every row."""
     assert [position_of("prefill", "target.layers.0.q", 3, 9, 1), position_of("verify", LOGITS, 3, 9, 1)] == [3, 12]
     assert [position_of("draft", "drafter.input_ids", 3, 9, 1), position_of("commit", "kv.target.0.k", 3, 9, 1)] == [
         11,

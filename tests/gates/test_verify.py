@@ -36,9 +36,9 @@ def test_a_clean_device_agrees_at_every_k_and_padding(precision, rows_agree):
     assert found.figures["rows"] > 150
 
 
-def test_a_verify_path_of_its_own_fails_in_bfloat16_and_is_placed(rows_agree):
-    """In float32: test_accepting_faults."""
-    found = rows_agree("bfloat16", planted.window_lost_in_wide_passes)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_verify_path_of_its_own_fails_and_is_placed(precision, rows_agree):
+    found = rows_agree(precision, planted.window_lost_in_wide_passes)
     assert found.verdict == "fail", found.evidence
     assert found.place.stage == "verify.logits"
     assert "drafts, row " in found.evidence

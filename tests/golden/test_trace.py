@@ -12,7 +12,7 @@ from parity.errors import UsageError
 from parity.references.capture import torch_tap
 from parity.seam import RowTap
 from parity.stages import declared
-from parity.trace import ForcingTrace, Trace
+from parity.trace import ForcingTrace, Trace, forced_names
 
 NAMES = declared(2, 1)
 STAGE = "drafter.fc_out"
@@ -55,22 +55,22 @@ def test_a_stage_that_lacks_rows_is_not_recorded():
 
 def test_each_pass_goes_on_with_the_goldens_rows():
     golden = -ROWS.astype(np.float64)
-    trace = ForcingTrace(NAMES, lambda round_, stage: golden, "local")
+    trace = ForcingTrace(NAMES, lambda round_, stage: golden, NAMES)
     back = passes(trace)
     assert np.array_equal(np.concatenate(back), -ROWS) and {rows.dtype for rows in back} == {np.dtype(np.float32)}
     assert np.array_equal(trace.tensors[0, STAGE], ROWS)
 
 
 def test_a_golden_of_another_shape_forces_nothing():
-    trace = ForcingTrace(NAMES, lambda round_, stage: np.zeros((5, 3)), "local")
+    trace = ForcingTrace(NAMES, lambda round_, stage: np.zeros((5, 3)), NAMES)
     assert np.array_equal(np.concatenate(passes(trace)), ROWS)
 
 
 def test_a_chained_run_forces_the_choices_only():
-    trace = ForcingTrace(NAMES, lambda round_, stage: np.full((4, 3), 9.0), "chained")
+    trace = ForcingTrace(NAMES, lambda round_, stage: np.full((4, 3), 9.0), forced_names("chained", NAMES))
     assert np.array_equal(np.concatenate(passes(trace)), ROWS)
     assert trace.rows("drafter.draft_tokens", np.array([1]), 0, 4).tolist() == [1]
-    trace = ForcingTrace(NAMES, lambda round_, stage: np.full(4, 9), "chained")
+    trace = ForcingTrace(NAMES, lambda round_, stage: np.full(4, 9), forced_names("chained", NAMES))
     assert trace.rows("drafter.draft_tokens", np.array([1]), 0, 4).tolist() == [9]
 
 

@@ -21,8 +21,8 @@ LEVELS = {"l2": 0.9, "worst_row": 1.5, "scale": 0.3, "bias": 0.2}
 BOUNDS = {"l2": 1.5, "worst_row": 3.0, "scale": 5.0, "bias": 5.0}
 SINGLE = (("acceptance", "chained", "relative", "relative", 0.0), ("speed", "", "over_baseline", "ratio", 1.45))
 KINDS = {"same": 0.1, "normal": 0.4, "student": 0.2, "neighbours": 0.1, "outliers": 0.1, "flips": 0.1}
-"""What a series' nights are like in a cell that does not repeat, and how many of the series are. Every third cell repeats bit
-for bit, speed apart, as a CPU does."""
+"""What a series' nights are like in a cell that does not repeat, and how many of the series are. Every third cell
+repeats bit for bit, speed apart, as a CPU does."""
 
 
 @dataclass
@@ -84,7 +84,8 @@ HELD_BY_NIGHT = {"neighbours": 1.0}
 def world(seed: int, nights: int = 30, count: int = 12, held: float = 0.0) -> World:
     """Clean nights: bit for bit the same, normal, heavy-tailed, like their neighbour, with outliers, or of two values.
 
-    Noise goes from far below the least width of a band to three times that. `held`: the share of normal noise that a night holds.
+    Noise goes from far below the least width of a band to three times that. `held`: the share of normal noise that a
+    night holds.
     """
     random = np.random.default_rng(seed)
     mine = [

@@ -89,7 +89,7 @@ def test_a_step_that_repeats_showed_is_told_on_later_nights():
 def test_a_harmless_change_that_repeats_is_none():
     made = world(3, 30, 3)
     place = max((one for one, kind in enumerate(made.kinds) if kind == "normal"), key=lambda one: -made.noise[one])
-    cell, stage, mode, metric, unit = made.keys[place]
+    _, _, mode, metric, unit = made.keys[place]
     made.plant(place, 0.9 * HALF_WIDTHS[metric][mode, unit].absolute * (np.arange(30) >= 29))
     table = repeated(made, dict.fromkeys(range(2, 16), 1) | {29: MOST})
     assert [one for one in verdicts(table, made.name(29)) if one.kind == "regression"] == []

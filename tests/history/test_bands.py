@@ -46,7 +46,7 @@ def test_trends_are_as_scipy_has_them():
     for place, found in enumerate(statistics.kendall(values)):
         rising = stats.kendalltau(nights, values[:, place], variant="b").statistic * pairs
         assert found == pytest.approx((rising - np.sign(rising)) / np.sqrt(25 * 24 * 55 / 18))
-        slope, intercept, *_ = stats.theilslopes(values[:, place], nights)
+        slope, *_ = stats.theilslopes(values[:, place], nights)
         assert statistics.line(values[:, place])[0] == pytest.approx(slope)
 
 

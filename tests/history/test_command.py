@@ -91,7 +91,10 @@ def test_what_matches_nothing_is_said(url, parity):
 
 
 def test_help_loads_neither_pandas_nor_pyarrow():
-    code = "import sys\nfrom parity.cli import main\ntry: main()\nexcept SystemExit: print([m for m in ('pandas', 'pyarrow', 'fsspec', 'scipy') if m in sys.modules])"
+    code = (
+        "import sys\nfrom parity.cli import main\ntry: main()\n"
+        "except SystemExit: print([m for m in ('pandas', 'pyarrow', 'fsspec', 'scipy') if m in sys.modules])"
+    )
     for arguments in (["--help"], ["history", "--help"], ["ratchet", "--help"]):
         found = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
         assert found.stdout.rstrip().endswith("[]"), found.stdout + found.stderr

@@ -156,7 +156,7 @@ def test_another_label_is_inconclusive(recorded):
 def test_looser_bounds_are_found_whatever_row_sets_them(recorded):
     frame, before = load(recorded(quiet(1))), read_policy("bfloat16", "")
     text = shipped()["bfloat16"].read_text()
-    row = '[[row]]\nstages = "drafter.fc_out"\njudge = "noise"\nl2 = { ok = 2.0, warn = 3.0 }\nreason = "in front of all"\n'
+    row = '[[row]]\nstages = "drafter.fc_out"\njudge = "noise"\nl2 = { ok = 2.0, warn = 3.0 }\nreason = "before all"\n'
     head, *rest = text.split("[[row]]")
     after = Policy.model_validate(tomllib.loads(head + row + "[[row]]".join(["", *rest])))
     found = list(looser(after, before, frame))

@@ -1,4 +1,4 @@
-"""Files that were damaged, or made to mislead: each is one sentence and exit 2, and nothing outside the dump is read."""
+"""Files that were damaged, or made to mislead: each is one sentence and exit 2; nothing outside the dump is read."""
 
 from __future__ import annotations
 

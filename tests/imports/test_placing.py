@@ -135,7 +135,7 @@ def test_fields_of_a_row(text, filled):
 
 @pytest.mark.parametrize("text", ["hf[{L}]", "tpu[3]", "out_of[8]"])
 def test_a_stream_that_no_numbering_has(text):
-    with pytest.raises(UsageError, match="final norm|numbering"):
+    with pytest.raises(UsageError, match=r"final norm|numbering"):
         fill(text, {"L": 8}, "a")
 
 

@@ -83,13 +83,13 @@ def test_a_truth_in_half_precision_is_none(precision, truth, changed, imported):
 
 def test_tokens_that_are_no_integers(truth, changed, imported):
     path = changed(lambda key, array: array.astype(np.float32) if key.endswith("verify.tokens") else array)
-    with pytest.raises(UsageError, match="verify.tokens.*float32.*integers"):
+    with pytest.raises(UsageError, match=r"verify\.tokens.*float32.*integers"):
         imported("files", path, names=truth[1], reference="other==1.2")
 
 
 def test_a_round_without_tokens(truth, changed, imported):
     path = changed(lambda key, array: array[:0] if key.endswith("target.tokens") else array)
-    with pytest.raises(UsageError, match="lacks target.tokens of prompt 0, round 0"):
+    with pytest.raises(UsageError, match=r"lacks target\.tokens of prompt 0, round 0"):
         imported("files", path, names=truth[1], reference="other==1.2")
 
 

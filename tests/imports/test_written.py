@@ -118,5 +118,5 @@ def test_the_model_debugger_on_the_target_itself(tiny, short_golden, imported):
             stage
         )
     layers = short_golden.manifest.model.num_layers
-    assert {f"target.layers.{l}.out" for l in range(layers)} < set(run.manifest.stages)
+    assert {f"target.layers.{layer}.out" for layer in range(layers)} < set(run.manifest.stages)
     assert {"target.embed", "target.logits", "target.layers.7.v", "target.layers.7.experts"} < set(run.manifest.stages)

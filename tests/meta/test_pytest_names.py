@@ -17,8 +17,8 @@ def pytest_addoption(parser):
 """
 TEST = """
 def test_options(pytestconfig):
-    told = {name: pytestconfig.getoption(name, None) for name in ("device", "parity_device", "parity_golden", "parity_precision")}
-    print("TOLD", *(told[name] for name in told))
+    names = ("device", "parity_device", "parity_golden", "parity_precision")
+    print("TOLD", *(pytestconfig.getoption(name, None) for name in names))
 """
 
 

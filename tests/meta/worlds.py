@@ -18,7 +18,8 @@ from parity.compare.scores import scores_of
 from parity.stages import declared
 from parity.trace import Tensors
 
-H, N, G, D, E, X, I, K, V, VD = 64, 4, 2, 16, 8, 2, 96, 4, 1000, 600
+H, N, G, D, E, X, K, V, VD = 64, 4, 2, 16, 8, 2, 4, 1000, 600
+INTERMEDIATE = 96
 ACCEPTED = (2, 3, 1)
 OFFSET = 300
 """Draft column 0 is this token of the target."""
@@ -76,8 +77,8 @@ WIDE = Size(prompts=(1,), vocab=200_000, rounds=0, stages=("target.pre_head_hidd
 def weights(size: Size) -> dict[str, np.ndarray]:
     """bfloat16 weights in x @ W form."""
     rng = np.random.default_rng(7)
-    shapes = dict(q=(H, N * D), k=(H, G * D), router=(H, E), up=(H, I), down=(I, H), head=(H, size.vocab))
-    shapes |= dict(fc=(2 * H, H), draft=(H, VD))
+    shapes = dict(q=(H, N * D), k=(H, G * D), router=(H, E), up=(H, INTERMEDIATE), down=(INTERMEDIATE, H))
+    shapes |= dict(head=(H, size.vocab), fc=(2 * H, H), draft=(H, VD))
     normal = {name: rng.normal(size=shape).astype(np.float32) / np.sqrt(shape[0]) for name, shape in shapes.items()}
     if size.vocab == V:  # the target chooses tokens that can be drafted
         normal["head"][:, [*range(OFFSET), *range(OFFSET + VD - 1, V)]] /= 8

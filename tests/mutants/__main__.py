@@ -142,10 +142,8 @@ def _one(item, reach: Reach, budget: float):
     else:
         result = WorkResult(WorkerOutcome.NORMAL, "no test reaches it", TestOutcome.SURVIVED, "")
     said = f"{place.module_path}:{place.start_pos[0]} {place.operator_name.removeprefix('core/')}"
-    print(
-        f"{(result.test_outcome or result.worker_outcome).value}: {said} ({len(tests)} tests, {time.monotonic() - begun:.0f} s)",
-        flush=True,
-    )
+    outcome, seconds = (result.test_outcome or result.worker_outcome).value, time.monotonic() - begun
+    print(f"{outcome}: {said} ({len(tests)} tests, {seconds:.0f} s)", flush=True)
     return result
 
 
@@ -162,9 +160,8 @@ def _summary(results, work: Path, least: float) -> int:
             file.write(
                 f"# {place.module_path}:{place.start_pos[0]} {place.operator_name}\n{result.diff or result.output}\n\n"
             )
-    print(
-        f"{killed} of {len(results)} mutants killed: {killed / len(results):.1%} (95 %: {share.low:.1%} to {share.high:.1%})"
-    )
+    interval = f"95 %: {share.low:.1%} to {share.high:.1%}"
+    print(f"{killed} of {len(results)} mutants killed: {killed / len(results):.1%} ({interval})")
     print(f"{len(survivors)} survivors in {work / 'survivors.diff'}")
     return int(killed / len(results) < least)
 

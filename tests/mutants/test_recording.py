@@ -34,7 +34,7 @@ def record(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("code", "said"), [(1, "1 failed, 9 passed\n"), (2, "1 error\n"), (4, "")])
 def test_a_recording_that_is_not_green_ends_with_one_sentence(record, tmp_path, code, said):
-    with pytest.raises(SystemExit, match="^[^\n]* not green [^\n]*$"):
+    with pytest.raises(SystemExit, match=r"^[^\n]* not green [^\n]*$"):
         record(code, said)
     assert not (tmp_path / "record" / "costs.json").exists()  # the next call records again
 

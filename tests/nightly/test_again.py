@@ -69,7 +69,8 @@ def cell() -> Cell:
 @pytest.fixture
 def plan(cell) -> Night:
     return Night(
-        name="20261121T020000.000", started="2026-11-21T02:00:00+00:00", commit="", dirty=False, matrix="m", matrix_digest="", engine="local",
+        name="20261121T020000.000", started="2026-11-21T02:00:00+00:00", commit="", dirty=False, matrix="m",
+        matrix_digest="", engine="local",
         machine="x86_64", cells=(cell,),
     )  # fmt: skip
 
@@ -190,7 +191,7 @@ def test_a_night_that_could_not_begin_leaves_no_folder_in_the_way(plan, tmp_path
 
     with monkeypatch.context() as full:
         full.setattr("parity.files.write_whole", refuse)
-        with pytest.raises(UsageError, match="night/night.json cannot be written .no space left."):
+        with pytest.raises(UsageError, match=r"night/night\.json cannot be written .no space left."):
             NightFolder.start(tmp_path / "night", plan)
     assert [*tmp_path.iterdir()] == []
     assert NightFolder.start(tmp_path / "night", plan).night == plan

@@ -74,7 +74,7 @@ def test_a_golden_is_made_once_and_kept(job, make, home):
     first, second = (provide(job, make) for _ in range(2))
     assert first == second and make.made == 1 and first.url == ""
     assert Path(first.golden).is_relative_to(home / "nightly" / "goldens")
-    assert [path for path in (home / "nightly/goldens").iterdir()] == [Path(first.golden)]
+    assert [*(home / "nightly/goldens").iterdir()] == [Path(first.golden)]
 
 
 def test_a_stale_or_damaged_one_is_made_anew(job, make):

@@ -127,4 +127,4 @@ def test_a_damaged_record_is_one_sentence(tmp_path, parity):
 
     (tmp_path / "night.json").write_text('{"schema_version": 1}')
     with pytest.raises(UsageError, match=r"night.json is no record of a night: name: Field required"):
-        NightFolder(tmp_path).night
+        _ = NightFolder(tmp_path).night

@@ -76,3 +76,14 @@ def test_a_path_that_a_device_clears_is_there_again_and_what_it_adds_stays():
         assert sys.path == ["its own", *before]
     finally:
         sys.path = before
+
+
+@pytest.mark.parametrize("room", ["parity.device.kernels", "parity.references.loop"])
+def test_an_exception_of_a_device_or_reference_is_not_the_instruments(room):
+    error = type("Broken", (Exception,), {"__module__": room})("no rows")
+
+    def verify():
+        raise error
+
+    with pytest.raises(DeviceFailed, match="no rows"):
+        call_guarded("bundled", "verify", verify)

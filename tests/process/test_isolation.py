@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_a_process_that_ends_or_is_ended_is_a_sentence_and_the_next_one_runs(way
 
 def test_a_description_that_cannot_be_sent_is_an_error_and_the_process_lives():
     device = isolated("opaque")(precision="float32")
-    with pytest.raises(DeviceFailed, match="in describe.*object is neither an array nor a number"):
+    with pytest.raises(DeviceFailed, match=r"in describe.*object is neither an array nor a number"):
         device.describe()
     assert device.draft(nobody).tolist() == [0, 1, 2, 3]
 
@@ -185,9 +186,12 @@ def test_a_limit_that_limits_nothing_is_refused(option, number, parity):
 @pytest.mark.parametrize("ends", ["kill", "os_exit"])
 def test_no_device_and_nothing_that_it_started_outlives_its_command(ends):
     code = (
-        "from pathlib import Path; from parity.isolation import IsolatedFactory, ProcessLimits; from tests.faults.ways import WAYS\n"
-        f"device = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())(precision='float32')\n"
-        f"print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True); WAYS[{ends!r}]()"
+        "from pathlib import Path\nfrom parity.isolation import IsolatedFactory, ProcessLimits\n"
+        "from tests.faults.ways import WAYS\n"
+        f"factory = IsolatedFactory({ECHO + ',way=child'!r}, Path('t'), Path('d'), 4, ProcessLimits())\n"
+        "device = factory(precision='float32')\n"
+        "print(device._process._process.pid, device.prefill([1], 1, lambda stage, value: value), flush=True)\n"
+        f"WAYS[{ends!r}]()"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     left = [Path(f"/proc/{number}") for number in found.stdout.split()]
@@ -234,10 +238,8 @@ def test_a_damaged_message_is_refused(data):
     whole = bytearray(b"".join(packed({"is": "tap", "given": [np.ones((2, 2), ml_dtypes.bfloat16), (1, "x")]})))
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(Malformed):
         unpacked(_reader(bytes(whole[: data.draw(st.integers(0, len(whole)))])))
-    except Malformed:
-        pass
 
 
 def test_every_field_of_a_description_crosses():

@@ -25,8 +25,8 @@ def killed():
     """Has a process begin to write and kills it; the code gets the folder as its argument."""
 
     def kill(code: str, folder: Path) -> list[Path]:
-        code = f"import sys, time\nfrom pathlib import Path\nfrom parity.partial import *\nfolder = Path(sys.argv[1])\n{code}"
-        process = subprocess.Popen([sys.executable, "-c", code, str(folder)])
+        head = "import sys, time\nfrom pathlib import Path\nfrom parity.partial import *\nfolder = Path(sys.argv[1])\n"
+        process = subprocess.Popen([sys.executable, "-c", head + code, str(folder)])
         while not (left := list(folder.glob(".*.partial"))) and process.poll() is None:
             time.sleep(0.01)
         time.sleep(0.1)

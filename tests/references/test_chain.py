@@ -1,4 +1,4 @@
-"""The speculative loop with the tiny EAGLE-3 drafter: lossless, forced in every pass, behind the seam and in a golden."""
+"""The speculative loop with the tiny EAGLE-3 drafter: lossless, forced in every pass, behind the seam, in a golden."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_every_declared_stage_comes_once_a_round_with_the_rows_of_the_chain(trac
 
 def test_a_local_run_starts_every_pass_of_the_chain_from_the_golden(loop, prompt, traced):
     _, tensors = traced
-    bent = {place: value for place, value in tensors.items()}
+    bent = dict(tensors)
     place = (1, "drafter.fc_out")
     bent[place] = tensors[place] + np.array([[0.0]] + [[1.0]] * (K - 1), np.float32)  # the chain rows only
-    trace = ForcingTrace(declared(8, 1), lambda round_, stage: bent.get((round_, stage)), "local")
+    trace = ForcingTrace(declared(8, 1), lambda round_, stage: bent.get((round_, stage)), declared(8, 1))
     loop.run(prompt, BUDGET, trace)
     same = trace.tensors[1, "drafter.layers.0.attn_out"] == tensors[1, "drafter.layers.0.attn_out"]
     assert same[0].all() and not same[1].all() and not same[2].all()

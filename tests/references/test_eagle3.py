@@ -125,7 +125,7 @@ def test_a_checkpoint_loads_and_takes_the_targets_embeddings_where_it_has_none(c
     assert torch.equal(Eagle3.load(folder, embeddings=shared).embed_tokens.weight, shared)
     with pytest.raises(UsageError, match="do not fit"):
         Eagle3.load(folder, embeddings=torch.randn(90, 20))
-    with pytest.raises(UsageError, match="embed_tokens.weight is missing"):
+    with pytest.raises(UsageError, match=r"embed_tokens\.weight is missing"):
         Eagle3.load(folder)
 
 

@@ -9,11 +9,11 @@ import torch
 from parity.golden.store import Dump
 from parity.references.capture import to_numpy, to_torch, torch_tap
 from parity.references.eagle3 import Eagle3
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Tensors, forced_names
 from tests.references.chain_cases import chain
 
 LOGITS = 2e-4
-"""Largest difference of float32 logits near 10: about 20 of their units in the last place, summed over 128 and 320 terms."""
+"""Largest difference of float32 logits near 10: about 20 of their ULPs, summed over 128 and 320 terms."""
 STAGE = 1e-4
 DELTA = 0.0125
 """Bound of the official comparison elsewhere: largest difference of a row's bfloat16 logits over its largest logit."""
@@ -33,7 +33,8 @@ class Choices(ForcingTrace):
     """Follows the recorded choices of float32: what official bfloat16 went on with."""
 
     def __init__(self, golden: Dump, prompt: int):
-        super().__init__(golden.declared, lambda r, s: golden.contents("float32", prompt, r, s), "chained")
+        names = golden.declared
+        super().__init__(names, lambda r, s: golden.contents("float32", prompt, r, s), forced_names("chained", names))
 
 
 @torch.no_grad()

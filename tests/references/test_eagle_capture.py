@@ -1,4 +1,4 @@
-"""The official EAGLE-3 as a producer: what it refuses, and live against the `eagle3` reference where a checkout is named."""
+"""The official EAGLE-3 as a producer: what it refuses, and where a checkout is named, live against `eagle3`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHECKOUT = os.environ.get("PARITY_EAGLE_CHECKOUT")
 
 
 def test_a_folder_that_is_no_checkout_is_named(tmp_path):
-    with pytest.raises(UsageError, match="eagle/model/cnets.py"):
+    with pytest.raises(UsageError, match=r"eagle/model/cnets\.py"):
         official(tmp_path)
 
 

@@ -82,6 +82,6 @@ def test_a_config_that_hugging_face_refuses_is_one_sentence(value, tiny, tmp_pat
     shutil.copytree(tiny / "target", tmp_path / "target")
     config = tmp_path / "target" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_attention_heads": value}))
-    with pytest.raises(UsageError, match="config.json") as refused:
+    with pytest.raises(UsageError, match=r"config\.json") as refused:
         check_target(tmp_path / "target")
     assert "\n" not in str(refused.value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from parity.references.hypotheses.__main__ import page
 from parity.references.points import replaced
 from parity.references.prompts import read_prompts
 from parity.stages import dataflow, declared, matches
-from parity.trace import ForcingTrace, Trace
+from parity.trace import ForcingTrace, Trace, forced_names
 from tests.sample import sample
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,9 @@ class Case:
         self.truth = record.tensors
 
     def run(self, assumed, mode="local", stop=False) -> ForcingTrace:
-        trace = ForcingTrace(self.names, lambda round_, stage: self.truth.get((round_, stage)), mode)
+        trace = ForcingTrace(
+            self.names, lambda round_, stage: self.truth.get((round_, stage)), forced_names(mode, self.names)
+        )
         if stop:
             begin = trace.begin
 
@@ -85,10 +88,8 @@ class Case:
                 begin(round_)
 
             trace.begin = enough
-        try:
+        with suppress(Enough):
             self.counterfactuals.run(assumed, self.ids, self.budget, trace)
-        except Enough:
-            pass
         return trace
 
     def first(self, trace: Trace, before: int = 99) -> str | None:
@@ -244,10 +245,8 @@ def test_mxfp4_is_read_wrongly_from_a_quantised_checkpoint(tiny):
 
 @pytest.mark.parametrize("name", sample(one.id for one in HYPOTHESES if one.fit and one.fit.clean is not None))
 def test_the_clean_value_of_a_fit_changes_nothing(name, case):
-    try:
+    with suppress(NotApplicable):
         assert case.first(case.run([(BY_ID[name], BY_ID[name].fit.clean)], stop=True)) is None
-    except NotApplicable:
-        pass
 
 
 PAIRS = [

@@ -1,4 +1,4 @@
-"""The reference once more with a run's experts: the golden itself where they are the golden's, the truth of the run where not."""
+"""The reference once more with a run's experts: the golden where they are the golden's, the truth of the run if not."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ import pytest
 
 from parity import drive
 from parity.api import compare_dumps, run_device
-from parity.compare.basis import EXPERTS, Flips
+from parity.compare.basis import Flips
 from parity.errors import Inconclusive
 from parity.golden.store import Dump
 from parity.golden.views import JoinedSlices, PromptSlice
 from parity.producers import ReferenceRerun
-from parity.trace import forced_templates
+from parity.trace import forced_names
 
 DEVICE = "parity.device.variants:float64_sums"
 """Its rows behind a flip pass nothing by a golden without its experts, and no other row shows the flip."""
-
-
-class Unforced(drive.ForcingTrace):
-    """Goes on with the device's experts."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.forced.discard(EXPERTS)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +28,9 @@ def golden(small_golden) -> Dump:
 def run(golden, tmp_path_factory) -> Dump:
     """A run that went on with its own experts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drive, "ForcingTrace", Unforced)
-        patch.setattr(drive, "forced_templates", lambda mode: tuple(set(forced_templates(mode)) - {EXPERTS}))
+        patch.setattr(
+            drive, "forced_names", lambda *case: {name for name in forced_names(*case) if "experts" not in name}
+        )
         return run_device(golden, DEVICE, "chained", out=tmp_path_factory.mktemp("unforced") / "run", free=False)
 
 
@@ -48,7 +41,7 @@ def rerun() -> ReferenceRerun:
 
 
 class Garbage(Dump):
-    """A run with numbers of no meaning behind its flips, in every stage of the target, and the tokens that they choose."""
+    """A run with meaningless numbers behind its flips, in every stage of the target, and the tokens they choose."""
 
     def __init__(self, golden: Dump, run: Dump):
         vars(self).update(vars(run))

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "fixtures" / "vllm" / "p-eagle-k3-b2"
 CHAIN = RECORDED.with_name("eagle3-k3-b2")
 MACHINES = 1e-5
-"""Relative; the same vLLM on another processor sums in another order: float32 sums of a thousand terms, 2^-24 * 32 = 2e-6."""
+"""Relative; the same vLLM on another processor sums in another order: float32, a thousand terms, 2^-24 * 32 = 2e-6."""
 
 pytestmark = pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="`make vllm` runs this")
 

@@ -73,8 +73,9 @@ def history(results: tuple[CellResult, ...]) -> pd.DataFrame:
 def step(kind: str = "regression", **changes) -> Change:
     """What history says of the step."""
     found = dict(
-        cell=RED, stage="drafter.taps", mode="local", metric="l2", kind=kind, since_night=name(SINCE), since_date="2026-11-18",
-        commits=("1" * 7, "2" * 7), before=0.98, after=220.0, band=(0.9, 1.06), nights=4, sentence=f"{RED}: l2 of drafter.taps is worse since 2026-11-18",
+        cell=RED, stage="drafter.taps", mode="local", metric="l2", kind=kind, since_night=name(SINCE),
+        since_date="2026-11-18", commits=("1" * 7, "2" * 7), before=0.98, after=220.0, band=(0.9, 1.06), nights=4,
+        sentence=f"{RED}: l2 of drafter.taps is worse since 2026-11-18",
     )  # fmt: skip
     return Change(**found | changes)
 

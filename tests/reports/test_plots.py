@@ -70,7 +70,7 @@ def test_a_scale_keeps_marks_inside_and_has_round_ticks():
 
 def test_a_trend_marks_the_night_of_the_change_and_its_band():
     drawn = trend([1.0, 1.0, 5.0], (0.9, 1.1), 2, DrawingSize(width=109, height=50))
-    (x0, y0), (x1, y1), (x2, y2) = drawn.points
+    (_, y0), (x1, y1), (x2, y2) = drawn.points
     assert x1 < drawn.change < x2 and y2 < y0 == y1
     assert drawn.band[0] <= y0 <= drawn.band[0] + drawn.band[1]
     assert trend([1.0]).points[0][1] == trend([1.0, 1.0]).points[0][1], "a flat line is in the middle"

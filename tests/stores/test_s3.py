@@ -73,7 +73,10 @@ def test_two_writers_at_once_lose_nothing(bucket, made):
 def test_a_writer_killed_in_its_upload_leaves_nothing_behind(bucket, made, way):
     record(bucket, made, 0)
     way.waits = lambda method, path: 30.0 if parquet("PUT")(method, path) and made.name(1) in path else 0.0
-    code = "import sys\nfrom tests.history.synthetic import *\nfrom parity.history import append\nmade = world(1, 4, 2)\nappend(sys.argv[1], night(made, 1), results(made, 1))"
+    code = (
+        "import sys\nfrom tests.history.synthetic import *\nfrom parity.history import append\nmade = world(1, 4, 2)\n"
+        "append(sys.argv[1], night(made, 1), results(made, 1))"
+    )
     process = writer(code, bucket)
     wait_for(lambda: any(parquet("PUT")(*one) and made.name(1) in one[1] for one in way.seen))
     process.send_signal(signal.SIGKILL)
@@ -122,7 +125,7 @@ def test_a_night_that_cannot_be_recorded_is_one_sentence_and_can_be_later(fault,
 def test_a_bucket_that_is_not_there_is_one_sentence(way, made, parity):
     found = parity("history", "s3://nowhere/h")
     assert found.code == 2 and "there is no history in s3://nowhere/h" in found.err
-    with pytest.raises(UsageError, match="cannot be written .*bucket does not exist"):
+    with pytest.raises(UsageError, match=r"cannot be written .*bucket does not exist"):
         record("s3://nowhere/h", made, 0)
 
 
@@ -140,7 +143,8 @@ def test_a_golden_is_kept_and_fetched_whole(bucket, golden, way):
 def test_a_golden_whose_writer_was_killed_is_none_until_another_one_ends_it(bucket, golden, way):
     way.waits = lambda method, path: 30.0 if method == "PUT" and "manifest" in path else 0.0
     process = writer(
-        "import sys\nfrom pathlib import Path\nfrom parity.nightly.goldens import publish\npublish(Path(sys.argv[1]), sys.argv[2])",
+        "import sys\nfrom pathlib import Path\nfrom parity.nightly.goldens import publish\n"
+        "publish(Path(sys.argv[1]), sys.argv[2])",
         str(golden),
         bucket,
     )

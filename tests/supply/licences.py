@@ -22,7 +22,8 @@ HEAD = """# Licences
 This project is under Apache-2.0: [LICENSE](../LICENSE).
 
 What `make test` installs beside this project, with the licence that each package's metadata states. Printed by
-`python -m tests.supply.licences`; versions are those of `requirements.lock`, whose packages for other systems are left out.
+`python -m tests.supply.licences`; versions are those of `requirements.lock`, whose packages for other systems are left
+out.
 
 | package | version | licence |
 |---|---|---|

@@ -17,7 +17,7 @@ from tests.supply import licences
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()
 LOCKED_ON = ("linux", "x86_64", (3, 11))
-EXTRAS = ("references", "test", "xla", "nightly", "ray")
+EXTRAS = ("references", "test", "xla", "nightly", "ray", "lint")
 
 
 def needed() -> list[Requirement]:
@@ -61,12 +61,9 @@ def test_nothing_that_is_needed_is_missing_from_the_lock():
 def test_the_page_of_licences_is_current():
     there = {name: of["Version"] for name, of in licences.installed().items() if name != licences.TORCH}
     if others := {name for name, version in licences.locked().items() if there.get(name) != version}:
-        pytest.skip(
-            f"other versions than the lock's are installed: {', '.join(sorted(others)[:5])}; `make test` installs the lock's"
-        )
+        some = ", ".join(sorted(others)[:5])
+        pytest.skip(f"other versions than the lock's are installed: {some}; `make test` installs the lock's")
     if (here := (sys.platform, platform.machine(), sys.version_info[:2])) != LOCKED_ON:
-        pytest.skip(
-            f"the page lists what the lock installs on {LOCKED_ON}; this is {here}, where its markers choose other packages"
-        )
+        pytest.skip(f"the page lists what the lock installs on {LOCKED_ON}; {here} gets other packages by its markers")
     assert (ROOT / "docs/licences.md").read_text() == licences.page()
     assert "not stated" not in licences.page()

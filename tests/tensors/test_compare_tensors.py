@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import parity
+from parity.errors import UsageError
 from parity.tensors.judge import NAMES
 from parity.tensors.presets import PRESETS
 
@@ -285,3 +286,11 @@ def test_a_name_draws_nothing_on_the_terminal():
 
 def test_every_bound_has_a_name_in_the_message():
     assert set(NAMES) == set(parity.Bounds.__dataclass_fields__)
+
+
+def test_a_file_is_not_compared_with_itself(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(4.0))
+    (tmp_path / "y.npy").symlink_to(tmp_path / "x.npy")
+    for other in ("x.npy", "y.npy"):
+        with pytest.raises(UsageError, match="one file"):
+            parity.compare_tensors(tmp_path / "x.npy", tmp_path / other)

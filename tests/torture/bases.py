@@ -78,7 +78,7 @@ def _parity(*arguments: object) -> None:
 
 
 def lay_out(base: Path, folder: Path) -> Path:
-    """A copy of golden and run below `folder`/work, to be spoilt: files are hard links until `rewrite` puts one in a link's place."""
+    """A copy of golden and run below `folder`/work, to be spoilt: hard links until `rewrite` writes a file anew."""
     work = folder / "work"
     for path in base.rglob("*"):
         to = work / path.relative_to(base)

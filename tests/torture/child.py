@@ -12,6 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -20,7 +21,7 @@ from types import MappingProxyType
 
 ROOT = Path(__file__).parents[2]
 ROOM = 6 * 2**30
-"""Address space beyond what is there at the fork: enough to see more than 2 GB used, too little to take the machine along."""
+"""Address space beyond what is there at the fork: enough to see more than 2 GB used, too little to take it all."""
 SPAWNS = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -103,14 +104,14 @@ def start(arguments: Sequence[str], folder: Path, name: str, before: Callable[[]
 
 
 def _fork() -> int:
-    """Fork this process; JAX, where something else here imported it, warns of its threads, which no fork of ours needs."""
+    """Fork this process; JAX, where something here imported it, warns of its threads, which no fork of ours needs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return os.fork()
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
-    """Exit code, peak memory beyond this process's own, and whether it had to be ended; whatever it started ends with it."""
+    """Exit code, peak memory beyond this process's own, whether it had to be ended; what it started ends with it."""
     own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     handle = os.pidfd_open(child)
     poll = select.poll()
@@ -122,10 +123,8 @@ def _wait(child: int, seconds: float) -> tuple[int, int, bool]:
         os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
     os.close(handle)
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     return os.waitstatus_to_exitcode(status), max(0, usage.ru_maxrss * 1024 - own), hang
 
 

@@ -1,4 +1,4 @@
-"""The classes of the attack. Apart from the package, so that a device which a module of it offers is not made of all of it."""
+"""The classes of the attack: not in the package's module, or a device of one module would be made of all of them."""
 
 from __future__ import annotations
 

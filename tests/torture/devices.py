@@ -16,16 +16,16 @@ ISOLATED, TIME, MEMORY = ["--isolate"], ["--time-limit", "8"], ["--memory-limit"
 """A process of their own for devices that end or hang, limits of its time and memory."""
 
 DEADLY = (
-    "exits 0", "exits 1", "becomes true", "aborts", "segfaults", "kills itself", "ends itself", "alarms itself", "pipe signal",
-    "timer exits 0", "takes memory",
+    "exits 0", "exits 1", "becomes true", "aborts", "segfaults", "kills itself", "ends itself", "alarms itself",
+    "pipe signal", "timer exits 0", "takes memory",
 )  # fmt: skip
 """What nothing in the same process survives."""
 UNREAD = {
     "factory": tuple(what for what in KINDS["broken"] if what.startswith("returns")),
     "verify": tuple(f"returns {what}" for what in ("text", "objects", "NaN", "70 dimensions", "complex", "a scalar")),
 }
-"""What comes back and nothing is made of: `load` drops what its factory's deed returns, and the replay's commit its verify
-tokens, as long as they can be counted."""
+"""What comes back and nothing is made of: `load` drops what its factory's deed returns, and the replay's commit its
+verify tokens, as long as they can be counted."""
 LIMITED = ("few files", "no file size")
 """What a log that is a file meets as well."""
 INTERRUPTED = ("raises KeyboardInterrupt", "raises Abort", "interrupts itself", "interrupts main")

@@ -11,7 +11,14 @@ from tests.torture.attempts import ANY, NOT_ACCEPTED, UNREADABLE
 from tests.torture.bases import rewrite
 from tests.torture.hostile import DIFF, NASTY, case, imported, tiny_with
 
-ROW = 'name = "mine"\n[[row]]\nstages = "*.experts"\njudge = "experts"\nreason = "as it should be"\n[[row]]\nstages = "*tokens"\njudge = "decision"\nreason = "as it should be"\n[[row]]\nstages = "drafter.[ips]*s"\njudge = "exact"\nreason = "as it should be"\n[[row]]\nstages = "accept.*"\njudge = "exact"\nreason = "as it should be"\n[[row]]\nstages = "kv.*.length"\njudge = "exact"\nreason = "as it should be"\n'
+ROW = (
+    'name = "mine"\n'
+    '[[row]]\nstages = "*.experts"\njudge = "experts"\nreason = "as it should be"\n'
+    '[[row]]\nstages = "*tokens"\njudge = "decision"\nreason = "as it should be"\n'
+    '[[row]]\nstages = "drafter.[ips]*s"\njudge = "exact"\nreason = "as it should be"\n'
+    '[[row]]\nstages = "accept.*"\njudge = "exact"\nreason = "as it should be"\n'
+    '[[row]]\nstages = "kv.*.length"\njudge = "exact"\nreason = "as it should be"\n'
+)
 LAST = '[[row]]\nstages = "*"\njudge = "{judge}"\n{bounds}\nreason = "as it should be"\n'
 
 
@@ -41,7 +48,8 @@ def _tolerance(work: Path, rng: Random):
 
 @case("a policy with a dead row")
 def _dead(work: Path, rng: Random):
-    strict = '[[row]]\nstages = "target.layers.0.out"\njudge = "noise"\nl2 = { ok = 0.001, warn = 0.001 }\nreason = "as it should be"\n'
+    strict = '[[row]]\nstages = "target.layers.0.out"\njudge = "noise"\nl2 = { ok = 0.001, warn = 0.001 }\n'
+    strict += 'reason = "as it should be"\n'
     return _policy(work, ROW + LAST.format(judge="noise", bounds="l2 = { ok = 1.5, warn = 3.0 }") + strict)
 
 
@@ -53,9 +61,11 @@ def _nothing(work: Path, rng: Random):
 @case("a hostile policy")
 def _hostile(work: Path, rng: Random):
     text = rng.choice((
-        "[" * 20_000, "a" + ".a" * 20_000 + " = 1", "a = " + "[" * 20_000 + "]" * 20_000, "a = " + "{a=" * 20_000 + "1" + "}" * 20_000, "", "\0", "\x1b[31m",
+        "[" * 20_000, "a" + ".a" * 20_000 + " = 1", "a = " + "[" * 20_000 + "]" * 20_000,
+        "a = " + "{a=" * 20_000 + "1" + "}" * 20_000, "", "\0", "\x1b[31m",
         "name = 1", ROW * 2_000, 'name = "\\u001b[31m[/x]"\nrow = 3', "row = []\nname = 'x'", "x = " + "9" * 5000,
-        ROW.replace("*tokens", "\\u001b[2J[/x]"), ROW.replace("*tokens", "[" * 5000), ROW + LAST.format(judge="noise", bounds="l2 = { ok = 3, warn = 1 }"),
+        ROW.replace("*tokens", "\\u001b[2J[/x]"), ROW.replace("*tokens", "[" * 5000),
+        ROW + LAST.format(judge="noise", bounds="l2 = { ok = 3, warn = 1 }"),
     ))  # fmt: skip
     return _policy(work, text)
 
@@ -102,10 +112,14 @@ def _regex(work: Path, rng: Random):
 def _hostile_map(work: Path, rng: Random):
     row = "[[row]]\nname = '.*'\nstage = '{}'\n"
     text = rng.choice((
-        "[" * 20_000, row.format("{step" + "+1" * 9 + "}"), row.format("target.embed") + "prompts = [99999999999]\naxes = ['B', 'S', 'H']\n",
-        row.format("hf[{step}]"), row.format("{0.__class__}"), row.format("{L+99999999999999999999999}"), "[[row]]\nname = '('\nstage = 'x'\n",
-        row.format("target.layers.{L}.out"), row.format("target.embed") + "round = '" + "9" * 5000 + "'\n", row.format("target.embed") + "rows = '" + "9" * 5000 + ":'\n",
-        row.format("[/x]\\u001b"), row.format("target.embed") * 20_000, row.format("target.embed") + "sharding = 'H/999999999999999999999'\n",
+        "[" * 20_000, row.format("{step" + "+1" * 9 + "}"),
+        row.format("target.embed") + "prompts = [99999999999]\naxes = ['B', 'S', 'H']\n",
+        row.format("hf[{step}]"), row.format("{0.__class__}"), row.format("{L+99999999999999999999999}"),
+        "[[row]]\nname = '('\nstage = 'x'\n",
+        row.format("target.layers.{L}.out"), row.format("target.embed") + "round = '" + "9" * 5000 + "'\n",
+        row.format("target.embed") + "rows = '" + "9" * 5000 + ":'\n",
+        row.format("[/x]\\u001b"), row.format("target.embed") * 20_000,
+        row.format("target.embed") + "sharding = 'H/999999999999999999999'\n",
     ))  # fmt: skip
     return _map(work, rng, text)
 
@@ -121,7 +135,8 @@ def _millions(work: Path, rng: Random):
     many = ", ".join(str(number) for number in range(1, 4001))
     return _matrix(
         work,
-        f"k = [{many}]\ntp = [{many}]\n[cases.one]\ntarget = 't'\ndrafter = 'd'\nprompts = 'p'\nmax_new_tokens = 4\n[devices]\nnumpy = 'numpy'\n",
+        f"k = [{many}]\ntp = [{many}]\n[cases.one]\ntarget = 't'\ndrafter = 'd'\nprompts = 'p'\nmax_new_tokens = 4\n"
+        "[devices]\nnumpy = 'numpy'\n",
     )
 
 
@@ -129,9 +144,13 @@ def _millions(work: Path, rng: Random):
 def _hostile_matrix(work: Path, rng: Random):
     head = "[cases.one]\ntarget = 't'\ndrafter = 'd'\nprompts = 'p'\nmax_new_tokens = 4\n"
     text = rng.choice((
-        "[" * 20_000, "k = [99999999999999999999999999]\n" + head, "k = [-1]\n" + head, "k = [1.5]\n" + head, head.replace("one", '"../x"') + "[devices]\nn = 'numpy'\n",
-        head.replace("one", '"[/x]"') + "[devices]\nn = 'numpy'\n", head + "[devices]\n'\\u001b' = 'numpy'\n", head.replace("4", "inf"), "", head + "[run]\ngates = ['x']\n",
-        head + "[run]\ncell_timeout = nan\n[devices]\nn = 'numpy'\n", head + "[run]\nretries = 99999999999999999999\n[devices]\nn = 'numpy'\n", "x = 1\n" + head, head + "[devices]\n",
+        "[" * 20_000, "k = [99999999999999999999999999]\n" + head, "k = [-1]\n" + head, "k = [1.5]\n" + head,
+        head.replace("one", '"../x"') + "[devices]\nn = 'numpy'\n",
+        head.replace("one", '"[/x]"') + "[devices]\nn = 'numpy'\n", head + "[devices]\n'\\u001b' = 'numpy'\n",
+        head.replace("4", "inf"), "", head + "[run]\ngates = ['x']\n",
+        head + "[run]\ncell_timeout = nan\n[devices]\nn = 'numpy'\n",
+        head + "[run]\nretries = 99999999999999999999\n[devices]\nn = 'numpy'\n", "x = 1\n" + head,
+        head + "[devices]\n",
     ))  # fmt: skip
     return _matrix(work, text)
 
@@ -143,8 +162,10 @@ def _dump(*more: str):
 @case("hostile prompts")
 def _prompts(work: Path, rng: Random):
     text = rng.choice((
-        '{"ids": [-1]}', '{"ids": [1.5]}', '{"ids": "abc"}', '{"ids": []}', '{"ids": null}', '{"ids": [999999999999999999999999]}', "[" * 100_000, "null", '{"ids": [true]}',
-        '{"messages": 5}', '{"messages": [{"role": "\\u001b[31m"}]}', '{"text": 7}', '{"ids": {}}', '{"messages": [[]]}', "\xff", '{"id": "x"}', '{"ids": [[1]]}', "\n\n", '{"ids": NaN}',
+        '{"ids": [-1]}', '{"ids": [1.5]}', '{"ids": "abc"}', '{"ids": []}', '{"ids": null}',
+        '{"ids": [999999999999999999999999]}', "[" * 100_000, "null", '{"ids": [true]}',
+        '{"messages": 5}', '{"messages": [{"role": "\\u001b[31m"}]}', '{"text": 7}', '{"ids": {}}',
+        '{"messages": [[]]}', "\xff", '{"id": "x"}', '{"ids": [[1]]}', "\n\n", '{"ids": NaN}',
     ))  # fmt: skip
     (work / "p.jsonl").write_bytes(text.encode("latin-1"))
     return _dump()
@@ -184,8 +205,10 @@ def _template(work: Path, rng: Random):
     (work / "p.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     loops = "".join(f"{{% for {name} in range(99999) %}}" for name in "abcd")
     text = rng.choice((
-        loops + "x" + "{% endfor %}" * 4, "{{ 'x' * 9999999999 }}", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ cycler.__init__.__globals__.os.system('touch canary') }}",
-        "{% include '/etc/passwd' %}", "{" * 10_000, "{{ " + "(" * 5_000 + " }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        loops + "x" + "{% endfor %}" * 4, "{{ 'x' * 9999999999 }}", "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.system('touch canary') }}",
+        "{% include '/etc/passwd' %}", "{" * 10_000, "{{ " + "(" * 5_000 + " }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     ))  # fmt: skip
     folder = tiny_with(work)
     rewrite(folder / "chat_template.jinja", text)
@@ -265,10 +288,14 @@ def _no_log(work: Path, rng: Random):
 def _arguments(work: Path, rng: Random):
     nasty = rng.choice((*NASTY, "", "\udcff", "-", "--", "0", "1e999"))
     return rng.choice((
-        ("diff", f"no{nasty}", "--golden", "golden"), ("diff", "run", "--golden", f"no{nasty}"), (*DIFF, f"--stage={nasty}"), (*DIFF, "--json", f"no/{nasty}/x"), (*DIFF, "--json", "."),
-        (*DIFF, "--against", f"no{nasty}"), ("diff", "--golden", "golden", "--device", ""), ("diagnose", "", "--golden", "golden"), ("gate", "--golden", "golden", "--only", f"x{nasty}"),
-        ("inspect", f"no{nasty}"), ("report", f"no{nasty}"), ("history", f"no{nasty}://x"), ("history", ""), (f"no{nasty}",), ("import", "--from", "files", "", "--golden", "golden", "--out", "made"),
-        ("run", "--golden", "golden", "--out", "golden"), ("export", "run", "golden"), ("verify-golden", f"no{nasty}"), ("diff", "", "--golden", "golden"), ("diff", "run", "--golden", ""),
+        ("diff", f"no{nasty}", "--golden", "golden"), ("diff", "run", "--golden", f"no{nasty}"),
+        (*DIFF, f"--stage={nasty}"), (*DIFF, "--json", f"no/{nasty}/x"), (*DIFF, "--json", "."),
+        (*DIFF, "--against", f"no{nasty}"), ("diff", "--golden", "golden", "--device", ""),
+        ("diagnose", "", "--golden", "golden"), ("gate", "--golden", "golden", "--only", f"x{nasty}"),
+        ("inspect", f"no{nasty}"), ("report", f"no{nasty}"), ("history", f"no{nasty}://x"), ("history", ""),
+        (f"no{nasty}",), ("import", "--from", "files", "", "--golden", "golden", "--out", "made"),
+        ("run", "--golden", "golden", "--out", "golden"), ("export", "run", "golden"), ("verify-golden", f"no{nasty}"),
+        ("diff", "", "--golden", "golden"), ("diff", "run", "--golden", ""),
     ))  # fmt: skip
 
 

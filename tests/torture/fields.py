@@ -20,10 +20,10 @@ LABELS = re.compile(
     r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|derived"
     r"|case\.(prompts_digest|roundings|forced.*)|case\.prompts\.#\.id"
 )
-"""Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What a
-forced entry less does to a run that is not clean is tried among the edits.)"""
+"""Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What
+a forced entry less does to a run that is not clean is tried among the edits.)"""
 OWN = re.compile(r"case\.prompts\.#\.generation\.(emitted\.#|finish)")
-"""What a device emitted by itself: bfloat16 may differ from the golden there, and its own scores may speak against it."""
+"""What a device emitted alone: bfloat16 may differ from the golden there, and its own scores may speak against it."""
 DRAFTS = re.compile(r"case\.prompts\.#\.generation\.accepted_drafts\.#")
 
 CONSTANTS = re.compile(r"model\.(target|drafter)\.constants.*")
@@ -187,13 +187,13 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         return SAME_OR_UNREADABLE  # lists without an order
     if LABELS.fullmatch(kind):
         return SAME_OR_UNREADABLE
-    if side == "run" and (OWN.fullmatch(kind) or DRAFTS.fullmatch(kind) and _cut(before, after)):
+    if side == "run" and (OWN.fullmatch(kind) or (DRAFTS.fullmatch(kind) and _cut(before, after))):
         return SAME_OR_UNREADABLE | {1}
     return NOT_ACCEPTED
 
 
 def _cut(before: dict, after: dict) -> bool:
-    """Whether the last round alone says another count, one that the budget may have cut: its last token an accepted draft.
+    """Whether only the last round says another count, one that the budget may have cut behind an accepted draft.
 
     bfloat16 may draft otherwise there, so that nothing in a run contradicts it.
     """

@@ -355,9 +355,11 @@ def _members(work, rng):
 @case("an npy of a nasty header")
 def _npy(work, rng):
     text = rng.choice((
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }", "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
         "__import__('os').system('touch x')", "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "(" * 9000,
-        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "{'descr': '<M8[s]', 'fortran_order': False, 'shape': (2,), }",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",
+        "{'descr': '<M8[s]', 'fortran_order': False, 'shape': (2,), }",
     )).encode()  # fmt: skip
     (work / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64))
     return imported("a.npy")

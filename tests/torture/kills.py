@@ -1,4 +1,4 @@
-"""Commands that write, ended at each of their writes: killed, terminated, interrupted, on a full disk, at any moment."""
+"""Commands that write, ended at each write: killed, terminated, interrupted, on a full disk, at any moment."""
 
 from __future__ import annotations
 

@@ -63,11 +63,7 @@ def _memory() -> None:
 
 
 def _group() -> BaseException:
-    return (
-        ExceptionGroup("many", [ValueError("a"), SystemExit(0)])
-        if False
-        else BaseExceptionGroup("many", [SystemExit(0)])
-    )
+    return BaseExceptionGroup("many", [SystemExit(0)])
 
 
 def _circular() -> BaseException:
@@ -145,7 +141,7 @@ BROKEN: dict[str, Callable] = {
     "few files": _first(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))),
     "no file size": _first(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
 }
-"""No verdict can come of these that is a pass (what a verb returns counts where something is made of it: see `devices`)."""
+"""No verdict of these can be a pass (what a verb returns counts where something is made of it: see `devices`)."""
 
 HARMLESS: dict[str, Callable] = {
     "prints": _first(lambda: print("loading [/x] [red]weights")),

@@ -82,7 +82,8 @@ def _dtype(entry: dict, rng: Random) -> None:
 def _shape(entry: dict, rng: Random) -> None:
     shape = entry["shape"]
     entry["shape"] = rng.choice((
-        [], [0], [-1, *shape[1:]], [*shape, 1], shape[::-1] if len(set(shape)) > 1 else [*shape, 2], [2**32, 2**32], [2**63],
+        [], [0], [-1, *shape[1:]], [*shape, 1], shape[::-1] if len(set(shape)) > 1 else [*shape, 2], [2**32, 2**32],
+        [2**63],
         [*shape, *[1] * 70], shape[:-1], [float("nan")], "4", None, [[4]], [True, *shape], {},
     ))  # fmt: skip
 

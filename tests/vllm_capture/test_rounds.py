@@ -15,7 +15,7 @@ K, PROMPT, BUDGET, EOS, BLOCK = 2, 3, 4, (9,), 4
 def step(number: int, ids, rejected, masked, slots, positions, sampled, rows: int, logits, drafts) -> Step:
     """A step of one request whose every hidden row is its own number."""
     width = len(ids)
-    first = [index for index, one in enumerate(masked) if one][0] - 1
+    first = next(index for index, one in enumerate(masked) if one) - 1
     return Step(
         number,
         ("0",),

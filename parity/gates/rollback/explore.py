@@ -73,9 +73,11 @@ def explore(
     """Play this many distinct histories, the same ones for the same seed: every plain case, then random ones.
 
     Poison and errors that break something are left out from then on, and the exploration starts anew, so that
-    every aspect gets a verdict of its own; an undisturbed history that breaks ends it.
+    every aspect gets a verdict of its own; an undisturbed history that breaks ends it. A device whose verbs cannot be
+    called again after an error is not disturbed.
     """
-    exploration = Exploration(player, poisons=isinstance(player.device, Poisonable))
+    again = player.device.describe().transactional
+    exploration = Exploration(player, poisons=again and isinstance(player.device, Poisonable), errors=again)
     with suppress(InvariantBroken):  # it counts each verb's stages; whether anything breaks is asked below
         player.play(_cases(player, False, False)[0])
     while not exploration.wrong:

@@ -28,6 +28,11 @@ from parity.stages import declared
 PART = 8
 """the context's precision plays an eighth of the histories: the same code ran in float32, only bits can differ."""
 
+NOT_TRANSACTIONAL = (
+    "a verb that raises does not leave the state it found, the device says; "
+    "`parity.adapters.transactional` makes it do so"
+)
+
 
 def checks(context: GateContext) -> Iterator[Check]:
     """The invariants in float32, then those that hold bit for bit in the context's precision."""
@@ -156,6 +161,8 @@ def _poison(context: GateContext, exploration: Exploration) -> Check:
         return _failed(name, exploration, POISON)
     if not isinstance(exploration.player.device, Poisonable):
         return Check(name, INCONCLUSIVE, "the device has no `poison(value)`: add it (parity.seam.Poisonable)")
+    if not exploration.player.device.describe().transactional:
+        return Check(name, NOT_JUDGED, NOT_TRANSACTIONAL)
     if exploration.wrong:
         return _unjudged(name)
     if not exploration.poisons:
@@ -175,6 +182,8 @@ def _times(exploration: Exploration, value: float) -> int:
 
 def _errors(context: GateContext, exploration: Exploration) -> Check:
     name = "errors in mid-round"
+    if not exploration.player.device.describe().transactional:
+        return Check(name, NOT_JUDGED, NOT_TRANSACTIONAL)
     if ERRORS in exploration.failures:
         return _failed(name, exploration, ERRORS)
     if exploration.wrong:

@@ -2,8 +2,8 @@
 
     python vllm_capture_job.py JOB.json
 
-The job is what `parity.references.vllm_capture.dump` wrote; beside the steps, `result.json` says what came out. Nothing of
-this project is imported here.
+The job is what `parity.references.vllm_capture.dump` wrote; beside the steps, `result.json` says what came out. Nothing
+of this project is imported here.
 """
 
 import json
@@ -12,9 +12,10 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 
-def run(job: dict) -> dict:
+def run(job: dict[str, Any]) -> dict[str, Any]:
     """Run vLLM over the prompts; the ids that each emitted, and what ran it."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the recorder's hooks are in this process
     import vllm

@@ -4,15 +4,24 @@ Imports torch and safetensors only. A step's file holds what vLLM computed, rows
 tensor, padding rows included; `parity.references.vllm_capture.rounds` sorts them into prompts, rounds and stages.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+if TYPE_CHECKING:
+    from parity.references.vllm_capture.inside import vllm_parts as parts
+
 
 class Recorder:
     """Mixed into vLLM's worker (`worker_extension_cls`); its methods are called through `collective_rpc`."""
+
+    model_runner: parts.Runner
 
     def start_recording(self, out: str, forced: str | None = None) -> None:
         """Record every step from now on to `out`; with `forced`, follow the choices of an earlier recording."""
@@ -41,7 +50,7 @@ class Steps:
         return f"step-{self.number:05d}.safetensors"
 
     def named(self, name: str) -> str:
-        """What a stage is called: a drafter that is no parallel one runs once a draft, its later passes are `chain.j`."""
+        """A stage's name: a drafter that drafts step by step runs once a draft, its later passes are `chain.j`."""
         return name.replace("drafter.", f"chain.{self.drafting}.", 1) if self.drafting > 0 else name
 
     def keep(self, name: str, value: torch.Tensor) -> None:
@@ -58,7 +67,8 @@ class Steps:
         if self.forced is None:
             return None
         with safe_open(self.forced / self.file, framework="pt") as file:
-            return file.get_tensor(name)
+            tensor: torch.Tensor = file.get_tensor(name)
+            return tensor
 
     def finish(self) -> None:
         """Write the step and begin the next one."""
@@ -67,24 +77,24 @@ class Steps:
         self.tensors, self.number, self.drafting = {}, self.number + 1, -1
 
 
-def _output(module, steps: Steps, name: str) -> None:
+def _output(module: parts.Module, steps: Steps, name: str) -> None:
     """Keep a module's output, or the first of several."""
     module.register_forward_hook(
         lambda module, args, output: steps.keep(name, output[0] if isinstance(output, tuple) else output)
     )
 
 
-def _layer(layer, steps: Steps, name: str) -> None:
+def _layer(layer: parts.Module, steps: Steps, name: str) -> None:
     """A layer hands on its branch and the stream apart: (ffn_out, residual)."""
 
-    def hook(module, args, output):
+    def hook(module: object, args: object, output: tuple[torch.Tensor, torch.Tensor]) -> None:
         steps.keep(f"{name}.ffn_out", output[0])
         steps.keep(f"{name}.out", output[0] + output[1])
 
     layer.register_forward_hook(hook)
 
 
-def _watch_target(model, steps: Steps) -> None:
+def _watch_target(model: parts.TargetModel, steps: Steps) -> None:
     body = model.model
     _output(body.embedding, steps, "target.embed")
     for number, layer in enumerate(body.layers):
@@ -97,8 +107,8 @@ def _watch_target(model, steps: Steps) -> None:
     _output(body.norm, steps, "target.pre_head_hidden")
 
 
-def _projections(steps: Steps, name: str):
-    def hook(module, args):
+def _projections(steps: Steps, name: str) -> Callable[[parts.Heads, tuple[torch.Tensor, ...]], None]:
+    def hook(module: parts.Heads, args: tuple[torch.Tensor, ...]) -> None:
         for part, value in zip("qkv", args, strict=False):
             heads = module.num_heads if part == "q" else module.num_kv_heads
             steps.keep(f"{name}.{part}", value.reshape(len(value), heads, -1))
@@ -106,10 +116,10 @@ def _projections(steps: Steps, name: str):
     return hook
 
 
-def _route(steps: Steps, name: str, count: int):
+def _route(steps: Steps, name: str, count: int) -> Callable[[object, object, torch.Tensor], torch.Tensor]:
     """Router logits and the experts that follow; forced ones are all that the logits leave over."""
 
-    def hook(module, args, output):
+    def hook(module: object, args: object, output: torch.Tensor) -> torch.Tensor:
         steps.keep(f"{name}.router_logits", output)
         steps.keep(f"{name}.experts", output.topk(count, dim=-1).indices)
         experts = steps.choice(f"{name}.experts")
@@ -121,8 +131,8 @@ def _route(steps: Steps, name: str, count: int):
     return hook
 
 
-def _watch_drafter(model, steps: Steps) -> None:
-    def inputs(module, args, kwargs):
+def _watch_drafter(model: parts.DrafterModel, steps: Steps) -> None:
+    def inputs(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         steps.drafting += 1
         forced = steps.choice(steps.named("drafter.input_ids")) if steps.drafting else None
         if forced is not None:  # a chain's later pass: the draft before it is the followed recording's
@@ -140,11 +150,11 @@ def _watch_drafter(model, steps: Steps) -> None:
     _output(model.logits_processor, steps, "drafter.logits")
 
 
-def _watch_runner(runner, steps: Steps) -> None:
+def _watch_runner(runner: parts.Runner, steps: Steps) -> None:
     """The target's scores and what was sampled from them; and the drafts, which end a step."""
     sample, propose = runner._sample, runner.propose_draft_token_ids
 
-    def sampled(logits, metadata):
+    def sampled(logits: torch.Tensor, metadata: parts.Verified | None) -> parts.Sampled:
         output = sample(logits, metadata)
         steps.requests = list(runner.input_batch.req_ids)
         ends = runner.query_start_loc.gpu[1 : len(steps.requests) + 1] - 1
@@ -156,7 +166,7 @@ def _watch_runner(runner, steps: Steps) -> None:
         steps.keep("sampled", output.sampled_token_ids)
         return output
 
-    def proposed(*args, **kwargs):
+    def proposed(*args: Any, **kwargs: Any) -> torch.Tensor:
         drafts = propose(*args, **kwargs)
         steps.drafting = -1
         steps.keep("drafter.draft_tokens", drafts)
@@ -172,16 +182,16 @@ def _watch_runner(runner, steps: Steps) -> None:
     runner._sample, runner.propose_draft_token_ids = sampled, proposed
 
 
-def _watch_proposer(proposer, steps: Steps) -> None:
+def _watch_proposer(proposer: parts.Proposer, steps: Steps) -> None:
     """What each drafter row is: its request, whether it is masked or rejected, and its place in the cache."""
     propose, first_pass = proposer.propose, proposer.set_inputs_first_pass
     advance = proposer._update_positions_dependent_metadata
 
-    def proposed(*args, **kwargs):
+    def proposed(*args: Any, **kwargs: Any) -> torch.Tensor:
         steps.keep("drafter.taps", kwargs["target_hidden_states"])
         return propose(*args, **kwargs)
 
-    def prepared(**kwargs):
+    def prepared(**kwargs: Any) -> tuple[int, torch.Tensor, parts.Rows]:
         steps.keep("target.starts", kwargs["cad"].query_start_loc)
         found = first_pass(**kwargs)
         count, sampled, cad = found
@@ -194,11 +204,12 @@ def _watch_proposer(proposer, steps: Steps) -> None:
         if masked is None:  # no parallel drafts: what was rejected lies behind the row that is sampled from
             last = torch.repeat_interleave(sampled, cad.query_start_loc.diff(), output_size=count)
             masked, rejected = torch.zeros_like(last, dtype=torch.bool), torch.arange(count, device=last.device) > last
+        assert rejected is not None  # there are both masks or neither
         steps.keep("drafter.masked", masked[:count])
         steps.keep("drafter.rejected", rejected[:count])
         return found
 
-    def advanced(positions, cad, *args, **kwargs):
+    def advanced(positions: torch.Tensor, cad: parts.Rows, *args: Any, **kwargs: Any) -> object:
         found = advance(positions, cad, *args, **kwargs)
         steps.keep(f"chain.{steps.drafting + 1}.slots", cad.slot_mapping)
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from safetensors import safe_open
+from safetensors.numpy import load_file
 
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 
@@ -32,8 +32,7 @@ def read(folder: Path) -> tuple[dict, dict[str, np.ndarray]]:
     """config.json and every tensor: floats as float32, integers as they are."""
     tensors = {}
     for shard in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(shard, framework="np") as file:
-            tensors |= {name: file.get_tensor(name) for name in file.keys()}
+        tensors |= load_file(shard)
     wide = {name: x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x for name, x in tensors.items()}
     return json.loads((Path(folder) / "config.json").read_text()), wide
 

@@ -21,7 +21,7 @@ class Drafter:
         self.placeholder = config["ptd_token_id"]
         self.cache = store(self.layers, self.groups, positions, self.dim)
         self.turn = turns(llama3(config), positions)
-        self.packed = [self._pack(l) for l in range(self.layers)]
+        self.packed = [self._pack(layer) for layer in range(self.layers)]
 
     def _name(self, layer: int, rest: str) -> np.ndarray:
         return self.w[f"layers.{layer}.{rest}" if layer else f"midlayer.{rest}"]

@@ -21,7 +21,7 @@ class Target:
         schedule = yarn(config, truncated="yarn_truncated" in faults)
         self.turn = turns(schedule, positions)
         self.turn_k = turns((schedule[0], 1.0), positions) if "yarn_scale_on_q_only" in faults else self.turn
-        self.packed = [self._pack(l) for l in range(self.layers)]
+        self.packed = [self._pack(layer) for layer in range(self.layers)]
         self.streams: list[np.ndarray] = []
         self.middles: list[np.ndarray] = []
 

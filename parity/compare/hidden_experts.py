@@ -1,0 +1,317 @@
+"""Experts that a run does not show: inferred where a router tie may have tipped and the shown rows say so.
+
+A device that shows layer outputs, or logits alone, chooses its experts unseen and continues with them. In bfloat16 a
+choice within the router's noise may be another one than the golden's, and every row behind it is wide. The golden's
+own router logits tell which choices are that close. Such a choice is taken for the device's where the reference, run
+again with it, comes nearer to the row that the device shows; all other rows are judged as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
+from parity.compare.scores import NOISE_SIGMAS, row_noise
+from parity.golden.manifest import TensorRow, Variant
+from parity.golden.views import DumpView, TensorPlace, TrustedGolden
+from parity.stages import TARGET_EMBED, Named
+
+EXPERTS = "target.layers.{l}.experts"
+
+SUSPECT = 2.0
+"""Multiple of its row's noise beyond which a shown row may stand behind another choice: below the bound of a single
+row, so that what is left is judged by that, and above what most clean rows reach."""
+
+SUSPECT_FLOAT32 = 3e-5
+"""The same for a float32 run, relative: above what its sums round, below the bound of a single row."""
+
+FINER = 2.0**-16
+"""Router noise of float32 over that of bfloat16: 24 significant bits over 8."""
+
+NEARER = 0.8
+"""Share of a row's error that a choice may leave to be taken for the device's. The wrong one of two close choices adds
+an error of its own; where two choices of a row tipped, the right one of them alone leaves 0.7 of it."""
+
+TRIALS, PATIENCE = 24, 4
+"""Runs of the reference at most, and how many in a row may explain nothing: a device with a defect has many bad rows,
+and no choice of experts mends them."""
+
+CHOICES = 4
+"""Other choices that are tried for a row and layer, the closest first."""
+
+Spot = tuple[int, int, int]
+"""Prompt, round and position of a row."""
+
+
+class WithExperts(DumpView):
+    """A run with the experts that it is taken to have chosen, of the layers whose experts it does not show."""
+
+    def __init__(self, run: DumpView, golden: TrustedGolden, experts: Mapping[TensorPlace, NDArray[np.int64]]):
+        self.run, self.experts = run, experts
+        rows: dict[TensorPlace, TensorRow] = {**run.rows}
+        for place in experts:
+            rows[place] = golden.rows["float32", *place[1:]].model_copy(update={"variant": place[0]})
+        names = {place[3] for place in experts}
+        stages = tuple(name for name in run.declared if name in names or name in run.manifest.stages)
+        manifest = run.manifest.model_copy(update={"stages": stages, "tensors": tuple(rows.values())})
+        super().__init__(run.folder, manifest, run.declared, rows, run.parts)
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
+        """The inferred experts, or what the run recorded."""
+        place = variant, prompt, round_, stage
+        return self.experts[place] if place in self.experts else self.run.stored(*place)
+
+
+class Overlaid(DumpView):
+    """The float32 tensors of some prompts run again, and otherwise the golden's."""
+
+    def __init__(self, golden: DumpView, again: DumpView, prompts: Iterable[int]):
+        self.golden, self.again, self.prompts = golden, again, frozenset(prompts)
+        rows = {place: self._side(place[0], place[1]).rows[place] for place in golden.rows}
+        super().__init__(golden.folder, golden.manifest, golden.declared, rows, golden.parts)
+
+    def _side(self, variant: Variant, prompt: int) -> DumpView:
+        return self.again if variant == "float32" and prompt in self.prompts else self.golden
+
+    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
+        """The rows of whichever side has this prompt."""
+        return self._side(variant, prompt).stored(variant, prompt, round_, stage)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Experts that the device may have chosen at a row of a layer: within noise of the reference's."""
+
+    place: TensorPlace
+    row: int
+    experts: tuple[int, ...]
+    margin: float
+
+
+Errors = dict[Spot, float]
+
+
+class HiddenExperts:
+    """Infers the experts of a run's layers that do not show them.
+
+    Args:
+        truth: the golden, or what stands for it, with floors of what the run was forced on.
+        unresolved: choices that were not tried, of rows that nothing of the prefill shows.
+        rerun: `rerun(run, prompts)` gives the float32 reference over these prompts with a run's experts.
+    """
+
+    def __init__(self, truth: TrustedGolden, run: DumpView, rerun: Callable[[DumpView, Sequence[int]], DumpView]):
+        self.truth, self.run, self.rerun = truth, run, rerun
+        self.fine = run.manifest.case.precision == "float32"
+        self.hidden = hidden_layers(truth, run)
+        place = order(truth)
+        telling = [named for named in truth.declared.values() if self._tells(named)]
+        self.shown = sorted(telling, key=lambda named: place.get((False, named.name), place.get((True, named.name), 0)))
+        self.limits = {named.name: self._limits(named) for named in self.shown}
+        self.chosen: dict[TensorPlace, dict[int, tuple[int, ...]]] = {}
+        self.tried: set[Choice] = set()
+        self.unresolved: list[Choice] = []
+        self._noises: dict[int, dict[Spot, tuple[int, float]]] = {}
+
+    def infer(self) -> DumpView | None:
+        """The run with its experts as inferred; None where no row that it shows asks for others than the golden's."""
+        basis: DumpView = self.truth
+        fruitless = 0
+        for _ in range(TRIALS):
+            picks = self.picks(basis)
+            if not picks or fruitless == PATIENCE:
+                self.unresolved = [choice for choice in picks.values() if self.blind_prefill]
+                break
+            self.tried |= {*picks.values()}
+            trial = self._again(self._with(picks.values()))
+            taken = [choice for at, choice in picks.items() if self._nearer(basis, trial, *at)]
+            fruitless = 0 if taken else fruitless + 1
+            if taken:
+                self.chosen = self._with(taken)
+                basis = trial if len(taken) == len(picks) else self._again(self.chosen)
+        return self._assuming(self.chosen) if self.chosen else None
+
+    def assuming(self, choices: Iterable[Choice]) -> DumpView:
+        """The run with these choices."""
+        return self._assuming(self._with(choices))
+
+    def picks(self, basis: DumpView) -> dict[tuple[str, Spot], Choice]:
+        """Of each prompt, the first stage with bad rows that another choice may explain, and the closest such choice
+        of each row.
+
+        Where several layers lie before the stage, a choice reaches the rows behind it as well: then one row at a time.
+        """
+        picks: dict[tuple[str, Spot], Choice] = {}
+        done: set[int] = set()
+        above = 0
+        for named in self.shown:
+            below = reach(named, self.truth)
+            layers = [layer for layer in self.hidden if above <= layer < below]
+            above = max(above, below)
+            for spot in sorted(self._bad(basis, named)):
+                known = next(self._untried(basis, layers, spot), None) if layers and spot[0] not in done else None
+                if known is not None:
+                    picks[named.name, spot] = known
+                    done |= {spot[0]} if len(layers) > 1 else set()
+            done |= {prompt for _, (prompt, _, _) in picks}
+        return picks
+
+    def _tells(self, named: Named) -> bool:
+        """Whether a stage shows what experts of the target made of a row; tokens do where their logits are hidden."""
+        if named.name not in self.run.manifest.stages or named.name not in self.truth.manifest.stages:
+            return False
+        if named.stage.exact:
+            return named.name in TOKENS and TOKENS[named.name] not in self.run.manifest.stages
+        return named.stage.side in ("target", "verify")
+
+    def _errors(self, basis: DumpView, named: Named) -> Errors:
+        """How far each row is off: relative L2, or the regret of a token."""
+        rows = stage_rows(basis, self.run, named)
+        if rows is None:
+            return {}
+        if not named.stage.exact:
+            golden, device = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.device))
+            size = np.maximum(np.linalg.norm(golden, axis=1), np.finfo(np.float64).tiny)
+            return dict(zip(spots(rows), (np.linalg.norm(device - golden, axis=1) / size).tolist(), strict=True))
+        mode = self.run.manifest.case.mode
+        scores = stage_rows(basis, basis, basis.declared[TOKENS[named.name]], device="float32", mode=mode)
+        if scores is None:
+            return {}
+        known = dict(zip(spots(scores), scores.golden, strict=True))
+        chosen = zip(spots(rows), rows.device.tolist(), strict=True)
+        return {
+            spot: float(known[spot].max() - known[spot][token])
+            for spot, token in chosen
+            if spot in known and 0 <= token < len(known[spot])
+        }
+
+    def _limits(self, named: Named) -> Errors:
+        """The error beyond which a row is suspect."""
+        scores = self.truth.declared[TOKENS[named.name]] if named.stage.exact else named
+        rows = stage_rows(self.truth, self.truth, scores, device="float32", mode=self.run.manifest.case.mode)
+        if rows is None:
+            return {}
+        if named.stage.exact:
+            limits = NOISE_SIGMAS * row_noise(rows) * (FINER if self.fine else 1.0)
+        elif self.fine:
+            limits = np.full(len(rows.golden), SUSPECT_FLOAT32)
+        else:
+            golden, floor = (side.reshape(len(side), -1).astype(np.float64) for side in (rows.golden, rows.noise_floor))
+            size = np.maximum(np.linalg.norm(golden, axis=1), np.finfo(np.float64).tiny)
+            own = np.linalg.norm(floor - golden, axis=1) / size
+            limits = SUSPECT * row_floors(own, np.zeros(len(own), dtype=bool), NOISY)
+        return dict(zip(spots(rows), limits.tolist(), strict=True))
+
+    def _bad(self, basis: DumpView, named: Named) -> list[Spot]:
+        limits = self.limits[named.name]
+        return [spot for spot, error in self._errors(basis, named).items() if not error <= limits.get(spot, np.inf)]
+
+    def _nearer(self, basis: DumpView, trial: DumpView, stage: str, spot: Spot) -> bool:
+        before, after = (self._errors(side, self.truth.declared[stage]).get(spot) for side in (basis, trial))
+        return before is not None and after is not None and after <= NEARER * before
+
+    def _untried(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[Choice]:
+        """Other choices of a row in these layers, the closest first; of earlier rows too, where the prefill shows
+        no row of its own."""
+        own = sorted(self._choices(basis, layers, spot), key=lambda choice: choice.margin)
+        yield from (choice for choice in own if choice not in self.tried)
+        if len(layers) > 1 and self.blind_prefill:
+            prompt, _, last = spot
+            before = [choice for at in range(last) for choice in self._choices(basis, layers, (prompt, 0, at))]
+            yield from (c for c in sorted(before, key=lambda choice: choice.margin) if c not in self.tried)
+
+    @property
+    def blind_prefill(self) -> bool:
+        """Whether no stage shows every row of the prefill."""
+        return not any(self.run.view.rows(named.name, 0) == "all" for named in self.shown)
+
+    def _choices(self, basis: DumpView, layers: Sequence[int], spot: Spot) -> Iterator[Choice]:
+        prompt, round_, _ = spot
+        for layer in layers:
+            stage = EXPERTS.format(l=layer)
+            noise = self._router_noise(layer)
+            if spot not in noise:
+                continue
+            row, limit = noise[spot]
+            place: TensorPlace = (self.run.manifest.case.precision, prompt, round_, stage)
+            scores = basis.contents("float32", prompt, round_, stage.replace("experts", "router_logits"))
+            own = self.chosen.get(place, {}).get(row)
+            mine = own or tuple(np.asarray(self.truth.contents("float32", prompt, round_, stage))[row].tolist())
+            if scores is not None:
+                yield from (Choice(place, row, experts, margin) for experts, margin in swaps(scores[row], mine, limit))
+
+    def _router_noise(self, layer: int) -> dict[Spot, tuple[int, float]]:
+        """Of each row its number in its pass, and the regret that noise explains."""
+        if layer not in self._noises:
+            named = self.truth.declared[EXPERTS.format(l=layer).replace("experts", "router_logits")]
+            rows = stage_rows(self.truth, self.truth, named, device="float32", mode=self.run.manifest.case.mode)
+            if rows is None:
+                return {}
+            first = np.r_[True, (np.diff(rows.prompt) != 0) | (np.diff(rows.round) != 0)]
+            number = np.arange(len(first)) - np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+            limits = NOISE_SIGMAS * row_noise(rows) * (FINER if self.fine else 1.0)
+            numbered = zip(number.tolist(), limits.tolist(), strict=True)
+            self._noises[layer] = dict(zip(spots(rows), numbered, strict=True))
+        return self._noises[layer]
+
+    def _with(self, choices: Iterable[Choice]) -> dict[TensorPlace, dict[int, tuple[int, ...]]]:
+        """What was chosen so far, and these."""
+        all_ = {place: {**rows} for place, rows in self.chosen.items()}
+        for choice in choices:
+            all_.setdefault(choice.place, {})[choice.row] = choice.experts
+        return all_
+
+    def _again(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> DumpView:
+        prompts = sorted({place[1] for place in chosen})
+        return Overlaid(self.truth, self.rerun(self._assuming(chosen), prompts), prompts)
+
+    def _assuming(self, chosen: Mapping[TensorPlace, Mapping[int, tuple[int, ...]]]) -> WithExperts:
+        """The run with these experts, and the golden's everywhere else."""
+        experts: dict[TensorPlace, NDArray[np.int64]] = {}
+        hidden = {EXPERTS.format(l=layer) for layer in self.hidden}
+        for variant, prompt, round_, stage in self.truth.rows:
+            if variant == "float32" and stage in hidden:
+                place: TensorPlace = (self.run.manifest.case.precision, prompt, round_, stage)
+                value = np.array(self.truth.contents("float32", prompt, round_, stage), dtype=np.int64)
+                for row, ids in chosen.get(place, {}).items():
+                    value[row] = ids
+                experts[place] = value
+        return WithExperts(self.run, self.truth, experts)
+
+
+TOKENS = {"target.tokens": "target.logits", "verify.tokens": "verify.logits"}
+"""The target's tokens, and the scores that they are chosen from."""
+
+
+def hidden_layers(golden: TrustedGolden, run: DumpView) -> list[int]:
+    """Layers of which a run neither shows the experts nor runs with the golden's."""
+    names = {layer: EXPERTS.format(l=layer) for layer in range(golden.manifest.model.num_layers)}
+    return [
+        layer
+        for layer, name in names.items()
+        if name in golden.manifest.stages and name not in run.forced and name not in run.manifest.stages
+    ]
+
+
+def reach(named: Named, golden: DumpView) -> int:
+    """How many of the target's layers have chosen their experts before a stage."""
+    if named.layer is None or named.stage.side != "target":
+        return 0 if named.name == TARGET_EMBED else golden.manifest.model.num_layers
+    return named.layer + int(named.stage.part in ("ffn_out", "out"))
+
+
+def swaps(scores: np.ndarray, mine: tuple[int, ...], limit: float) -> list[tuple[tuple[int, ...], float]]:
+    """Sets of experts [X] that differ from `mine` in one, and the regret of each by these scores [E], up to a limit."""
+    left = [expert for expert in range(len(scores)) if expert not in mine]
+    pairs = sorted((float(scores[kept] - scores[other]), kept, other) for kept in mine for other in left)
+    near = [pair for pair in pairs if pair[0] <= limit][:CHOICES]
+    return [(tuple(other if each == kept else each for each in mine), regret) for regret, kept, other in near]
+
+
+def spots(rows: StageRows) -> list[Spot]:
+    """Prompt, round and position of each row."""
+    return list(zip(rows.prompt.tolist(), rows.round.tolist(), rows.position.tolist(), strict=True))

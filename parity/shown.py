@@ -1,0 +1,208 @@
+"""What a run shows: the stages that its device declares as shown, and of each the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.seam import Description, Device, Looping, OnRound, Rows, Shown, Tap, When
+from parity.stages import (
+    ACCEPT_EMITTED,
+    ACCEPT_LENGTH,
+    DRAFT_TOKENS,
+    PREFILL,
+    ROUND,
+    TARGET_TOKENS,
+    VERIFY_TOKENS,
+    Named,
+    declared,
+    matches,
+)
+
+RETURNED: Mapping[str, Rows] = {
+    TARGET_TOKENS: "last",
+    DRAFT_TOKENS: "all",
+    VERIFY_TOKENS: "all",
+    ACCEPT_LENGTH: "all",
+    ACCEPT_EMITTED: "all",
+}
+"""What the verbs return: shown by every device, whatever it hands to a tap."""
+
+
+class ShownRows(Protocol):
+    """See `parity.seam.Shown`, which a manifest repeats."""
+
+    @property
+    def stages(self) -> str: ...
+    @property
+    def when(self) -> When: ...
+    @property
+    def rows(self) -> Rows: ...
+
+
+class View:
+    """What is shown of each stage of a pair of models.
+
+    Args:
+        shown: what a device declares; nothing stands for every stage whole.
+        declared: the pair's stages.
+        loop: the device ran as one loop, whose host may not see what the target chose behind a rejected draft: those
+            tokens are shown where they are declared.
+
+    Raises:
+        UsageError: a glob matches no stage, or one row is declared of a cache, which is shown whole.
+    """
+
+    def __init__(self, shown: Iterable[ShownRows], declared: Mapping[str, Named], loop: bool = False):
+        self._rows: dict[tuple[str, str], Rows] = {}
+        self.declared, shown = declared, tuple(shown)
+        if not shown:
+            self._rows = {(name, when): "all" for name, named in declared.items() for when in named.stage.when}
+            return
+        for each in shown:
+            self._add(each)
+        told = {name for name, _ in self._rows}
+        for name, rows in RETURNED.items():
+            if name not in told and name in declared and not (loop and name == VERIFY_TOKENS):
+                self._rows |= {(name, when): rows for when in declared[name].stage.when}
+
+    def _add(self, each: ShownRows) -> None:
+        names = [name for name in self.declared if matches(each.stages, name)]
+        if not names:
+            raise UsageError(f"a device declares {each.stages!r} as shown: no stage of this pair has that name")
+        for name in names:
+            stage = self.declared[name].stage
+            if stage.cache and each.rows == "last":
+                raise UsageError(f"a device declares the last row of {name} as shown: a cache is shown whole")
+            for when in (when for when in stage.when if each.when in ("", when)):
+                if self._rows.get((name, when)) != "all":
+                    self._rows[name, when] = each.rows
+
+    def rows(self, stage: str, round_: int) -> Rows | None:
+        """Which rows of a stage are shown in a round; None where none is."""
+        return self._rows.get((stage, ROUND if round_ else PREFILL))
+
+    def shows(self, stage: str) -> bool:
+        """Whether a stage is shown in any round."""
+        return any(self.rows(stage, round_) for round_ in (0, 1))
+
+    def whole(self, stage: str) -> bool:
+        """Whether every row of a stage is shown wherever it occurs."""
+        return all(self._rows.get((stage, when)) == "all" for when in self.declared[stage].stage.when)
+
+
+VIEWS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "layer-kernels": (
+        "target.embed",
+        "target.layers.*.out",
+        "target.logits",
+        "verify.logits",
+        "drafter.taps",
+        "drafter.layers.*.out",
+        "drafter.logits",
+        "kv.*",
+    ),
+    "layer-outputs": (
+        "target.layers.*.out",
+        "target.logits",
+        "verify.logits",
+        "drafter.layers.*.out",
+        "drafter.logits",
+    ),
+    "tokens": tuple(RETURNED),
+}
+"""What ports show, by name: every stage; what a host sees between one kernel per layer; layer outputs and logits;
+what the verbs return and nothing else."""
+
+
+class PartTap:
+    """Hands on the stages of a view, and leaves the rest as they are."""
+
+    def __init__(self, tap: Tap, view: View, round_: int):
+        self._tap, self._view, self.round = tap, view, round_
+        for name in ("rows", "ranks"):
+            if callable(handing := getattr(tap, name, None)):
+                setattr(self, name, partial(self._hand, handing))
+        if hasattr(tap, "passes"):
+            self.passes = tap.passes
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """Take a stage; see `parity.seam.Tap`."""
+        return np.asarray(self._hand(self._tap, stage, value))
+
+    def _hand(self, handing: Callable[..., Any], stage: str, value: Any, *rest: Any) -> Any:
+        return handing(stage, value, *rest) if self._view.rows(stage, self.round) == "all" else value
+
+
+class PartlyShown:
+    """A device of which only a part is shown, as a port would show it; all else is the device's own.
+
+    Args:
+        inside: the device.
+        stages: globs of what is shown.
+    """
+
+    def __init__(self, inside: Any, stages: Sequence[str]):
+        self.inside, self._shown = inside, tuple(Shown(glob) for glob in stages)
+        says = inside.describe()
+        self._view = View(self._shown, declared(says.num_layers, says.num_drafter_layers))
+
+    def describe(self) -> Description:
+        """The device's own description, with what is shown of it."""
+        says: Description = self.inside.describe()
+        return replace(says, shown=self._shown)
+
+    def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Device.prefill`."""
+        token: int = self.inside.prefill(prompt_ids, max_new_tokens, PartTap(tap, self._view, 0))
+        return token
+
+    def draft(self, tap: Tap) -> np.ndarray:
+        """See `Device.draft`."""
+        ids: np.ndarray = self.inside.draft(PartTap(tap, self._view, 1))
+        return ids
+
+    def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.verify`."""
+        ids: np.ndarray = self.inside.verify(draft_tokens, PartTap(tap, self._view, 1))
+        return ids
+
+    def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
+        """See `Device.commit`."""
+        ids: np.ndarray = self.inside.commit(draft_tokens, verify_tokens, PartTap(tap, self._view, 1))
+        return ids
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inside"], name)
+
+
+class PartlyShownLoop(PartlyShown):
+    """One whose host loop cannot be split into verbs."""
+
+    def speculate(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap, on_round: OnRound) -> Sequence[int]:
+        """See `Looping.speculate`."""
+        inside = PartTap(tap, self._view, 0)
+
+        def over(*said: Any) -> None:
+            on_round(*said)
+            inside.round += 1
+
+        ids: Sequence[int] = self.inside.speculate(prompt_ids, max_new_tokens, inside, over)
+        return ids
+
+
+def shown_only(device: Device, show: str) -> Device:
+    """A device of which only a view of this name, or stages of these globs (`logits+kv.*`), are shown; '' shows all.
+
+    Raises:
+        UsageError: a glob matches no stage.
+    """
+    stages = VIEWS[show] if show in VIEWS else tuple(filter(None, show.split("+")))
+    kind = PartlyShownLoop if isinstance(device, Looping) else PartlyShown
+    return kind(device, stages) if stages else device

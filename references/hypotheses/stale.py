@@ -1,0 +1,88 @@
+"""New rows behind rejected ones that a rollback left in the cache, each at its own position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+from parity.references.hypotheses.caches import KV
+from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.masks import OUT, masking
+from parity.references.hypotheses.mutating import Layer, drafter_layers, together
+from parity.references.hypotheses.rope import at_positions
+from parity.references.hypotheses.starting import handing_over
+from parity.references.points import replaced
+
+Pair = tuple[Tensor, Tensor]
+
+POSITION, SLOT = "its position", "its slot"
+ALL, AS_EMITTED = "all rows", "as many rows as were emitted"
+
+stale = Family(stages=(*KV, *OUT), cost=2)
+
+
+@stale.both(
+    "rollback-behind-stale",
+    "rejected rows stay, new ones go behind them at their own positions; a row sees slots up to, and handed over are: "
+    "{value}",
+    values=tuple(product((POSITION, SLOT), (ALL, AS_EMITTED))),
+    fix="rollback slices the sequence axis, and the mask compares positions: a new row's slot is its position",
+    seen=("NKIPy PR 63",),
+)
+def _(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
+    """A rollback that lowers the length at most, in a cache that appends.
+
+    A mask up to a row's position hides the row itself behind the stale ones.
+    """
+    limit, given = value
+
+    def length() -> int:
+        return loop.state.length if side == "target" else loop.state.draft_length
+
+    def count() -> int:
+        return held(loop, side) if given == ALL else length()
+
+    def seen(mask: Tensor, distance: Tensor, verifying: bool) -> Tensor:
+        behind = int(distance[0, 0]) - length()  # the stale rows
+        if not verifying or limit == SLOT or behind <= 0:
+            return mask
+        return torch.cat((mask[..., behind:], torch.zeros_like(mask[..., :behind])), -1)
+
+    kept = _appending(loop) if side == "drafter" else _growing(loop)
+    return together((*kept, masking(loop, "all", seen, side), handing_over(loop, side, count, whole=True)))
+
+
+def held(loop: Loop, side: str) -> int:
+    """Rows in a side's cache."""
+    if side == "target":
+        return len(loop.target.rows(0)[0])
+    rows = loop.state.cache.rows
+    return int(rows[0][0].shape[2]) if rows else 0
+
+
+def _growing(loop: Loop) -> tuple[Mutation, ...]:
+    """The target's cache is never cut; its rows rotate by their positions."""
+    own = at_positions(loop, "target", lambda places: places - places[:, :1] + loop.state.length)
+    return loop.target.crop.around(lambda inner, length: None), own
+
+
+def _appending(loop: Loop) -> tuple[Mutation, ...]:
+    """The drafter's cache is never cut, and written at its end, whatever the slots say."""
+
+    def remember(inner: Callable[..., Pair], k: Tensor, v: Tensor, cache: Layer) -> Pair:
+        with replaced(cache, "start", before[0]):
+            return inner(k, v, cache)
+
+    before = [0]
+
+    def mask(inner: Callable[..., Tensor], slots: Tensor, committed: int) -> Tensor:
+        before[:] = [held(loop, "drafter")]
+        return inner(slots - slots[0] + before[0], committed)
+
+    def commit(inner: Callable[[int], None], emitted: int) -> None:
+        with loop.state.cache.crop.around(lambda inner, length: None):
+            inner(emitted)
+
+    writes = [layer.self_attn.remember.around(remember) for _, layer in drafter_layers(loop)]
+    return (*writes, loop.mask.around(mask), loop.commit.around(commit))

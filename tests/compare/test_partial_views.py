@@ -1,0 +1,203 @@
+"""A device that shows a part of its stages: what it declares is its contract, and the rest is judged through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parity.api import run_device
+from parity.compare import compare
+from parity.compare.hidden_experts import swaps
+from parity.compare.places import segment, shows_first_in
+from parity.drive import RunRequest
+from parity.drive import run_device as drive_device
+from parity.errors import UsageError
+from parity.golden.store import Dump
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice
+from parity.guard import unguarded
+from parity.policy import read_policy
+from parity.producers import ReferenceRerun, builder, planted_faults
+from parity.seam import Shown
+from parity.shown import RETURNED, VIEWS, PartlyShown, View
+from parity.stages import declared
+from tests.sample import WHOLE
+
+NAMES = declared(3, 1)
+FLIPPED = 1
+"""The prompt in which the clean device chooses other experts than the golden within noise, in chained bfloat16."""
+
+
+@pytest.fixture(scope="module")
+def rerun() -> ReferenceRerun:
+    """Each run's once."""
+    return ReferenceRerun()
+
+
+@pytest.fixture(scope="module")
+def golden(small_golden) -> GoldenSlice:
+    """One prompt and two rounds."""
+    return GoldenSlice(trusted(small_golden), FLIPPED, 2)
+
+
+@pytest.fixture
+def seen(golden, rerun, tmp_path):
+    """The report on a device through a view."""
+
+    def judged(view, mode="chained", precision="bfloat16", fault="", declares=None, with_rerun=True):
+        device = builder(f"numpy,show={view}", golden)(precision=precision)
+        if fault:
+            planted_faults()[0][fault].plant(unguarded(device))
+        if declares is not None:
+            declares(device.inside)
+        run = Dump(drive_device(RunRequest(device, golden, mode, (), tmp_path / "run", free=False)))
+        return compare(golden, run, read_policy(None, precision), rerun=rerun if with_rerun else None)
+
+    return judged
+
+
+def test_a_declaration_is_a_glob_with_rounds_and_rows():
+    view = View((Shown("target.logits", rows="last"), Shown("target.layers.*.out", when="prefill")), NAMES)
+    assert (view.rows("target.logits", 0), view.rows("target.logits", 1)) == ("last", None)
+    assert (view.rows("target.layers.2.out", 0), view.rows("target.layers.2.out", 3)) == ("all", None)
+    assert not view.shows("drafter.taps") and not view.whole("target.layers.2.out")
+
+
+def test_what_verbs_return_is_shown_whatever_is_declared():
+    view = View((Shown("logits"),), NAMES)
+    assert (view.rows("target.tokens", 0), view.rows("verify.tokens", 1)) == ("last", "all")
+    assert View((), NAMES).whole("target.tokens")
+
+
+@pytest.mark.parametrize("shown", [Shown("no.such.stage"), Shown("kv.*", rows="last")])
+def test_a_declaration_that_cannot_be_kept_is_refused(shown):
+    with pytest.raises(UsageError, match="as shown"):
+        View((shown,), NAMES)
+
+
+def test_an_error_shows_first_in_the_next_shown_stage():
+    shown = ["target.layers.1.out", "target.logits", *RETURNED]
+    hidden = ["target.layers.0.q", "target.layers.1.ffn_out", "target.layers.2.out", "drafter.slots"]
+    assert [*shows_first_in(hidden, NAMES, shown).values()] == [*shown[:1] * 2, shown[1], "drafter.draft_tokens"]
+    assert shows_first_in(["accept.length"], NAMES, ["target.embed"]) == {"accept.length": ""}
+    assert segment(shown[0], NAMES, {*shown, "target.layers.0.out"})[1:3] == [
+        "target.layers.1.attn_out",
+        "target.layers.1.ffn_out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("view", "mode"),
+    [(view, mode) for view in VIEWS for mode in ("chained", "local")]
+    if WHOLE
+    else [("layer-kernels", "chained"), ("layer-outputs", "local"), ("tokens", "chained")],
+)
+def test_a_clean_device_passes_through_every_view(view, mode, seen):
+    report = seen(view, mode)
+    assert report.verdict == "pass", [result for result in report.stages if result.verdict != "pass"]
+    assert not report.findings and len(report.stages) + len(report.not_shown) == 126
+
+
+def test_choices_within_noise_are_inferred_and_counted(seen):
+    report = seen("layer-kernels")
+    assert report.own_experts.positions >= 3 and report.own_experts.differing <= report.own_experts.explained
+
+
+@pytest.mark.parametrize(("view", "mode"), [("layer-kernels", "chained"), ("layer-kernels", "local")])
+def test_without_the_reference_such_rows_are_inconclusive(view, mode, seen):
+    assert seen(view, mode, with_rerun=False).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("view", "mode", "fault", "first"),
+    [
+        ("layer-kernels", "chained", "attn-window-one-narrow", "target.layers.0.out"),
+        ("layer-outputs", "local", "load-mxfp4-scale", "target.layers.0.out"),
+        ("layer-outputs", "chained", "tap-off-by-one", "drafter.layers.0.out"),
+    ],
+)
+def test_a_fault_in_a_hidden_stage_fails_the_first_one_shown_behind_it(view, mode, fault, first, seen):
+    report = seen(view, mode, fault=fault)
+    assert (report.verdict, report.first.stage) == ("fail", first)
+
+
+def test_a_shown_stage_that_is_missing_fails(seen):
+    def more(device: PartlyShown) -> None:
+        device._shown = (*device._shown, Shown("drafter.slots"))
+
+    report = seen("tokens", declares=more)
+    assert report.verdict == "fail" and {finding.kind for finding in report.findings} == {"missing"}
+    assert {finding.stage for finding in report.findings} == {"drafter.slots"}
+
+
+def test_a_stage_that_is_handed_over_undeclared_is_refused(seen):
+    def less(device: PartlyShown) -> None:
+        device._shown = device._shown[1:]
+
+    with pytest.raises(UsageError, match=r"hands over target\.embed in round 0, which it does not declare as shown"):
+        seen("layer-kernels", declares=less)
+
+
+def test_one_row_is_compared_with_the_goldens_last(seen):
+    def last(device: PartlyShown) -> None:
+        device._shown = (Shown("target.logits", rows="last"),)
+        device._view = View((Shown("target.logits"),), device._view.declared)
+        tapped = device.inside.prefill
+
+        def prefill(ids, budget, tap):
+            def one(stage, value):
+                return np.concatenate([value[:-1], tap(stage, value[-1:])]) if stage == "target.logits" else value
+
+            return tapped(ids, budget, one)
+
+        device.prefill = prefill
+
+    report = seen("target.logits", precision="float32", declares=last)
+    rows = {result.stage: result.rows for result in report.stages}
+    assert report.verdict == "pass" and rows["target.logits"] == 1
+
+
+def unforced(device: PartlyShown) -> None:
+    """Tensors of the device are only copied out."""
+    says = device.describe
+    device.describe = lambda: replace(says(), forcible=())
+
+
+def test_behind_a_token_of_its_own_nothing_of_a_device_is_compared(seen):
+    def beginning_otherwise(device: PartlyShown) -> None:
+        prefilled = device.inside.prefill
+        device.prefill = lambda ids, budget, tap: prefilled(ids, budget, lambda stage, value: value) + 1
+
+    report = seen("verify.tokens", declares=beginning_otherwise)
+    assert (report.verdict, report.first.stage) == ("fail", "target.tokens")
+    assert len(report.parted) == 1 and "continues with tokens of its own" in report.parted[0]
+    assert not [finding for finding in report.findings if finding.kind == "missing"]
+
+
+def test_a_sequence_that_never_parts_is_compared_to_its_end(seen):
+    report = seen("tokens", precision="float32", declares=unforced)
+    assert report.verdict == "pass" and not report.parted
+
+
+def test_only_close_choices_are_candidates():
+    scores = np.array([3.0, 2.0, 1.9, 0.0])
+    assert swaps(scores, (0, 1), 0.5) == [((0, 2), pytest.approx(0.1))]
+    assert swaps(scores, (0, 2), 0.5)[0] == ((0, 1), pytest.approx(-0.1))
+    assert not swaps(scores, (0, 1), 0.05)
+
+
+def test_a_view_of_a_device_is_an_option_of_its_name(small_golden, tmp_path):
+    run = run_device(small_golden, "numpy,show=logits+tokens", "chained", out=tmp_path / "run", free=False)
+    assert [shown.stages for shown in run.manifest.case.shown] == ["logits", "tokens"]
+    assert "target.layers.{l}.experts" not in run.manifest.case.forced and "target.tokens" in run.manifest.case.forced
+
+
+def test_what_is_recorded_and_not_declared_is_a_finding(small_golden, tmp_path):
+    run = run_device(small_golden, "numpy,show=target.embed+logits", "chained", out=tmp_path / "run", free=False)
+    case = run.manifest.case.model_copy(update={"shown": run.manifest.case.shown[1:]})
+    run.manifest = run.manifest.model_copy(update={"case": case})
+    report = compare(trusted(small_golden), run, read_policy(None, "bfloat16"))
+    assert report.verdict == "fail"
+    assert {(finding.kind, finding.stage) for finding in report.findings} == {("surplus", "target.embed")}
