@@ -126,7 +126,7 @@ def _flips(
     golden: TrustedGolden, truth: TrustedGolden, run: DumpView, rerun: Rerun | None
 ) -> tuple[Flips, DumpView, str]:
     """Where a run's experts differ, shown or inferred; the run with them; and why they are not known, if so."""
-    if not hidden_layers(truth, run) or len(run.sides) > 1:
+    if not hidden_layers(truth, run):
         return Flips(truth, run), run, ""
 
     def again(seen: DumpView, prompts: Sequence[int]) -> DumpView:
