@@ -141,7 +141,7 @@ class _CauseSearch:
         cache = stage.split(".")[:2]
         if cache[0] == "kv" and any(other.split(".")[:2] == cache for other in self.aside):
             return True  # the rows of one cache share what is wrong with its length
-        misshapen = {name for name in self.aside if self.start[name].error == inf}
+        misshapen = {name for name in self.aside & self.start.keys() if self.start[name].error == inf}
         return bool(self.aside & set(sources(stage, names, self.trials.run.followed - misshapen)))
 
     def _needs_cause(self, residual: Residual) -> bool:
