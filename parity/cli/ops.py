@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=1 << 26,
+    default=1 << 27,
     show_default=True,
     metavar="ELEMENTS",
-    help="Largest array of an operation; a larger one is cut where it can be, else inconclusive.",
+    help="Largest array of an operation that cannot be cut; a larger one is inconclusive.",
 )
 @json_option
 def ops(

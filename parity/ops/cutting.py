@@ -11,11 +11,19 @@ import numpy as np
 from parity.ops.kinds import ELEMENTWISE
 from parity.seam import Operand, Operation
 
+CUT = 2**24
+"""Elements of what works element by element, or takes rows of a table: no tile is as large, and more take long."""
+
 
 def cut_to(operation: Operation, limit: int) -> Operation | None:
-    """The operation on fewer elements along one axis where it is too large; None where it cannot be."""
-    if largest(operation) <= limit:
+    """The operation, on fewer elements where it can be; None where it cannot and is larger than `limit`."""
+    if largest(operation) <= min(limit, CUT):
         return operation
+    return _cut(operation, min(limit, CUT)) or (operation if largest(operation) <= limit else None)
+
+
+def _cut(operation: Operation, limit: int) -> Operation | None:
+    """Along the first axis of a table, or the longest one of an operation on elements."""
     if operation.name == "take" and dict(operation.keywords).get("axis") == 0:
         table, *rest = operation.arguments
         rows = limit * table.shape[0] // prod(table.shape)
