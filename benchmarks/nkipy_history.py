@@ -140,7 +140,8 @@ def said(found: Any) -> dict[str, Any]:
     if found is None or isinstance(found, list):
         return {"causes": [], "unexplained": "no stage fails; " + "; ".join(map(str, found or ()))}
     causes = [f"{cause.says} ({cause.hypothesis})" for cause in found.causes]
-    return {"causes": causes, "unexplained": str(found.unexplained or ""), "trials": found.trials}
+    left = found.unexplained.stage if found.unexplained else ""
+    return {"causes": causes, "unexplained": left, "trials": found.trials}
 
 
 @contextmanager
