@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from parity.errors import DeviceFailed, ParityError, UsageError
-from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, Shown
+from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
@@ -21,7 +21,7 @@ from parity.guard import as_parity_error
 from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
 from parity.seam import Description, Device, Looping
-from parity.shown import View
+from parity.shown import View, with_returned
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -74,7 +74,8 @@ def run_device(request: RunRequest) -> Path:
     if request.mode == "local":
         _all_stages(golden)
     loop = isinstance(request.device, Looping)
-    view = View(says.shown, names, loop)
+    shown = with_returned(says.shown, names, loop)
+    view = View(shown, names)
     forced = _forced(request.mode, says, view)
     with DumpWriter(request.out) as writer:
         prompts = []
@@ -110,8 +111,7 @@ def run_device(request: RunRequest) -> Path:
                 precision=precision,
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
-                shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
-                loop=loop,
+                shown=declared_shown(shown),
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),

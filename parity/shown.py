@@ -51,14 +51,12 @@ class View:
     Args:
         shown: what a device declares; nothing stands for every stage whole.
         declared: the pair's stages.
-        loop: the device ran as one loop, whose host may not see what the target chose behind a rejected draft: those
-            tokens are shown where they are declared.
 
     Raises:
         UsageError: a glob matches no stage, or one row is declared of a cache, which is shown whole.
     """
 
-    def __init__(self, shown: Iterable[ShownRows], declared: Mapping[str, Named], loop: bool = False):
+    def __init__(self, shown: Iterable[ShownRows], declared: Mapping[str, Named]):
         self._rows: dict[tuple[str, str], Rows] = {}
         self.declared, shown = declared, tuple(shown)
         if not shown:
@@ -66,10 +64,6 @@ class View:
             return
         for each in shown:
             self._add(each)
-        told = {name for name, _ in self._rows}
-        for name, rows in RETURNED.items():
-            if name not in told and name in declared and not (loop and name == VERIFY_TOKENS):
-                self._rows |= {(name, when): rows for when in declared[name].stage.when}
 
     def _add(self, each: ShownRows) -> None:
         names = [name for name in self.declared if matches(each.stages, name)]
@@ -94,6 +88,21 @@ class View:
     def whole(self, stage: str) -> bool:
         """Whether every row of a stage is shown wherever it occurs."""
         return all(self._rows.get((stage, when)) == "all" for when in self.declared[stage].stage.when)
+
+
+def with_returned(shown: Sequence[Shown], declared: Mapping[str, Named], loop: bool = False) -> tuple[Shown, ...]:
+    """What a device declares, and what its verbs return; nothing, for every stage, stays nothing.
+
+    Args:
+        loop: it runs as one loop, whose host may not see what the target chose behind a rejected draft: those tokens
+            are shown where they are declared.
+
+    Raises:
+        UsageError: see `View`.
+    """
+    view = View(shown, declared)
+    due = [name for name in RETURNED if name in declared and not (loop and name == VERIFY_TOKENS)]
+    return (*shown, *(Shown(name, rows=RETURNED[name]) for name in due if not view.shows(name))) if shown else ()
 
 
 VIEWS: Mapping[str, tuple[str, ...]] = {

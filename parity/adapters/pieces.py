@@ -13,12 +13,13 @@ from parity.arrays import Array
 from parity.drive import Precision
 from parity.errors import UsageError
 from parity.golden import shards
-from parity.golden.manifest import Case, Generation, Parted, PromptCase, Shown
+from parity.golden.manifest import Case, Generation, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.sources import reached
 from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
 from parity.seam import Description
+from parity.shown import with_returned
 from parity.stages import PREFILL, ROUND, dataflow
 from parity.trace import ForcingTrace
 
@@ -87,8 +88,7 @@ def write_run(
                 precision=precision,
                 mode=mode,
                 forced=forced,
-                shown=tuple(Shown(stages=one.stages, when=one.when, rows=one.rows) for one in says.shown),
-                loop=True,
+                shown=declared_shown(with_returned(says.shown, golden.declared, loop=True)),
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),

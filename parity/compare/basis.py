@@ -158,7 +158,6 @@ class SettledRun(DumpView):
         view = View(
             (*case.shown, *(Shown(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
             run.declared,
-            case.loop,
         )
         manifest = run.manifest.model_copy(update={"case": case})
         super().__init__(run.folder, manifest, run.declared, run.rows, run.parts)
@@ -236,7 +235,7 @@ def _flips(
     except ParityError as error:
         return Flips(truth, hidden.assuming(hidden.tried)), run, str(error)
     if hidden.unresolved:
-        untold = "the prefill shows no row of its own: float32, or showing target.layers.*.experts, settles it"
+        untold = "too little is shown to infer them: float32, or showing target.layers.*.experts, settles it"
         return Flips(truth, hidden.assuming(hidden.unresolved)), run, untold
     return Flips(truth, seen), seen, ""
 

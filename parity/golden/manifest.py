@@ -6,6 +6,7 @@ The JSON Schema of `Manifest` is published in docs/golden.schema.json; a test ke
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +27,7 @@ from pydantic import (
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden.digests import UNSEALED, own_digest, sealed
+from parity.shown import ShownRows
 
 SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
@@ -182,12 +184,17 @@ class Shown(Record):
     rows: Literal["all", "last"] = "all"
 
 
+def declared_shown(shown: Iterable[ShownRows]) -> tuple[Shown, ...]:
+    """A declaration as a manifest holds it."""
+    return tuple(Shown(stages=each.stages, when=each.when, rows=each.rows) for each in shown)
+
+
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
     `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
-    `shown` is what the device declares to show, nothing for every stage; `loop` says that it ran as one loop of its
-    own, which nobody split into verbs; `roundings` is the number of bfloat16 runs behind each floor of a golden.
+    `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
+    number of bfloat16 runs behind each floor of a golden.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -196,7 +203,6 @@ class Case(Record):
     mode: Mode
     forced: tuple[_Line, ...]
     shown: Annotated[tuple[Shown, ...], Field(max_length=limits.LAYERS)] = ()
-    loop: bool = False
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]

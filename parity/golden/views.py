@@ -91,7 +91,7 @@ class DumpView(ABC):
         Raises:
             UsageError: that is no stage of this pair.
         """
-        return View(self.manifest.case.shown, self.declared, self.manifest.case.loop)
+        return View(self.manifest.case.shown, self.declared)
 
     @property
     def forced(self) -> frozenset[str]:

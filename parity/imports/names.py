@@ -132,6 +132,7 @@ class Made(MapPart):
         precision: what it computed in; float32 unless a tensor is narrower.
         mode: `local` where every stage was started from the golden's input.
         forced: templates of the stages whose tensors were replaced by the golden's while it ran.
+        shown: globs of the stages that the dump has, of every prompt and round; every stage where absent.
         ranks: of the tensor-parallel run; as many as there are files of, where absent.
     """
 
@@ -139,6 +140,7 @@ class Made(MapPart):
     precision: Literal["float32", "bfloat16"] | None = None
     mode: Literal["chained", "local"] = "chained"
     forced: tuple[str, ...] = ()
+    shown: tuple[str, ...] = Field(default=(), max_length=limits.LAYERS)
     ranks: int | None = Field(default=None, ge=1)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Generation, Producer, PromptCase
+from parity.golden.manifest import Case, Generation, Producer, PromptCase, Shown
 from parity.golden.provenance import now, with_constants
 from parity.golden.shards import merge_shards
 from parity.golden.store import DumpWriter
@@ -150,6 +150,7 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
         precision=precision,
         mode="golden" if request.reference else made.mode,
         forced=made.forced,
+        shown=tuple(Shown(stages=glob) for glob in made.shown),
         prompts_digest=case.prompts_digest,
         prompts=tuple(prompts),
     )

@@ -96,7 +96,7 @@ def test_a_free_run_counts_what_the_rounds_announce():
         (Scripted(*SAME, returns=[1, 2, 4, 8]), "not the same"),
         (Scripted(([2], [1])), "the first one is the prefill"),
         (Scripted(((), [1, 2])), "the first one is the prefill"),
-        (Scripted(*SAME, ([2], [])), "emits a token at least"),
+        (Scripted(*SAME, ([2], [])), "emits one at least"),
         (Scripted(), "emitted 0 tokens"),
     ],
 )

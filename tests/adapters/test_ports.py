@@ -80,7 +80,7 @@ def test_taps_one_layer_late_are_seen_at_the_taps(load, judge, monkeypatch):
 
 def test_a_bug_of_the_loop_itself_is_not_repaired_by_its_adapter(judge, monkeypatch):
     def generate(self, ids, budget):
-        emitted = [self.prefill(ids)]
+        emitted = [self.prefill(ids, budget)]
         while emitted[-1] not in self.eos and len(emitted) < budget:
             drafts = self.draft()
             emitted += self.accept(drafts, self.verify(drafts), budget)  # what is emitted already does not count

@@ -21,7 +21,7 @@ from parity.guard import unguarded
 from parity.policy import read_policy
 from parity.producers import ReferenceRerun, builder, planted_faults
 from parity.seam import Shown
-from parity.shown import RETURNED, VIEWS, PartlyShown, View
+from parity.shown import RETURNED, VIEWS, PartlyShown, View, with_returned
 from parity.stages import declared
 from tests.sample import WHOLE
 
@@ -66,9 +66,9 @@ def test_a_declaration_is_a_glob_with_rounds_and_rows():
 
 
 def test_what_verbs_return_is_shown_whatever_is_declared():
-    view = View((Shown("logits"),), NAMES)
+    view = View(with_returned((Shown("logits"),), NAMES), NAMES)
     assert (view.rows("target.tokens", 0), view.rows("verify.tokens", 1)) == ("last", "all")
-    assert View((), NAMES).whole("target.tokens")
+    assert View(with_returned((), NAMES), NAMES).whole("target.tokens")
 
 
 @pytest.mark.parametrize("shown", [Shown("no.such.stage"), Shown("kv.*", rows="last")])
@@ -170,10 +170,19 @@ def test_behind_a_token_of_its_own_nothing_of_a_device_is_compared(seen):
         prefilled = device.inside.prefill
         device.prefill = lambda ids, budget, tap: prefilled(ids, budget, lambda stage, value: value) + 1
 
-    report = seen("verify.tokens", declares=beginning_otherwise)
+    report = seen("verify.tokens", precision="float32", declares=beginning_otherwise)
     assert (report.verdict, report.first.stage) == ("fail", "target.tokens")
     assert len(report.parted) == 1 and "continues with tokens of its own" in report.parted[0]
     assert not [finding for finding in report.findings if finding.kind == "missing"]
+
+
+def test_a_router_tie_in_rows_that_nothing_shows_is_no_failure_and_no_pass(seen):
+    def ending_otherwise(device: PartlyShown) -> None:
+        verified = device.inside.verify
+        device.verify = lambda drafts, tap: verified(drafts, lambda stage, value: value) + 1
+
+    report = seen("accept.length", declares=ending_otherwise)
+    assert report.verdict in ("inconclusive", "fail") and "settles it" in " ".join(report.unseen)
 
 
 def test_a_sequence_that_never_parts_is_compared_to_its_end(seen):
@@ -190,7 +199,7 @@ def test_only_close_choices_are_candidates():
 
 def test_a_view_of_a_device_is_an_option_of_its_name(small_golden, tmp_path):
     run = run_device(small_golden, "numpy,show=logits+tokens", "chained", out=tmp_path / "run", free=False)
-    assert [shown.stages for shown in run.manifest.case.shown] == ["logits", "tokens"]
+    assert [shown.stages for shown in run.manifest.case.shown][:2] == ["logits", "tokens"]
     assert "target.layers.{l}.experts" not in run.manifest.case.forced and "target.tokens" in run.manifest.case.forced
 
 
