@@ -235,7 +235,7 @@ def _flips(
     except ParityError as error:
         return Flips(truth, hidden.assuming(hidden.tried)), run, str(error)
     if hidden.unresolved:
-        untold = "the prefill shows no row of its own: float32, or showing target.layers.*.experts, settles it"
+        untold = "too little is shown to infer them: float32, or showing target.layers.*.experts, settles it"
         return Flips(truth, hidden.assuming(hidden.unresolved)), run, untold
     return Flips(truth, seen), seen, ""
 

@@ -36,7 +36,7 @@ NEARER = 0.8
 """Share of a row's error that a choice may leave to be taken for the device's. The wrong one of two close choices adds
 an error of its own; where two choices of a row tipped, the right one of them alone leaves 0.7 of it."""
 
-TRIALS, PATIENCE = 24, 4
+TRIALS, PATIENCE = 64, 4
 """Runs of the reference at most, and how many in a row may explain nothing: a device with a defect has many bad rows,
 and no choice of experts mends them."""
 
@@ -100,7 +100,7 @@ class HiddenExperts:
 
     Args:
         truth: the golden, or what stands for it, with floors of what the run was forced on.
-        unresolved: choices that were not tried, of rows that nothing of the prefill shows.
+        unresolved: choices that were not tried, of rows that nothing of the prefill shows, or for lack of runs.
         rerun: `rerun(run, prompts)` gives the float32 reference over these prompts with a run's experts.
     """
 
@@ -133,6 +133,8 @@ class HiddenExperts:
             if taken:
                 self.chosen = self._with(taken)
                 basis = trial if len(taken) == len(picks) else self._again(self.chosen)
+        else:
+            self.unresolved = [*self.picks(basis).values()]
         return self._assuming(self.chosen) if self.chosen else None
 
     def assuming(self, choices: Iterable[Choice]) -> DumpView:

@@ -1,0 +1,43 @@
+"""Smaller operations in the place of those that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from parity.ops.kinds import ELEMENTWISE
+from parity.seam import Operand, Operation
+
+
+def cut_to(operation: Operation, limit: int) -> Operation | None:
+    """The operation on fewer elements along one axis where it is too large; None where it cannot be."""
+    if largest(operation) <= limit:
+        return operation
+    if operation.name == "take" and dict(operation.keywords).get("axis") == 0:
+        table, *rest = operation.arguments
+        rows = limit * table.shape[0] // prod(table.shape)
+        small = replace(operation, arguments=(replace(table, shape=(rows, *table.shape[1:])), *rest))
+        return small if rows and largest(small) <= limit else None
+    if operation.name not in ELEMENTWISE:
+        return None
+    shape = operation.results[0].shape
+    axis = int(np.argmax(shape)) - len(shape)
+    size = limit * shape[axis] // prod(shape)
+
+    def smaller(one: Any) -> Any:
+        if not isinstance(one, Operand) or len(one.shape) < -axis or one.shape[axis] != shape[axis]:
+            return one
+        return replace(one, shape=(*one.shape[:axis], size, *one.shape[len(one.shape) + axis + 1 :]))
+
+    small = replace(
+        operation, arguments=tuple(map(smaller, operation.arguments)), results=tuple(map(smaller, operation.results))
+    )
+    return small if size and largest(small) <= limit else None
+
+
+def largest(operation: Operation) -> int:
+    """Elements of its largest array."""
+    return max(prod(one.shape) for one in (*operation.operands, *operation.results))
