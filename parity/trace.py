@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named, dataflow
+from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named, dataflow
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
@@ -128,13 +128,15 @@ class ForcingTrace(Trace):
     def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
         """Take the integers that a verb returned as a stage that was not handed over; those to continue with.
 
-        The first token cannot be forced in this way: a device knows it already.
+        The first token and what a round emits cannot be forced in this way: a device goes on with them already.
         """
         tokens = np.array([index(each) for each in value], dtype=np.int64)
-        if self.parted or stage in self.seen or stage not in self.declared:
-            return tokens
-        super().__call__(stage, tokens)
-        return self._part(stage, tokens) if stage == TARGET_TOKENS else self._replaced(stage, tokens, 0, len(tokens))
+        if stage in (TARGET_TOKENS, ACCEPT_LENGTH, ACCEPT_EMITTED):
+            self.told(stage, tokens)
+        elif not self.parted and stage not in self.seen and stage in self.declared:
+            super().__call__(stage, tokens)
+            return self._replaced(stage, tokens, 0, len(tokens))
+        return tokens
 
     def told(self, stage: str, value: Iterable[SupportsIndex]) -> None:
         """Take the integers that a round chose and that were not handed over in it: it is over, they are not forced.
