@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Operate, Operation, Rotary
+from parity.seam import Device, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -98,7 +98,7 @@ def own_operations(name: str) -> list[Operation]:
     Raises:
         UsageError: it gives something else.
     """
-    operations = _function(name, "operations")
+    operations: Operations | None = _function(name, "operations")
     found = [] if operations is None else list(dict.fromkeys(operations()))
     for one in found:
         if not isinstance(one, Operation):

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.compare.flips import EXPERTS, hidden_layers
+from parity.compare.rebased import Overlaid, WithExperts
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
-from parity.golden.manifest import TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.stages import TARGET_EMBED, Named
-
-EXPERTS = "target.layers.{l}.experts"
 
 SUSPECT = 2.0
 """Multiple of its row's noise beyond which a shown row may stand behind another choice: below the bound of a single
@@ -45,41 +44,6 @@ CHOICES = 4
 
 Spot = tuple[int, int, int]
 """Prompt, round and position of a row."""
-
-
-class WithExperts(DumpView):
-    """A run with the experts that it is taken to have chosen, of the layers whose experts it does not show."""
-
-    def __init__(self, run: DumpView, golden: TrustedGolden, experts: Mapping[TensorPlace, NDArray[np.int64]]):
-        self.run, self.experts = run, experts
-        rows: dict[TensorPlace, TensorRow] = {**run.rows}
-        for place in experts:
-            rows[place] = golden.rows["float32", *place[1:]].model_copy(update={"variant": place[0]})
-        names = {place[3] for place in experts}
-        stages = tuple(name for name in run.declared if name in names or name in run.manifest.stages)
-        manifest = run.manifest.model_copy(update={"stages": stages, "tensors": tuple(rows.values())})
-        super().__init__(run.folder, manifest, run.declared, rows, run.parts)
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
-        """The inferred experts, or what the run recorded."""
-        place = variant, prompt, round_, stage
-        return self.experts[place] if place in self.experts else self.run.stored(*place)
-
-
-class Overlaid(DumpView):
-    """The float32 tensors of some prompts run again, and otherwise the golden's."""
-
-    def __init__(self, golden: DumpView, again: DumpView, prompts: Iterable[int]):
-        self.golden, self.again, self.prompts = golden, again, frozenset(prompts)
-        rows = {place: self._side(place[0], place[1]).rows[place] for place in golden.rows}
-        super().__init__(golden.folder, golden.manifest, golden.declared, rows, golden.parts)
-
-    def _side(self, variant: Variant, prompt: int) -> DumpView:
-        return self.again if variant == "float32" and prompt in self.prompts else self.golden
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
-        """The rows of whichever side has this prompt."""
-        return self._side(variant, prompt).stored(variant, prompt, round_, stage)
 
 
 @dataclass(frozen=True)
@@ -287,16 +251,6 @@ class HiddenExperts:
 
 TOKENS = {"target.tokens": "target.logits", "verify.tokens": "verify.logits"}
 """The target's tokens, and the scores that they are chosen from."""
-
-
-def hidden_layers(golden: TrustedGolden, run: DumpView) -> list[int]:
-    """Layers of which a run does not declare the experts as shown, so that nothing forced them."""
-    names = {layer: EXPERTS.format(l=layer) for layer in range(golden.manifest.model.num_layers)}
-    return [
-        layer
-        for layer, name in names.items()
-        if name in golden.manifest.stages and name not in run.manifest.stages and not run.view.shows(name)
-    ]
 
 
 def reach(named: Named, golden: DumpView) -> int:
