@@ -173,3 +173,17 @@ def test_a_norm_that_the_torch_drafter_leaves_out_is_placed(judge, plain_golden,
     monkeypatch.setattr(torch_port.Layer, "__init__", without)
     report = judge(torch_device.load, golden=plain_golden)
     assert report.verdict == "fail" and report.first.stage == "drafter.layers.0.attn_out"
+
+
+def test_an_accept_rule_that_the_port_follows_ends_the_comparison_where_it_is_wrong(judge, monkeypatch):
+    """The caches behind another number of tokens are of another sequence: one cause, no heap of findings."""
+    accept = fused.Speculator.accept
+
+    def one_fewer(self, drafts, tokens, left):
+        return accept(self, drafts[:-1], tokens[:-1], left)
+
+    monkeypatch.setattr(fused.Speculator, "accept", one_fewer)
+    report = judge(fused_device.load)
+    assert report.verdict == "fail" and report.first.stage == "accept.length"
+    assert not [one for one in report.findings if one.kind != "generation"]
+    assert any("from accept.length of round" in one for one in report.parted)
