@@ -28,7 +28,9 @@ def check_description(
         again: what it says when asked once more.
         rows: that the caches have to hold.
     """
-    if not ledger.expect("describe: fields", isinstance(says, Description), f"describe returned a {type(says).__name__}"):
+    if not ledger.expect(
+        "describe: fields", isinstance(says, Description), f"describe returned a {type(says).__name__}"
+    ):
         return None
     for said in _mistyped(says):
         ledger.expect("describe: fields", False, said)
@@ -87,7 +89,9 @@ def _eos(says: Description, ledger: Ledger, pair: Pair) -> None:
     outside = [one for one in says.eos if not 0 <= one < pair.vocab]
     ledger.expect("describe: eos", not outside, f"eos holds {outside[:1]}; the vocabulary has {pair.vocab} ids")
     missing = [one for one in pair.eos if one not in says.eos]
-    ledger.expect("describe: eos", not missing, f"eos {list(says.eos)} lacks {missing}, which the target's config names")
+    ledger.expect(
+        "describe: eos", not missing, f"eos {list(says.eos)} lacks {missing}, which the target's config names"
+    )
 
 
 def _modules(says: Description, ledger: Ledger) -> None:
@@ -107,7 +111,9 @@ def _constants(constants: dict[str, Any], ledger: Ledger) -> None:
         if not ledger.expect(line, isinstance(said, dict), f"constants[{side!r}] is a {type(said).__name__}"):
             continue
         for key, value in said.items():
-            plain = all(isinstance(one, int | float | str) for one in (value if isinstance(value, list | tuple) else [value]))
+            plain = all(
+                isinstance(one, int | float | str) for one in (value if isinstance(value, list | tuple) else [value])
+            )
             named = isinstance(key, str)
             ledger.expect(line, plain and named, f"{side}: {key!r} is {value!r}: a number, flag, word or list is due")
         eos = said.get("eos_token_id")

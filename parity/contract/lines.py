@@ -32,19 +32,24 @@ LINES = {
         Line("describe: fields", "a `parity.seam.Description`, each field of its type; the same whenever it is asked"),
         Line("describe: case", "the precision and the K that the factory was called with"),
         Line("describe: layers", "the layers of both config.json; `max_positions` rows hold prompt, budget and K"),
-        Line("describe: eos", "every id that ends a generation, of the target's vocabulary; none only where config.json has none"),
+        Line(
+            "describe: eos",
+            "every id that ends a generation, of the target's vocabulary; none only where config.json has none",
+        ),
         Line("describe: modules", "the modules of your maths, as they are imported; at least one"),
         Line("describe: shown", "globs that match stages of this pair; a cache is shown with all its rows"),
         Line("describe: forcible", "globs that match stages of this pair; `()` where tensors are only copied out"),
         Line(
             "describe: constants",
-            "`target` and `drafter` both, or neither; dotted keys to numbers, flags, words or lists; end tokens ascending",
+            "`target` and `drafter` both, or neither; dotted keys to numbers, flags, words or lists; end tokens "
+            "ascending",
         ),
         Line("tap: type", "a NumPy array of host numbers (`parity.adapters.to_numpy` makes one of torch's and JAX's)"),
         Line("tap: name", "a stage of the table, declared as shown, in the prefill or the rounds, once a round"),
         Line(
             "tap: dtype",
-            "bfloat16 (`ml_dtypes.bfloat16`) or float32 of a bfloat16 device, float32 of a float32 one; int64, int32 or "
+            "bfloat16 (`ml_dtypes.bfloat16`) or float32 of a bfloat16 device, float32 of a float32 one; int64, "
+            "int32 or "
             "uint8 where the stage is exact",
         ),
         Line("tap: shape", "the axes of the stage: no batch axis, nothing transposed, nothing merged"),
@@ -54,15 +59,25 @@ LINES = {
             "prefill, and in a round C taps, C committed and K-1 masked rows, K logits; one where `last` is declared",
         ),
         Line("tap: finite", "no NaN and no Inf"),
-        Line("tap: complete", "every stage that is shown, in every round; what the verbs return need not be handed over"),
+        Line(
+            "tap: complete",
+            "every stage that is shown, in every round; what the verbs return need not be handed over",
+        ),
         Line("tap: returned", "where the stage is forcible, the device continues with what the tap returns"),
-        Line("prefill: returned", "gets the S prompt ids and the token budget; returns the first token, an id of the target's vocabulary"),
+        Line(
+            "prefill: returned",
+            "gets the S prompt ids and the token budget; returns the first token, an id of the target's vocabulary",
+        ),
         Line("prefill: anew", "leaves nothing of the sequence before it: the same prompt gives the same tensors"),
         Line(
             "draft: returned",
-            "gets the tap alone; returns K ids of the target's vocabulary (behind `d2t`), fewer only at the caches' end",
+            "gets the tap alone; returns K ids of the target's vocabulary (behind `d2t`), fewer only at the "
+            "caches' end",
         ),
-        Line("verify: returned", "gets n of 0 to K drafts, which parity may have chosen; returns n+1 greedy ids, one a row"),
+        Line(
+            "verify: returned",
+            "gets n of 0 to K drafts, which parity may have chosen; returns n+1 greedy ids, one a row",
+        ),
         Line(
             "commit: returned",
             "gets the drafts and the n+1 ids; returns the drafts that agree and the next id, the bonus: m tokens",
@@ -80,10 +95,13 @@ LINES = {
             "a verb in which a tap raises passes that on and leaves the state it found: called again it gives the same "
             "(`transactional=False` where not)",
         ),
-        Line("speculate: rounds", "`on_round` behind the prefill (no drafts, one token) and behind every round (one token at least)"),
+        Line(
+            "speculate: rounds",
+            "`on_round` behind the prefill (no drafts, one token) and behind every round (one token at least)",
+        ),
         Line("speculate: returned", "every id emitted: those of the rounds in order, within the budget"),
     )
-}  # fmt: skip
+}
 """In the order in which a walk meets them."""
 
 LOOP_ONLY = ("speculate: rounds", "speculate: returned")
@@ -125,6 +143,7 @@ class Checked:
 
     Args:
         lines: in the order of the contract: name, state, and what breaks it or why it was not met.
+        broken: names of the lines that are broken, the first one found first.
         stopped: what ended the walk before its end; '' where nothing did.
     """
 
@@ -133,12 +152,8 @@ class Checked:
     precision: str
     k: int
     lines: tuple[tuple[str, str, tuple[str, ...]], ...]
+    broken: tuple[str, ...] = ()
     stopped: str = ""
-
-    @property
-    def broken(self) -> list[str]:
-        """Names of the lines that are broken."""
-        return [line for line, state, _ in self.lines if state == BROKEN]
 
     @property
     def verdict(self) -> str:

@@ -45,9 +45,9 @@ def forcible_stages(says: Description, view: View, sides: Sequence[str]) -> list
     families: dict[str, Named] = {}
     for name, named in view.declared.items():
         counts = any(matches(glob, name) for glob in COUNTS)
-        if named.stage.side in sides and not counts and forcible(says, name) and view.rows(name, 1):
-            if (named.layer or 0) <= 1:
-                families[named.stage.template] = named
+        probed = not counts and forcible(says, name) and view.rows(name, 1) is not None
+        if named.stage.side in sides and probed and (named.layer or 0) <= 1:
+            families[named.stage.template] = named
     return list(families.values())
 
 
@@ -70,7 +70,7 @@ def probe(walk: Walk) -> None:
         forcible_stages(says, view, sides) for sides in (("drafter",), ("target", "verify"), ("kv",))
     )
     first = round_seen(scratch, (), {})
-    plans = [(1, pair) for pair in zip_longest(drafting, verifying)]
+    plans: list[tuple[int, tuple[Named | None, ...]]] = [(1, pair) for pair in zip_longest(drafting, verifying)]
     plans += [(0, tuple(one for one in cached if one.name.endswith(part))) for part in (".k", ".v")]
     for when, stages in plans:
         given: Seen = {}
@@ -119,10 +119,11 @@ def compare(ledger: Ledger, view: View, named: Named, given: Seen, seen: Seen, f
     drafting = name.startswith(("drafter", "kv.drafter"))
     sides = ("drafter",) if drafting else ("target", "verify")
     shown = [one for one in behind(view, named) if one.startswith(sides) and one in seen and one in first]
-    tokens = RETURNED + (DRAFT_TOKENS if drafting else VERIFY_TOKENS)
-    changed = any(not np.array_equal(seen[one], first[one]) for one in (*shown, tokens))
+    tokens = DRAFT_TOKENS if drafting else VERIFY_TOKENS
+    shown += [RETURNED + tokens] if name in inputs(view.declared[tokens], view.declared) else []
+    changed = any(not np.array_equal(seen[one], first[one]) for one in (*shown, RETURNED + tokens))
     if shown or changed:
-        said = f"{name}: another tensor is given back, and {shown[0] if shown else tokens} stays what it was"
+        said = f"{name}: another tensor is given back, and {(shown or [tokens])[0]} stays what it was"
         ledger.expect(LINE, changed, said)
 
 

@@ -57,7 +57,7 @@ class ContractTap:
     def rows(self, stage: str, value: Any, first: int, total: int) -> Any:
         """Some rows of a stage; see `parity.seam.RowTap`."""
         self._tick()
-        if stage not in self._passed and not self._named(stage) or not self._typed(stage, value):
+        if not (stage in self._passed or self._named(stage)) or not self._typed(stage, value):
             return value
         passed = [*(self._passed.get(stage, ()) if first else ()), np.array(value)]
         end = sum(map(len, passed))
@@ -147,6 +147,7 @@ class ContractTap:
                 told = named.name in RETURNED
                 self.ledger.expect("tap: complete", told, f"{named.name} is shown and missing in round {self.round}")
                 continue
+            self.ledger.expect("tap: complete", True, "")
             due = _rows_due(named, rows, shown)
             self.ledger.expect(
                 "commit: caches" if named.stage.cache else "tap: rows",

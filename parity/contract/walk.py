@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.contract.lines import Ledger
 from parity.contract.sizes import Pair
-from parity.contract.tap import ContractTap, Force, unforced
+from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
 from parity.seam import Description, Device
 from parity.shown import View
@@ -145,7 +145,9 @@ class Walk:
     @property
     def others(self) -> list[int]:
         """K+1 different ids that end nothing."""
-        return [one for one in range(20, 40 + 2 * self.k + len(self.says.eos)) if one not in self.says.eos][: self.k + 1]
+        return [one for one in range(20, 40 + 2 * self.k + len(self.says.eos)) if one not in self.says.eos][
+            : self.k + 1
+        ]
 
     def _accepted(self, drafts: Sequence[int], tokens: Sequence[int], emitted: Sequence[int]) -> None:
         agreed = int(np.cumprod([a == b for a, b in zip(drafts, tokens, strict=False)]).sum())
@@ -192,15 +194,20 @@ class Walk:
     def _interrupted(self, verb: str, arguments: tuple[Any, ...], tap: ContractTap) -> None:
         """A verb with a tap that raises half way through what it hands over."""
         given = self.recorded[0 if verb == "prefill" else 1]
-        side = {"prefill": "", "draft": "drafter", "verify": ("target", "verify"), "commit": ("accept", "kv")}[verb]
-        count = sum(name.startswith(side) for name in given)
+        side: dict[str, str | tuple[str, ...]] = {
+            "prefill": "",
+            "draft": "drafter",
+            "verify": ("target", "verify"),
+            "commit": ("accept", "kv"),
+        }
+        count = sum(name.startswith(side[verb]) for name in given)
         if not count:
             return
         kept = dict(tap.tensors)
         tap.interrupt = count // 2
         try:
             getattr(self.device, verb)(*arguments, tap)
-        except ParityError:
+        except (ParityError, Interrupt):
             pass
         else:
             told = tap.interrupt is not None
@@ -226,4 +233,3 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
         return bool(np.array_equal(one, other))
     a, b = one.astype(np.float64), other.astype(np.float64)
     return bool(np.linalg.norm(a - b) <= ULP * np.linalg.norm(a)) or bool(np.array_equal(a, b, equal_nan=True))
-
