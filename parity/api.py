@@ -119,7 +119,7 @@ def run_device(
         golden=golden,
         mode=mode,
         stages=stages,
-        out=Path(out) if out else fresh("runs", f"{device.replace(':', '-')}-{mode}"),
+        out=Path(out) if out else fresh("runs", f"{device}-{mode}"),
         progress=progress,
         device_name=device,
         free=free,
