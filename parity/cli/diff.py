@@ -24,6 +24,7 @@ from parity.cli.common import (
     stage_option,
     write_json,
 )
+from parity.cli.tensors import OWN, diff_pair, pair_options, refuse_mixed
 
 if TYPE_CHECKING:
     from parity.compare.breakdown import Slice
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN]")
+@click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN | A B]")
+@click.argument("other", type=click.Path(path_type=Path), required=False, metavar="")
 @golden_option
 @device_option
 @stage_option
@@ -59,9 +61,11 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
+@pair_options
 @json_option
 def diff(
     run: Path | None,
+    other: Path | None,
     golden: Wanted,
     device_name: str,
     stages: tuple[str, ...],
@@ -73,19 +77,26 @@ def diff(
     worst: int,
     strict: bool,
     json_file: Path | None,
-    **isolation: Any,
+    **rest: Any,
 ) -> None:
     """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
 
     With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
+
+    A B: compare what was computed with what should have been, without golden or pipeline: two .npy, .npz, .safetensors
+    or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
     from parity.golden.store import Dump
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
+    refuse_mixed(two=other is not None)
+    pair = {name: rest.pop(name) for name in OWN}
+    if run and other:
+        sys.exit(diff_pair(run, other, json_file, pair))
     opened = open_judging(golden)
-    held = limits(**isolation)
+    held = limits(**rest)
     if run:
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
     else:

@@ -173,7 +173,7 @@ def _guarded(name: str, read: Callable[[], T]) -> T:
         raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {said}") from None
 
 
-TORCH = (".pt", ".pth")
+TORCH = (".pt", ".pth", ".bin")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)
 
 
