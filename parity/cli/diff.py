@@ -59,6 +59,11 @@ if TYPE_CHECKING:
 @click.option(
     "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
 )
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="RUN is a dump of some stages and does not say which: compare what is there, and say which are missing.",
+)
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
 @pair_options
@@ -75,6 +80,7 @@ def diff(
     policy: str | None,
     per: str | None,
     worst: int,
+    partial: bool,
     strict: bool,
     json_file: Path | None,
     **rest: Any,
@@ -91,6 +97,8 @@ def diff(
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
+    from parity.errors import UsageError
+
     refuse_mixed(two=other is not None)
     pair = {name: rest.pop(name) for name in OWN}
     if run and other:
@@ -99,6 +107,9 @@ def diff(
     held = limits(**rest)
     if run:
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
+        made = made.partial(opened) if partial else made
+    elif partial:
+        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)

@@ -47,6 +47,9 @@ anywhere = click.Path(path_type=Path)
     help="Write no run but a map, from what the tensors hold: each is compared with every stage of the golden; what is "
     "like several is said, never chosen.",
 )
+@click.option(
+    "--partial", is_flag=True, help="The dump is of some stages: compare what is there, and say which are missing."
+)
 @click.option("--out", type=anywhere, metavar="RUN", help="Folder to write.")
 @json_option
 def import_dump(
@@ -56,6 +59,7 @@ def import_dump(
     names: str | None,
     reference: str,
     suggested: Path | None,
+    partial: bool,
     out: Path | None,
     json_file: Path | None,
 ) -> None:
@@ -68,11 +72,11 @@ def import_dump(
     from parity.errors import UsageError
     from parity.reports.dumps import print_dump
 
-    if suggested and not (out or names or reference):
+    if suggested and not (out or names or reference or partial):
         sys.exit(_suggest(paths, source, golden, suggested, json_file))
     if suggested or not out:
         raise UsageError("--out RUN writes a run (by --map), --suggest-map FILE a map: name one of the two")
-    placing = import_run(paths, source, open_golden(golden), out, names, reference)
+    placing = import_run(paths, source, open_golden(golden), out, names, reference, partial)
     data = print_dump(read_dump(out))
     _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
     _list("is not mapped", placing.unmapped)

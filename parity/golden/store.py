@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.aligned import refuse_misaligned
 from parity.golden.consistent import refuse_untold
 from parity.golden.digests import sealed
-from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
+from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, declared_shown, key
 from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
-from parity.stages import Named, declared
+from parity.shown import there
+from parity.stages import TARGET_EMBED, Named, declared
 from parity.trace import Tensors
 
 
@@ -163,6 +165,7 @@ class Dump(DumpView):
         super().__init__(folder, manifest, names, {}, {})
         self.index()
         self._shards: dict[str, dict[str, NDArray[Any]]] = {}
+        self.asked = ""
         self._verified: dict[TensorPlace, NDArray[Any]] = {}
         if manifest.kind == "golden":
             refuse_untold(self)
@@ -208,6 +211,40 @@ class Dump(DumpView):
         moved = copy(self)
         moved.manifest = self.manifest.model_copy(update={"model": model})
         return moved
+
+    def partial(self, golden: DumpView) -> Dump:
+        """The same run, said to show what it holds and no more; it is one over the golden's tokens.
+
+        Raises:
+            UsageError: it declares what it shows, or its embeddings are of other tokens.
+        """
+        case, sizes = self.manifest.case, _sizes(self)
+        if case.shown:
+            raise UsageError(f"--partial: {self.folder} declares what it shows, and is judged by that: leave it out")
+        places = [(prompt, round_) for prompt, round_, stage in sizes if stage == TARGET_EMBED]
+        held = ((*place, self.contents(case.precision, *place, TARGET_EMBED)) for place in places)
+        refuse_misaligned(golden, ((*where, rows) for *where, rows in held if rows is not None), str(self.folder))
+        held_names = {stage for _, _, stage in sizes}
+        owed = [name for name in self.manifest.stages if name not in held_names]
+        if owed:
+            raise UsageError(f"--partial: {self.folder} lists {min(owed)} as recorded and has no tensor of it")
+        made = copy(self)
+        made.__dict__.pop("view", None)
+        shown = declared_shown(there(sizes, _sizes(golden), self.declared))
+        made.manifest = self.manifest.model_copy(update={"case": case.model_copy(update={"shown": shown})})
+        made.asked = " --partial"
+        return made
+
+    @property
+    def command(self) -> str:
+        """How a command names this dump, with what was asked of it."""
+        return f"{self.folder}{self.asked}"
+
+
+def _sizes(dump: DumpView) -> dict[tuple[int, int, str], int]:
+    """Rows of every tensor of a run, or of the truth of a golden."""
+    variant = dump.manifest.case.precision
+    return {place[1:]: row.full_shape[0] for place, row in dump.rows.items() if place[0] == variant and row.full_shape}
 
 
 def seal(folder: Path) -> Dump:
