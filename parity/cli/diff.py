@@ -93,11 +93,10 @@ def diff(
     or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
+    from parity.errors import UsageError
     from parity.golden.store import Dump
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
-
-    from parity.errors import UsageError
 
     refuse_mixed(two=other is not None)
     pair = {name: rest.pop(name) for name in OWN}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from parity.cli.common import Command, write_json
+from parity.cli.imports import list_names, write_map
+from parity.plain import echo
 
-if TYPE_CHECKING:
-    from parity.tensors.suggesting import Suggested
+SHOWN = 5
+"""Names of a list on the terminal."""
 
 OWN = {
     "names": "--map",
@@ -95,4 +97,23 @@ def diff_pair(actual: Path, expected: Path, json_file: Path | None, asked: dict[
 
 
 def _suggest(actual: Path, expected: Path, json_file: Path | None, asked: dict[str, Any]) -> int:
-    raise NotImplementedError
+    """Write the map and say what it leaves open; the exit code."""
+    from parity.errors import UsageError
+    from parity.tensors.suggesting import suggest_names
+
+    if given := [OWN[name] for name in OWN if name != "suggested" and asked[name]]:
+        raise UsageError(f"{given[0]} is of a comparison, and --suggest-map compares nothing: leave one out")
+    found = suggest_names(actual, expected)
+    write_map(asked["suggested"], found.text())
+    counts = f"{len(found.same)} names are the same, {len(found.paired) + len(found.by_name)} are paired"
+    echo(
+        f"{asked['suggested']}: {counts}, {len(found.unsure)} are for you to choose, {len(found.unlike)} are not paired"
+    )
+    list_names("though its numbers differ", [f"{name} goes to {to}" for name, to in found.by_name.items()], SHOWN)
+    list_names("is unsure", [f"{name}: {said}," for name, said in found.unsure.items()], SHOWN)
+    list_names("is not paired", [f"{name} ({why})" for name, why in found.unlike.items()], SHOWN)
+    echo(f"next: parity diff {actual} {expected} --map {asked['suggested']}")
+    paired = {name: places[0][2] for name, places in found.paired.items()}
+    open_ = {"same": found.same, "by_name": found.by_name, "unsure": found.unsure, "unlike": found.unlike}
+    write_json(json_file, {"paired": paired} | open_)
+    return 3 if found.unsure or found.unlike or not (found.same or found.paired) else 0

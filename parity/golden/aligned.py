@@ -21,13 +21,14 @@ Embeddings = Iterable[tuple[int, int, NDArray[np.generic]]]
 """Prompt, round and rows [S, H]."""
 
 
-def refuse_misaligned(golden: DumpView, embeddings: Embeddings, what: str) -> None:
+def refuse_misaligned(golden: DumpView, embeddings: Embeddings, what: str, partial: bool) -> None:
     """Refuse a dump over other tokens, rows or weights: whatever its stages hold would be blamed on the device.
 
     A wrong size or a small error leaves a row's direction as it is, and is left to the comparison.
 
     Args:
         what: the dump is, for sentences.
+        partial: it may hold no embeddings, which is noted: then nothing shows what it ran over.
 
     Raises:
         UsageError: a row is another token's.
@@ -47,7 +48,7 @@ def refuse_misaligned(golden: DumpView, embeddings: Embeddings, what: str) -> No
                 f"{where} {said}: the dump is of other tokens, rows or weights than the golden, and nothing behind its "
                 "embeddings can be compared"
             )
-    if not checked:
+    if partial and not checked:
         note(f"{what} shows no {TARGET_EMBED}: nothing says that it ran over the golden's tokens")
 
 

@@ -17,7 +17,18 @@ from parity.golden import shards
 from parity.golden.aligned import refuse_misaligned
 from parity.golden.consistent import refuse_untold
 from parity.golden.digests import sealed
-from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, declared_shown, key
+from parity.golden.manifest import (
+    FILE,
+    SCHEMA_VERSION,
+    Case,
+    Manifest,
+    Model,
+    Producer,
+    TensorRow,
+    Variant,
+    declared_shown,
+    key,
+)
 from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
@@ -223,7 +234,7 @@ class Dump(DumpView):
             raise UsageError(f"--partial: {self.folder} declares what it shows, and is judged by that: leave it out")
         places = [(prompt, round_) for prompt, round_, stage in sizes if stage == TARGET_EMBED]
         held = ((*place, self.contents(case.precision, *place, TARGET_EMBED)) for place in places)
-        refuse_misaligned(golden, ((*where, rows) for *where, rows in held if rows is not None), str(self.folder))
+        refuse_misaligned(golden, ((*where, rows) for *where, rows in held if rows is not None), str(self.folder), True)
         held_names = {stage for _, _, stage in sizes}
         owed = [name for name in self.manifest.stages if name not in held_names]
         if owed:

@@ -123,7 +123,8 @@ def import_run(request: ImportRequest) -> Placing:
         raise UsageError(f"--partial: {said}; leave one of the two out")
     placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
     producer = _producer(request, placing)
-    refuse_misaligned(request.golden, _embeddings(request, placing), ", ".join(map(str, request.paths)))
+    named = ", ".join(map(str, request.paths))
+    refuse_misaligned(request.golden, _embeddings(request, placing), named, request.partial)
     with DumpWriter(request.out) as writer:
         arrays = {spot: _stored(request, spot, one) for spot, one in placing.taken.items()}
         case = _case(request, placing, arrays)

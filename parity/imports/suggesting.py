@@ -19,7 +19,7 @@ from parity.errors import UsageError
 from parity.golden.views import DumpView
 from parity.imports import READERS
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.content import ADDED, content
+from parity.imports.content import content
 from parity.imports.pairing import Fit, Paired, cosine, pair
 
 DIGITS = re.compile("([0-9]+)")
@@ -99,6 +99,10 @@ class Suggestion:
             head += '\n[run]\nprecision = "bfloat16"  # every number is one of bfloat16\n'
         return head + "\n" + "\n\n".join(self.blocks) + "\n"
 
+    def fields(self, members: Sequence[Member], rule: Rule) -> dict[str, Any]:
+        """The fields of a row for these tensors."""
+        return _fields(members, rule)
+
     def add(self, members: Sequence[Member]) -> None:
         """Enter all tensors of one form of names."""
         rules = _rules(members)
@@ -110,16 +114,16 @@ class Suggestion:
             following, rule = most
             for member in members:
                 if member not in following:
-                    self._except(member)
+                    self.leave_out(member, rule)
             self._row(following, rule)
         else:
             self._one_by_one(members)
 
-    def _except(self, member: Member) -> None:
-        """Keep a tensor out of the row of its form, with the reason."""
+    def leave_out(self, member: Member, rule: Rule) -> None:
+        """Keep a tensor out of the row of its form, which goes by this rule, with the reason."""
         why = "; or ".join(map(_what, member.paired.fits))
         (self.unsure if why else self.unlike)[member.captured.name] = why or member.paired.why
-        row = {"name": _name([member], {}), "ignore": f"not as it is: {why}" if why else member.paired.why}
+        row = {"name": form_name([member], {}), "ignore": f"not as it is: {why}" if why else member.paired.why}
         self.blocks.append(_toml([member], row))
 
     def _one_by_one(self, members: Sequence[Member]) -> None:
@@ -139,23 +143,25 @@ class Suggestion:
         for member, place in zip(members, rule.places, strict=True):
             before = self._taken.get(place)
             if before and not _same(before, member, place):
-                self._say(members, f"{_told(place)} is also like {before.captured.name}: choose one of them")
+                self._say(
+                    members, f"{before.fits[place].known} is also like {before.captured.name}: choose one of them"
+                )
                 return
         twice = [place for place in rule.places if place in self._taken]
         if twice and len(twice) == len(members):
             first = self._taken[twice[0]].captured.name
-            ignored = {"name": _name(members, {}), "ignore": f"the same numbers as {first}"}
+            ignored = {"name": form_name(members, {}), "ignore": f"the same numbers as {first}"}
             self.blocks.append(_toml(members, ignored))
             return
         self._taken |= dict(zip(rule.places, members, strict=True))
         for member, place in zip(members, rule.places, strict=True):
             self.paired.setdefault(member.captured.name, []).append(place)
-        self.blocks.append(_toml(members, _fields(members, rule)))
+        self.blocks.append(_toml(members, self.fields(members, rule)))
 
     def _unsure(self, members: Sequence[Member], rules: Sequence[Rule]) -> None:
         """Several rules for a form, or a single tensor that is no stage as it is."""
         for rule in rules:
-            self.blocks.append(_commented(_toml(members, _fields(members, rule))))
+            self.blocks.append(_commented(_toml(members, self.fields(members, rule))))
         said = [_what(fit) for fit in members[0].paired.fits]
         if said:
             self._say(members, "; or ".join(said), listed=bool(rules))
@@ -195,7 +201,7 @@ def suggest(tensors: Iterable[Captured], golden: DumpView) -> Suggestion:
     forms: dict[str, list[Member]] = {}
     for captured in listed:
         array = captured.load()
-        member = Member(captured, pair(array, held), _numbers(captured), _narrow(array))
+        member = Member(captured, pair(array, held), numbers_in(captured), _narrow(array))
         forms.setdefault(DIGITS.sub("0", captured.name), []).append(member)
     fine = [member.narrow for members in forms.values() for member in members if member.paired.fits]
     made.narrow = any(fine) and False not in fine
@@ -211,7 +217,7 @@ def _narrow(array: NDArray[np.generic]) -> bool | None:
     return not np.any(np.ascontiguousarray(array).view(np.uint32) & np.uint32(0xFFFF))
 
 
-def _numbers(captured: Captured) -> dict[str, int]:
+def numbers_in(captured: Captured) -> dict[str, int]:
     found = [number for number in DIGITS.findall(captured.name) if len(number) < 10][:FIELDS]
     numbers = {f"n{place}": int(number) for place, number in enumerate(found)}
     return numbers if captured.step is None else numbers | {"step": captured.step}
@@ -245,21 +251,18 @@ def _possible(start: Member, members: Sequence[Member]) -> Iterator[Rule]:
     """Every rule by which this tensor has one of its fits."""
     sources = [None, *(name for name in start.numbers if all(name in one.numbers for one in members))]
     for fit in start.fits.values():
-        coordinates = {"round": fit.known.round, "prompt": fit.known.prompt}
-        if fit.known.named.layer is not None:
-            coordinates["l"] = fit.known.named.layer
-        template = fit.known.named.stage.template
+        coordinates, template = fit.known.coordinates, fit.known.template
         for chosen in product(sources, repeat=len(coordinates)):
             said = {
                 what: (source, value - (start.numbers[source] if source else 0))
                 for (what, value), source in zip(coordinates.items(), chosen, strict=True)
             }
-            yield Rule(template, said, tuple(_place(template, said, member) for member in members))
+            yield Rule(template, said, tuple(place_of(template, said, member) for member in members))
 
 
-def _place(template: str, said: Mapping[str, tuple[str | None, int]], member: Member) -> Place:
+def place_of(template: str, said: Mapping[str, tuple[str | None, int]], member: Member) -> Place:
     values = {what: (member.numbers[source] if source else 0) + added for what, (source, added) in said.items()}
-    return values["prompt"], values["round"], template.format(l=values.get("l"))
+    return values.get("prompt", 0), values.get("round", 0), template.format(**values)
 
 
 def _following(members: Sequence[Member], rule: Rule) -> list[Member]:
@@ -288,10 +291,10 @@ def _fields(members: Sequence[Member], rule: Rule) -> dict[str, Any]:
         row["axes"] = list(fits[0].axes)
     if any(fit.padded for fit in fits):
         row |= {"padded": True} | ({"rows": f"{fits[0].first}:"} if fits[0].first else {})
-    return row | {"name": _name(members, groups)}
+    return row | {"name": form_name(members, groups)}
 
 
-def _name(members: Sequence[Member], groups: Mapping[str, str]) -> str:
+def form_name(members: Sequence[Member], groups: Mapping[str, str]) -> str:
     """The regular expression of a form of names; a number that differs and says nothing is any number."""
     split = [DIGITS.split(member.captured.name) for member in members]
     parts, number = [], 0
@@ -320,17 +323,12 @@ def _same(before: Member, member: Member, place: Place) -> bool:
 
 def _what(fit: Fit) -> str:
     """What a fit says of a tensor."""
-    stage = fit.known.stage.removesuffix(ADDED)
-    said = f"{stage}, prompt {fit.known.prompt}, round {fit.known.round}"
+    said = str(fit.known)
     if fit.added:
         said += " with the residual stream added to it already: show it before"
     if fit.part:
         said += f", rows {-fit.first} to {fit.rows - fit.first - 1} of {fit.known.rows} only"
     return said + (f", times {fit.scale:.4g}" if fit.scaled else "")
-
-
-def _told(place: Place) -> str:
-    return f"{place[2]}, prompt {place[0]}, round {place[1]}"
 
 
 def _toml(members: Sequence[Member], row: Mapping[str, Any]) -> str:
@@ -342,7 +340,7 @@ def _toml(members: Sequence[Member], row: Mapping[str, Any]) -> str:
         lines[0] += f", cosine {min(map(cosine, fits)):.6f}" + (" or more" if len(fits) > 1 else "")
     if others:
         near = max(others, key=cosine)
-        lines[0] += f"; the nearest other stage {near.known.stage}, {cosine(near):.3g}"
+        lines[0] += f"; the nearest other {near.known.stage}, {cosine(near):.3g}"
     return "\n".join([*lines, "[[row]]", *(f"{name} = {_value(value)}" for name, value in row.items())])
 
 

@@ -211,3 +211,44 @@ def test_another_tools_manifest_makes_no_dump(parity, tmp_path):
     a, b = save(tmp_path / "a", tensors()), save(tmp_path / "b", tensors())
     (a / "manifest.json").write_text('{"files": []}')
     assert parity("diff", a, b).code == 0
+
+
+def renamed(held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As another library has them: other words, layers from 1 in two digits, one of the two parts turned."""
+    words = {"q": "attention/query", "up": "mlp/expand"}
+    made = {}
+    for name, value in held.items():
+        _, layer, part, _ = name.split(".")
+        made[f"block_{int(layer) + 1:02}/{words[part]}"] = value.T.copy() if part == "up" else value
+    return made
+
+
+def test_two_folders_with_other_names_are_paired_by_content_then_compared(parity, tmp_path):
+    expected = tensors()
+    actual = renamed({name: value.astype(ml_dtypes.bfloat16).astype(np.float32) for name, value in expected.items()})
+    actual = {name.replace("/", "."): value for name, value in actual.items()}
+    wrong = {name: value + (1 if name == "block_02.mlp.expand" else 0) for name, value in actual.items()}
+    sides = [save(tmp_path / name, held) for name, held in (("a", actual), ("wrong", wrong), ("b", expected))]
+    assert parity("diff", sides[0], sides[2]).code == 3
+    for side, code, row in ((sides[0], 0, ""), (sides[1], 1, "block_02.mlp.expand goes to layers.1.up.weight")):
+        names = tmp_path / f"{side.name}.toml"
+        found = parity("diff", side, sides[2], "--suggest-map", names)
+        assert found.code == 0 and row in found.out, found.out + names.read_text()
+        assert names.read_text().count("[[row]]") == 2 and 'axes = ["b", "a"]' in names.read_text()
+        floor = save(
+            tmp_path / f"floor-{side.name}",
+            {n: v.astype(ml_dtypes.bfloat16).astype(np.float32) for n, v in expected.items()},
+        )
+        found = parity("diff", side, sides[2], "--map", names, "--floor", floor)
+        assert found.code == code and "6 compared" in found.last, found.out
+    assert "layers.1.up.weight" in found.out
+
+
+def test_what_no_numbers_tell_apart_is_left_to_choose(parity, tmp_path):
+    same = tensors()["layers.0.q.weight"]
+    a = save(tmp_path / "a.npz", {"x": same, "norm": np.ones(40, np.float32), "odd": tensors(5)["layers.0.q.weight"]})
+    b = save(tmp_path / "b.npz", {"one": same, "two": same, "scale": np.ones(40, np.float32)})
+    found = parity("diff", a, b, "--suggest-map", tmp_path / "map.toml")
+    text = (tmp_path / "map.toml").read_text()
+    assert found.code == 3 and "\n[[row]]" not in text and "# [[row]]" in text, text
+    assert "norm (constant 1) is not paired" in found.out and "odd (nothing is like it" in found.out
