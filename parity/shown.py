@@ -131,6 +131,7 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
 what the verbs return and nothing else."""
 
 
+PASSES: tuple[When, ...] = ("prefill", "round")
 Sizes = Mapping[tuple[int, int, str], int]
 """Prompt, round and full stage name of tensors, to how many rows each has."""
 
@@ -144,7 +145,7 @@ def there(sizes: Sizes, golden: Sizes, declared: Mapping[str, Named]) -> tuple[S
     """
     found: dict[tuple[str, When, Rows], list[str]] = {}
     for name, named in declared.items():
-        for when in named.stage.when:
+        for when in (when for when in PASSES if when in named.stage.when):
             rounds = [place for place in sizes if place[2] == name and (place[1] > 0) == (when == ROUND)]
             if rounds:
                 single = all(sizes[place] == 1 for place in rounds)

@@ -73,8 +73,9 @@ def _nearest(results: Sequence[TensorResult]) -> str:
 def _share(result: TensorResult) -> float:
     if result.bounds is None:
         return 0.0
-    names = ("l2", "worst_row", "largest")
-    return max((getattr(result, name) or 0.0) / getattr(result.bounds, name) for name in names)
+    used = result.bounds
+    errors = (result.l2, used.l2), (result.worst_row, used.worst_row), (result.largest, used.largest)
+    return max((error or 0.0) / bound for error, bound in errors)
 
 
 def _listed(what: str, names: Sequence[str]) -> Iterator[str]:

@@ -125,6 +125,14 @@ def refuse_packed(source: Path | BinaryIO, name: str) -> None:
         file.seek(0)
 
 
+def stored(path: Path) -> bool:
+    """Whether a file is an archive that compresses nothing."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with _guarded(str(path), lambda: zipfile.ZipFile(path)) as archive:
+        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+
+
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
     def read() -> NDArray[Any]:
         with archive.open(member) as file:

@@ -8,11 +8,13 @@ from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 from parity.errors import UsageError
-from parity.imports.arrays import refuse_packed
+from parity.imports.arrays import refuse_packed, stored
 
 
 def torch_load(source: Path | BinaryIO, name: str) -> Any:
     """Read a torch file as `torch.load(weights_only=True)` does: tensors and plain containers, nothing executed.
+
+    A file named by its path is mapped where its tensors lie in it as they are.
 
     Raises:
         UsageError: torch is not installed, or the file holds anything else or is damaged.
@@ -26,6 +28,8 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
         ) from None
     refuse_packed(source, name)
     try:
+        if isinstance(source, Path) and stored(source):
+            return load(str(source), map_location="cpu", weights_only=True, mmap=True)
         return load(source, map_location="cpu", weights_only=True)
     except UnpicklingError:
         raise UsageError(

@@ -53,7 +53,8 @@ def compare_tensors(
     if names is not None:
         from parity.tensors.names import paired, read_pairs
 
-        *sides, ignored = paired(*sides, read_pairs(Path(names)))
+        mine, true, ignored = paired(*sides, read_pairs(Path(names)))
+        sides = mine, true
     elif _is_file(actual) and _is_file(expected) and len(sides[0]) == len(sides[1]) == 1:
         sides = _only_pair(*sides)
     floors = None if floor is None else arrays_of(floor, "floor")

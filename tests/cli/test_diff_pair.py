@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+
+from parity.imports.torch_file import torch_load
 
 
 def tensors(seed: int = 0) -> dict[str, np.ndarray]:
@@ -252,3 +255,14 @@ def test_what_no_numbers_tell_apart_is_left_to_choose(parity, tmp_path):
     text = (tmp_path / "map.toml").read_text()
     assert found.code == 3 and "\n[[row]]" not in text and "# [[row]]" in text, text
     assert "norm (constant 1) is not paired" in found.out and "odd (nothing is like it" in found.out
+
+
+def test_a_torch_file_is_mapped_unless_its_archive_is_compressed(parity, tmp_path):
+    a, b = save(tmp_path / "a.pt", tensors()), save(tmp_path / "b.pt", tensors())
+    with zipfile.ZipFile(a) as whole, zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    held = {path: torch_load(path, str(path)) for path in (b, tmp_path / "packed.pt")}
+    mapped = Path("/proc/self/maps").read_text()
+    assert [str(path) in mapped for path in held] == [True, False]
+    assert parity("diff", a, b).code == 0 and parity("diff", tmp_path / "packed.pt", b).code == 0
