@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from types import TracebackType
@@ -232,12 +232,9 @@ class Dump(DumpView):
         case, sizes = self.manifest.case, _sizes(self)
         if case.shown:
             raise UsageError(f"--partial: {self.folder} declares what it shows, and is judged by that: leave it out")
-        places = [(prompt, round_) for prompt, round_, stage in sizes if stage == TARGET_EMBED]
-        held = ((*place, self.contents(case.precision, *place, TARGET_EMBED)) for place in places)
-        refuse_misaligned(golden, ((*where, rows) for *where, rows in held if rows is not None), str(self.folder), True)
-        held_names = {stage for _, _, stage in sizes}
-        owed = [name for name in self.manifest.stages if name not in held_names]
-        if owed:
+        refuse_misaligned(golden, self._embeddings(), str(self.folder), True)
+        held = {stage for _, _, stage in sizes}
+        if owed := [name for name in self.manifest.stages if name not in held]:
             raise UsageError(f"--partial: {self.folder} lists {min(owed)} as recorded and has no tensor of it")
         made = copy(self)
         made.__dict__.pop("view", None)
@@ -245,6 +242,12 @@ class Dump(DumpView):
         made.manifest = self.manifest.model_copy(update={"case": case.model_copy(update={"shown": shown})})
         made.asked = " --partial"
         return made
+
+    def _embeddings(self) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        for variant, prompt, round_, stage in self.rows:
+            rows = self.contents(variant, prompt, round_, stage) if stage == TARGET_EMBED else None
+            if rows is not None:
+                yield prompt, round_, rows
 
     @property
     def command(self) -> str:
