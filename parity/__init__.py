@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.api import (
+        check_device,
         compare_dumps,
         device_difference,
         diagnose_device,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "parity.api": (
+        "check_device",
         "compare_dumps",
         "device_difference",
         "diagnose_device",
@@ -84,6 +86,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "assert_parity",
+    "check_device",
     "compare_dumps",
     "compare_tensors",
     "device_difference",

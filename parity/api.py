@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from parity.compare.between import DeviceDifference
     from parity.compare.breakdown import Slice
     from parity.compare.report import Report
+    from parity.contract.lines import Checked
     from parity.diagnose import Diagnosis
     from parity.diagnose.gates import GateCause
     from parity.gates.gate import GateReport, GateResult
@@ -124,6 +125,31 @@ def run_device(
         free=free,
     )
     return Dump(drive(request))
+
+
+def check_device(
+    device: str = "numpy",
+    precision: str = "bfloat16",
+    k: int = 4,
+    *,
+    target: File | None = None,
+    drafter: File | None = None,
+) -> Checked:
+    """Walk a device through the contract on a prompt of two tokens (docs/adding-a-device.md): no golden, no torch.
+
+    Args:
+        device: an engine (`numpy`, `xla`, `nkipy`, `neuron`), or `package.module:factory`, with its options.
+        target, drafter: checkpoints; the tiny pair by default.
+
+    Raises:
+        UsageError: no such device or checkpoint.
+        DeviceFailed: its module or factory raises.
+    """
+    from parity.bundled import tiny
+    from parity.contract import check_device as check
+
+    pair = _path(target) or tiny("target"), _path(drafter) or tiny("drafter")
+    return check(device, *pair, k, precision)
 
 
 def device_difference(

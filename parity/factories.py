@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Operate, Rotary
+from parity.seam import Device, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -52,6 +52,12 @@ class Factory:
             NotOffered: the factory does not take an option.
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
+        made, k = self.unchecked(precision, **options), int(options.get("k", self.k))
+        call_guarded(self.name, "describe", lambda: check_description(made.describe(), self.name, precision, k))
+        return made
+
+    def unchecked(self, precision: str, **options: int) -> Guarded:
+        """Build a device as a call does, whatever it describes itself as."""
         named = {**self._named}
         show = named.pop(SHOW, "")
         for option in ("k", *named, *options):
@@ -60,15 +66,11 @@ class Factory:
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
         given: dict[str, Any] = {"k": self.k, **read, **options}
         watch_threads()
-        made = call_guarded(
+        return call_guarded(
             self.name,
             "its factory",
             lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), show), self.name),
         )
-        call_guarded(
-            self.name, "describe", lambda: check_description(made.describe(), self.name, precision, int(given["k"]))
-        )
-        return made
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""
@@ -90,6 +92,20 @@ def operator(name: str) -> Operate:
     """
     operate: Operate = _beside(name, "operate")
     return operate
+
+
+def own_operations(name: str) -> list[Operation]:
+    """The operations of a device's own programs: `operations` in its module; none where there is none.
+
+    Raises:
+        UsageError: it gives something else.
+    """
+    operations: Operations | None = _function(name, "operations")
+    found = [] if operations is None else list(dict.fromkeys(operations()))
+    for one in found:
+        if not isinstance(one, Operation):
+            raise UsageError(f"--device {name}: its function operations gave a {type(one).__name__}, not an Operation")
+    return found
 
 
 def _beside(name: str, function: str) -> Any:

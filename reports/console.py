@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,6 +40,21 @@ class SafeConsole(Console):
 
 
 def console() -> Console:
-    """Standard output; wide enough for a table where it is no terminal."""
+    """Standard output; wide enough for a table where it is no terminal and nobody says how wide it is (COLUMNS)."""
     out = SafeConsole()
-    return out if out.is_terminal else SafeConsole(width=140)
+    return out if out.is_terminal or _columns() else SafeConsole(width=140)
+
+
+def _columns() -> bool:
+    return os.environ.get("COLUMNS", "").isdigit()
+
+
+def say(out: Console, text: str | Text, head: str | Text = "") -> None:
+    """One statement behind a head: wrapped between words where a width is known, and indented; in a pipe one line."""
+    head, text = (Text(one) if isinstance(one, str) else one for one in (head, text))
+    if not (out.is_terminal or _columns()):
+        out.print(head + text, soft_wrap=True)
+        return
+    for number, line in enumerate(text.wrap(out, max(out.width - head.cell_len, 20))):
+        line.rstrip()
+        out.print((Text(" " * head.cell_len) if number else head) + line, soft_wrap=True)

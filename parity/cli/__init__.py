@@ -16,6 +16,7 @@ import click
 from parity.cli.calibrate import calibrate
 from parity.cli.corroborate import corroborate
 from parity.cli.demo import demo
+from parity.cli.device import check_device, new_device
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
 from parity.cli.engines import engines
@@ -111,6 +112,8 @@ for verb in (
     reduce,
     demo,
     inspect,
+    new_device,
+    check_device,
     import_dump,
     export_dump,
     seal,

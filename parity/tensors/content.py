@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.imports.content import Known, Shelf, sketched
+from parity.imports.forms import DIGITS, FIELDS
 from parity.imports.pairing import CHANCE, LIKE, Fit, Paired, best, bits, fitting
 from parity.imports.placing import split
-from parity.imports.suggesting import DIGITS, FIELDS
 from parity.metrics.dtypes import is_exact
 from parity.stages import Named, Stage
 from parity.tensors.names import LETTERS

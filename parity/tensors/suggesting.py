@@ -11,7 +11,9 @@ from typing import Any
 from parity import limits
 from parity.errors import UsageError
 from parity.imports.captured import Captured
-from parity.imports.suggesting import DIGITS, Member, Rule, Suggestion, form_name, numbers_in, place_of
+from parity.imports.forms import Member, Rule, form, numbers_of, place_of
+from parity.imports.map_rows import name_pattern
+from parity.imports.suggesting import Suggestion
 from parity.tensors.content import Samples
 from parity.tensors.inputs import arrays_of
 
@@ -45,7 +47,7 @@ class PairSuggestion(Suggestion):
         fits = [member.fits[place] for member, place in zip(members, rule.places, strict=True)]
         own = fits[0].known.named.stage.axes[1:]
         axes = {} if fits[0].axes == own else {"axes": list(fits[0].axes)}
-        return {"name": form_name(members, groups), "to": to} | axes
+        return {"name": name_pattern(members, groups), "to": to} | axes
 
     def leave_out(self, member: Member, rule: Rule) -> None:
         """Say that a tensor is not like the one that the row of its form gives it: comparing them shows how."""
@@ -75,8 +77,8 @@ def suggest_names(actual: str | Path, expected: str | Path) -> PairSuggestion:
     forms: dict[str, list[Member]] = {}
     for name, read in mine.items():
         captured = Captured(name, str(actual), read)
-        member = Member(captured, samples.pair(read()), numbers_in(captured))
-        forms.setdefault(DIGITS.sub("0", name), []).append(member)
+        member = Member(captured, samples.pair(read()), numbers_of(captured))
+        forms.setdefault(form(name), []).append(member)
     for members in forms.values():
         made.add(members)
     return made

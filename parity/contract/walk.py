@@ -1,0 +1,235 @@
+"""The walk through the verbs: a few rounds of accepts and rejects on a prompt of two tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from parity.contract.lines import Ledger
+from parity.contract.sizes import Pair
+from parity.contract.tap import ContractTap, Force, Interrupt, unforced
+from parity.errors import ParityError
+from parity.seam import Description, Device
+from parity.shown import View
+
+PROMPTS = ((5, 9), (7, 3), (11, 2), (4, 6))
+"""Two tokens each: the next one is taken where the first token would end the generation."""
+ULP = 2.0**-7
+"""Two runs of the same program may sum in another order: one ULP of bfloat16, relative L2."""
+
+
+def rows_needed(k: int) -> int:
+    """Rows of the caches that the walk fills at the most, with room for one more round."""
+    return 6 * k + 12
+
+
+class Stopped(Exception):
+    """A verb raised, or returned what nothing can follow."""
+
+
+class Walk:
+    """One device, walked through.
+
+    Attributes:
+        prompt: two tokens.
+        recorded: what it handed over in the rounds of `rounds`.
+    """
+
+    def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: Pair):
+        self.device, self.says, self.view, self.ledger, self.pair = device, says, view, ledger, pair
+        self.k, self.prompt = says.k, PROMPTS[0]
+        self.recorded: list[dict[str, np.ndarray]] = []
+
+    def tap(self, force: Force = unforced) -> ContractTap:
+        """A tap for one sequence."""
+        return ContractTap(self.ledger, self.pair, self.view, self.says.precision, force)
+
+    def call(self, verb: str, *arguments: Any) -> Any:
+        """What a verb returns.
+
+        Raises:
+            Stopped: it raised.
+        """
+        try:
+            return getattr(self.device, verb)(*arguments)
+        except ParityError as error:
+            raise Stopped(str(error)) from error
+
+    def ids(self, line: str, value: Any, most: int, least: int, what: str) -> list[int]:
+        """Ids that a verb returned, once they are some.
+
+        Raises:
+            Stopped: they are none.
+        """
+        shape = getattr(value, "shape", None)
+        held = self.ledger.expect(
+            line, shape is None or len(shape) == 1, f"{what} returned an array of shape {list(shape or ())}, not [n]"
+        )
+        try:
+            ids = [index(one) for one in value] if held else []
+        except TypeError as error:
+            held = self.ledger.expect(line, False, f"{what} returned no integers ({error})")
+            ids = []
+        if not held:
+            raise Stopped(f"{what} returned nothing that can be gone on with")
+        wanted = str(most) if least == most else f"{least} to {most}"
+        held = self.ledger.expect(line, least <= len(ids) <= most, f"{what} returned {len(ids)} ids; {wanted} are due")
+        outside = [one for one in ids if not 0 <= one < self.pair.vocab]
+        said = f"{what} returned {outside[:1]}, outside the target's vocabulary of {self.pair.vocab}"
+        if not self.ledger.expect(line, not outside, said) or not held:
+            raise Stopped(f"{what} returned nothing that can be gone on with")
+        return ids
+
+    def prefill(self, tap: ContractTap, budget: int) -> int:
+        """The first token; closes round 0."""
+        value = self.call("prefill", self.prompt, budget, tap)
+        try:
+            first = index(value)
+        except TypeError:
+            self.ledger.expect("prefill: returned", False, f"prefill returned a {type(value).__name__}, not one id")
+            raise Stopped("prefill returned nothing that can be gone on with") from None
+        fits = 0 <= first < self.pair.vocab
+        if not self.ledger.expect("prefill: returned", fits, f"prefill returned {first}, outside the vocabulary"):
+            raise Stopped("prefill returned no id")
+        tap.close({"S": 2, "C": 1, "W": 1, "kv.target": 2, "kv.drafter": 1})
+        return first
+
+    def draft(self, tap: ContractTap) -> list[int]:
+        """K drafts."""
+        return self.ids("draft: returned", self.call("draft", tap), self.k, self.k, "draft")
+
+    def verify(self, drafts: Sequence[int], tap: ContractTap) -> list[int]:
+        """n+1 ids for these drafts."""
+        value = self.call("verify", np.array(drafts, np.int64), tap)
+        count = len(drafts) + 1
+        return self.ids("verify: returned", value, count, count, f"verify of {len(drafts)} drafts")
+
+    def commit(self, drafts: Sequence[int], tokens: Sequence[int], tap: ContractTap) -> list[int]:
+        """The ids emitted for these drafts and ids."""
+        value = self.call("commit", np.array(drafts, np.int64), np.array(tokens, np.int64), tap)
+        return self.ids("commit: returned", value, len(tokens), 0, "commit")
+
+    def open(self) -> None:
+        """Choose a prompt whose first token ends nothing."""
+        for self.prompt in PROMPTS:
+            if self.prefill(self.tap(), 4) not in self.says.eos:
+                return
+        raise Stopped("every short prompt of the walk ends at its first token")
+
+    def rounds(self) -> None:
+        """All drafts accepted, one rejected, none verified, one that ends the generation; what is left after each."""
+        tap, held, budget = self.tap(), 2, 4 * self.k + 8
+        self.prefill(tap, budget)
+        committed = 1
+        other, end = self.others, next(iter(self.says.eos), None)
+        plans = [(other[: self.k], True), (other[:1], False), ([], True)]
+        plans += [([*other[: self.k - 1], end], True)] if end is not None else []
+        for drafts, agreed in plans:
+            self.draft(tap)
+            self.verify(drafts, tap)
+            tokens = [*drafts, other[-1]] if agreed else [other[-1], *([other[-1]] * len(drafts))]
+            emitted = self.commit(drafts, tokens, tap)
+            self._accepted(drafts, tokens, emitted)
+            rows = {"S": len(drafts) + 1, "C": committed, "W": committed + self.k - 1, "K": self.k, "M": len(emitted)}
+            tap.close(rows | {"kv.target": held + len(emitted), "kv.drafter": held})
+            held, committed = held + len(emitted), len(emitted)
+            if not emitted:
+                raise Stopped("commit emitted nothing")
+        if end is None:
+            self.ledger.skip("commit: eos", "neither the device nor config.json names an id that ends a generation")
+        self.recorded = tap.rounds
+
+    @property
+    def others(self) -> list[int]:
+        """K+1 different ids that end nothing."""
+        return [one for one in range(20, 40 + 2 * self.k + len(self.says.eos)) if one not in self.says.eos][
+            : self.k + 1
+        ]
+
+    def _accepted(self, drafts: Sequence[int], tokens: Sequence[int], emitted: Sequence[int]) -> None:
+        agreed = int(np.cumprod([a == b for a, b in zip(drafts, tokens, strict=False)]).sum())
+        due = list(tokens[: agreed + 1])
+        ends = [place for place, token in enumerate(due) if token in self.says.eos]
+        line = "commit: eos" if ends else "commit: returned"
+        due = due[: ends[0] + 1] if ends else due
+        said = f"of {len(drafts)} drafts {agreed} agree: commit returned {list(emitted)}, {due} are due"
+        self.ledger.expect(line, list(emitted) == due, said)
+
+    def budget(self) -> None:
+        """A budget of two tokens: the round emits one, whatever agrees."""
+        tap, other = self.tap(), self.others
+        self.prefill(tap, 2)
+        self.draft(tap)
+        drafts = other[: self.k]
+        self.verify(drafts, tap)
+        emitted = self.commit(drafts, [*drafts, other[-1]], tap)
+        said = f"of a budget of 2 the first token is 1: commit returned {len(emitted)} ids more"
+        self.ledger.expect("commit: budget", len(emitted) == 1, said)
+
+    def raising(self) -> None:
+        """The first round once more, each verb interrupted first; what comes out is what came out before."""
+        tap, other = self.tap(), self.others
+        whole = self.says.transactional
+        if not whole:
+            self.ledger.skip("verbs: raising", "transactional=False: what raises on purpose is not judged")
+        budget, drafts = 4 * self.k + 8, other[: self.k]
+        for verb, arguments in (
+            ("prefill", (self.prompt, budget)),
+            ("draft", ()),
+            ("verify", (np.array(drafts),)),
+            ("commit", (np.array(drafts), np.array([*drafts, other[-1]]))),
+        ):
+            before = set(tap.tensors)
+            if whole:
+                self._interrupted(verb, arguments, tap)
+            tap.tensors = {name: value for name, value in tap.tensors.items() if name in before}
+            self.call(verb, *arguments, tap)
+            self._alike(verb, tap.tensors, "verbs: raising" if whole and verb != "prefill" else "prefill: anew")
+            if verb == "prefill":
+                tap.rounds, tap.tensors, tap.round = [tap.tensors], {}, 1
+
+    def _interrupted(self, verb: str, arguments: tuple[Any, ...], tap: ContractTap) -> None:
+        """A verb with a tap that raises half way through what it hands over."""
+        given = self.recorded[0 if verb == "prefill" else 1]
+        side: dict[str, str | tuple[str, ...]] = {
+            "prefill": "",
+            "draft": "drafter",
+            "verify": ("target", "verify"),
+            "commit": ("accept", "kv"),
+        }
+        count = sum(name.startswith(side[verb]) for name in given)
+        if not count:
+            return
+        kept = dict(tap.tensors)
+        tap.interrupt = count // 2
+        try:
+            getattr(self.device, verb)(*arguments, tap)
+        except (ParityError, Interrupt):
+            pass
+        else:
+            told = tap.interrupt is not None
+            said = f"{verb} hands over less than before" if told else f"{verb} returns although its tap raised"
+            self.ledger.expect("verbs: raising", False, said)
+        tap.interrupt, tap.tensors = None, kept
+
+    def _alike(self, verb: str, tensors: dict[str, np.ndarray], line: str) -> None:
+        recorded = self.recorded[0 if verb == "prefill" else 1]
+        for name in tensors:
+            alike = name in recorded and same(recorded[name], tensors[name])
+            said = f"{verb} once more hands over another {name}"
+            if not self.ledger.expect(line, alike, said):
+                return
+        self.ledger.expect(line, True, "")
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two tensors are the same but for the order of sums."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.kind in "iu":
+        return bool(np.array_equal(one, other))
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    return bool(np.linalg.norm(a - b) <= ULP * np.linalg.norm(a)) or bool(np.array_equal(a, b, equal_nan=True))
