@@ -53,7 +53,8 @@ class Rule:
 
     Args:
         template: of the stage.
-        said: each coordinate (`l`, `round` and `prompt` of a stage) to the number in the name (None for none) and what is added to it.
+        said: each coordinate (`l`, `round` and `prompt` of a stage) to the number in the name (None for none) and what
+            is added to it.
         places: of each member, in order.
     """
 
