@@ -185,8 +185,13 @@ TORCH = (".pt", ".pth", ".bin")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)
 
 
-def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
+def held(
+    path: Path, torch_load: TorchLoad, dtypes: Mapping[str, np.dtype[Any]] = shards.DTYPES
+) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
     """What an array file holds: the key ('' for a bare array) and how to read it.
+
+    Args:
+        dtypes: of safetensors, see `parity.golden.shards.read`.
 
     Raises:
         UsageError: the file cannot be read, or holds something else than tensors, or nothing.
@@ -196,7 +201,7 @@ def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], NDAr
         values = leaves(torch_load(path, str(path)), path)
         readers += [(key, partial(tensor, value, f"{path} {key}".strip())) for key, value in values]
     elif path.suffix == ".safetensors":
-        readers += [(key, partial(_itself, array)) for key, array in shards.read(path).items()]
+        readers += [(key, partial(_itself, array)) for key, array in shards.read(path, dtypes).items()]
     else:
         readers += members(path, str(path)).items()
     if not readers:

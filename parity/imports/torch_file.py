@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from pathlib import Path
 from pickle import UnpicklingError
@@ -27,10 +28,11 @@ def torch_load(source: Path | BinaryIO, name: str) -> Any:
             "-c constraints.txt, or save .safetensors or .npy"
         ) from None
     refuse_packed(source, name)
+    mapped = {"mmap": True} if isinstance(source, Path) and stored(source) else {}
     try:
-        if isinstance(source, Path) and stored(source):
-            return load(str(source), map_location="cpu", weights_only=True, mmap=True)
-        return load(source, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch has some for old files, before it refuses them
+            return load(str(source) if mapped else source, map_location="cpu", weights_only=True, **mapped)
     except UnpicklingError:
         raise UsageError(
             f"{name} holds more than tensors, or is damaged: torch.load refuses it with weights_only; save tensors only"

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from parity import files, limits
 from parity.errors import UsageError
+from parity.golden import shards
 from parity.golden.manifest import FILE
 from parity.imports import arrays
 from parity.imports.files import read
@@ -20,6 +22,14 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 INDEX = ".index.json"
 """Behind the pattern of a kind: which shard holds which tensor."""
+
+CODES = {"F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "F8_E8M0": np.uint8}
+"""Floats of a byte are compared as codes: an error of their size is another code."""
+DTYPES = shards.DTYPES | {
+    name: np.dtype(kind)
+    for name, kind in ({"I8": np.int8, "I16": np.int16, "U16": np.uint16, "U32": np.uint32} | CODES).items()
+}
+"""What weights are stored in, beside the dtypes of a dump."""
 
 Reads = Iterator[tuple[str, Callable[[], NDArray[Any]]]]
 
@@ -40,7 +50,7 @@ def read_arrays(path: Path, side: str) -> Reads:
     if not path.is_dir():
         if path.suffix not in arrays.ARRAYS:
             raise UsageError(f"{side} {path} is no folder and none of {', '.join(arrays.ARRAYS)}")
-        yield from arrays.held(path, torch_load)
+        yield from arrays.held(path, torch_load, DTYPES)
     elif weights := _weights(path):
         yield from _state_dict(path, weights)
     else:
@@ -111,13 +121,8 @@ def _indexed(index: Path) -> dict[Path, set[str]]:
 
 
 def _state_dict(folder: Path, weights: dict[Path, set[str] | None]) -> Reads:
-    holder: dict[str, Path] = {}
     for path, placed in weights.items():
-        held = arrays.held(path, torch_load)
+        held = arrays.held(path, torch_load, DTYPES)
         if placed is not None and (odd := placed ^ {name for name, _ in held}):
             raise UsageError(f"{folder} is no whole checkpoint: its index and {path.name} disagree on {min(odd)}")
-        for name, load in held:
-            if name in holder:
-                raise UsageError(f"{folder} holds {name} in {holder[name].name} and in {path.name}: name one of them")
-            holder[name] = path
-            yield name, load
+        yield from held

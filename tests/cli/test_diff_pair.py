@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -131,7 +132,17 @@ def _parts(number):
 def test_a_bare_array_is_compared_with_the_only_tensor_of_the_other_file(parity, tmp_path):
     one = {"hidden": tensors()["layers.0.q.weight"]}
     assert parity("diff", save(tmp_path / "a.npy", one), save(tmp_path / "b.safetensors", one)).code == 0
-    assert parity("diff", save(tmp_path / "a.npz", {"x": one["hidden"]}), tmp_path / "b.safetensors").code == 3
+    other = save(tmp_path / "c.npz", {"x": one["hidden"]})
+    assert parity("diff", other, tmp_path / "b.safetensors").code == 3
+
+
+def test_a_tensor_on_one_side_only_fails_what_else_passes(parity, tmp_path):
+    held = tensors()
+    less = dict(list(held.items())[1:])
+    sides = save(tmp_path / "a.npz", held), save(tmp_path / "b.npz", less)
+    for pair, word in ((sides, "only in actual: 1"), (sides[::-1], "missing in actual: 1")):
+        found = parity("diff", *pair)
+        assert found.code == 1 and word in found.out and "5 compared, 1 on one side only" in found.last
 
 
 def test_every_line_fits_eighty_columns_and_all_of_them_a_screen(parity, tmp_path):
@@ -208,6 +219,9 @@ def test_a_checkpoint_that_contradicts_its_index_is_none(refused, tmp_path):
     shutil.copytree(whole, lacking, dirs_exist_ok=True)
     save(lacking / "model-0.safetensors", {"other": np.ones(3)})
     refused(lacking, whole, words=("no whole checkpoint",))
+    save(lacking / "model-1.safetensors", {"other": np.ones(3)})
+    (lacking / "model.safetensors.index.json").unlink()
+    refused(lacking, whole, words=("holds other twice",))
 
 
 def test_another_tools_manifest_makes_no_dump(parity, tmp_path):
@@ -266,3 +280,28 @@ def test_a_torch_file_is_mapped_unless_its_archive_is_compressed(parity, tmp_pat
     mapped = Path("/proc/self/maps").read_text()
     assert [str(path) in mapped for path in held] == [True, False]
     assert parity("diff", a, b).code == 0 and parity("diff", tmp_path / "packed.pt", b).code == 0
+
+
+def test_weights_of_a_byte_are_compared_as_codes(parity, tmp_path):
+    codes = np.arange(40, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    whole = np.arange(-20, 20, dtype=np.int16)
+    sides = []
+    for name, values in (("a", codes), ("b", codes), ("c", codes[::-1].copy())):
+        held = {"w": values.view(np.uint8), "zero": whole}
+        data = b"".join(value.tobytes() for value in held.values())
+        kinds, ends = ("F8_E4M3", "I16"), (0, 40, 120)
+        header = {
+            key: {"dtype": kind, "shape": [40], "data_offsets": [first, end]}
+            for key, kind, first, end in zip(held, kinds, ends, ends[1:], strict=False)
+        }
+        text = json.dumps(header).encode()
+        sides.append(tmp_path / f"{name}.safetensors")
+        sides[-1].write_bytes(len(text).to_bytes(8, "little") + text + data)
+    assert parity("diff", sides[0], sides[1]).code == 0
+    found = parity("diff", sides[2], sides[1])
+    assert found.code == 1 and "2 compared, 1 out of bounds" in found.last
+
+
+def test_a_pickle_in_a_torch_files_clothes_is_one_sentence(refused, tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Path("x")))
+    refused(tmp_path / "pytorch_model.bin", save(tmp_path / "b.npz", tensors()), words=("more than tensors",))
