@@ -102,13 +102,13 @@ def diff(
     pair = {name: rest.pop(name) for name in OWN}
     if run and other:
         sys.exit(diff_pair(run, other, json_file, pair))
+    if partial and not run:
+        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
     opened = open_judging(golden)
     held = limits(**rest)
     if run:
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
         made = made.partial(opened) if partial else made
-    elif partial:
-        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)

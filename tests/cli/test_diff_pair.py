@@ -198,6 +198,7 @@ def test_wrong_mixes_are_one_sentence(refused, parity, tmp_path):
     refused(a, b, "--stage", "logits", words=("--stage is of RUN",))
     refused("run", "--map", "m.toml", words=("--map is of two things",))
     refused(a, a, words=("one file",))
+    refused("--partial", words=("--partial is of a dump",))
     refused(a, tmp_path / "none.npz", words=("none.npz",))
     (tmp_path / "x.json").write_text("{}")
     refused(a, tmp_path / "x.json", words=("none of .npy",))
@@ -211,7 +212,8 @@ def test_wrong_mixes_are_one_sentence(refused, parity, tmp_path):
 
 def test_a_checkpoint_that_contradicts_its_index_is_none(refused, tmp_path):
     whole = checkpoint(tmp_path / "whole", tensors())
-    for name, weights in (("gone", {"x": "model-9.safetensors"}), ("out", {"x": "../whole/model-0.safetensors"})):
+    outside = dict.fromkeys(list(tensors())[::2], "../whole/model-0.safetensors")
+    for name, weights in (("gone", {"x": "model-9.safetensors"}), ("out", outside)):
         shutil.copytree(whole, tmp_path / name)
         (tmp_path / name / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
         refused(tmp_path / name, whole, words=(name,))
