@@ -19,7 +19,7 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, P
 from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
 from parity.seam import Description, Device, Looping, OnRound, Poisonable, Tap
-from parity.shown import PartlyShown
+from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -256,3 +256,4 @@ def check_description(says: Description, name: str, precision: str, k: int) -> N
                 f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory "
                 f"has to take {what} as it is asked for, or the command has to ask for {described}"
             )
+    check_declarations(says, name)

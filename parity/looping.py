@@ -8,7 +8,7 @@ from typing import SupportsIndex, TypeVar
 
 import numpy as np
 
-from parity.errors import UsageError
+from parity.errors import DeviceFailed, UsageError
 from parity.golden.manifest import Generation
 from parity.seam import Looping, Tap
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
@@ -50,12 +50,15 @@ def generate_loop(device: Looping, ids: Sequence[int], budget: int, tap: Tap) ->
         lengths.append(len(emitted))
         accepted.append(int(matching.sum()))
 
-    tokens = _speculated(device, ids, budget, tap, on_round)
+    tokens, says = _speculated(device, ids, budget, tap, on_round), device.describe()
+    if len(tokens) < budget and tokens[-1] not in says.eos:
+        early = f"it ends after {len(tokens)} tokens of a budget of {budget}, and not by an end token"
+        raise DeviceFailed(says.name, "speculate", early)
     return Generation(
         emitted=tuple(tokens),
         acceptance_length=tuple(lengths[1:]),
         accepted_drafts=tuple(accepted[1:]),
-        finish="eos" if tokens[-1] in device.describe().eos else "length",
+        finish="eos" if tokens[-1] in says.eos else "length",
     )
 
 

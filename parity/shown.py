@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
 from parity.errors import UsageError
+from parity.limits import LAYERS
 from parity.seam import Description, Device, Looping, OnRound, Rows, Shown, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
@@ -69,14 +70,19 @@ class View:
     def _add(self, each: ShownRows) -> None:
         names = [name for name in self.declared if matches(each.stages, name)]
         if not names:
-            raise UsageError(f"a device declares {each.stages!r} as shown: no stage of this pair has that name")
+            raise UsageError(f"a device declares {each.stages[:80]!r} as shown: no stage of this pair has that name")
+        occurs = False
         for name in names:
             stage = self.declared[name].stage
             if stage.cache and each.rows == "last":
                 raise UsageError(f"a device declares the last row of {name} as shown: a cache is shown whole")
             for when in (when for when in stage.when if each.when in ("", when)):
+                occurs = True
                 if self._rows.get((name, when)) != "all":
                     self._rows[name, when] = each.rows
+
+        if not occurs:
+            raise UsageError(f"a device declares {each.stages[:80]!r} as shown in {each.when}: it never occurs there")
 
     def rows(self, stage: str, round_: int) -> Rows | None:
         """Which rows of a stage are shown in a round; None where none is."""
@@ -89,6 +95,32 @@ class View:
     def whole(self, stage: str) -> bool:
         """Whether every row of a stage is shown wherever it occurs."""
         return all(self._rows.get((stage, when)) == "all" for when in self.declared[stage].stage.when)
+
+
+def check_declarations(says: Description, name: str) -> None:
+    """What a device declares of itself is of the types of `parity.seam.Description`.
+
+    Raises:
+        UsageError: which is not.
+    """
+    said = f"--device {name} describes itself with"
+    if not isinstance(says.name, str) or not says.name.isprintable():
+        raise UsageError(f"{said} a name that is no line of printable text")
+    if not isinstance(says.transactional, bool):
+        raise UsageError(f"{said} transactional={says.transactional!r}: it is True or False")
+    shown, forcible = says.shown, says.forcible
+    if not isinstance(shown, tuple | list) or len(shown) > LAYERS:
+        raise UsageError(f"{said} shown of type {type(shown).__name__}: it takes up to {LAYERS} parity.seam.Shown")
+    for each in shown:
+        known = isinstance(each, Shown) and isinstance(each.stages, str)
+        if not known or each.when not in get_args(When) or each.rows not in get_args(Rows):
+            raise UsageError(f"{said} {each!r:.120} as shown: it takes parity.seam.Shown(stages, when, rows)")
+    if not isinstance(forcible, tuple | list) or not all(isinstance(glob, str) for glob in forcible):
+        raise UsageError(f"{said} forcible={forcible!r:.80}: it takes globs of stages")
+    names = declared(says.num_layers, says.num_drafter_layers)
+    for glob in forcible:
+        if not any(matches(glob, stage) for stage in names):
+            raise UsageError(f"{said} forcible {glob[:80]!r}: no stage of this pair has that name")
 
 
 def with_returned(shown: Sequence[Shown], declared: Mapping[str, Named], loop: bool = False) -> tuple[Shown, ...]:
@@ -175,7 +207,9 @@ class PartTap:
         return np.asarray(self._hand(self._tap, stage, value))
 
     def _hand(self, handing: Callable[..., Any], stage: str, value: Any, *rest: Any) -> Any:
-        return handing(stage, value, *rest) if self._view.rows(stage, self.round) == "all" else value
+        known = stage in self._view.declared  # another name is the tap's to refuse
+        hidden = known and self._view.rows(stage, self.round) != "all"
+        return value if hidden else handing(stage, value, *rest)
 
 
 class PartlyShown:
@@ -242,5 +276,9 @@ def shown_only(device: Device, show: str) -> Device:
         UsageError: a glob matches no stage.
     """
     stages = VIEWS[show] if show in VIEWS else tuple(filter(None, show.split("+")))
+    if show and not stages and show not in VIEWS:
+        raise UsageError(
+            f"show={show} names no stage: it takes a view ({', '.join(VIEWS)}) or globs, as in logits+kv.*"
+        )
     kind = PartlyShownLoop if isinstance(device, Looping) else PartlyShown
     return kind(device, stages) if stages else device

@@ -135,14 +135,17 @@ class ForcingTrace(Trace):
         return self._forced(stage, value, first, total)
 
     def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
-        """Take the integers that a verb returned as a stage that was not handed over; those to continue with.
+        """Take the integers that a verb returned as a stage; those to continue with.
 
-        The first token and what a round emits cannot be forced in this way: a device goes on with them already.
+        The first token and what a round emits cannot be forced in this way: a device goes on with them already. Where
+        the stage was handed over as well, and something else was returned, what was returned is recorded.
         """
         tokens = np.array([index(each) for each in value], dtype=np.int64)
+        if stage in self.seen and not self.parted:
+            return self._agreed(stage, tokens)
         if stage in (TARGET_TOKENS, ACCEPT_LENGTH, ACCEPT_EMITTED):
             self.told(stage, tokens)
-        elif not self.parted and stage not in self.seen and stage in self.declared:
+        elif not self.parted and stage in self.declared:
             super().__call__(stage, tokens)
             return self._replaced(stage, tokens, 0, len(tokens))
         return tokens
@@ -153,6 +156,8 @@ class ForcingTrace(Trace):
         What was recorded behind a choice of another token is of another sequence, and is dropped.
         """
         tokens = np.array([index(each) for each in value], dtype=np.int64)
+        if stage in self.seen and not self.parted:
+            self._agreed(stage, tokens)
         if self.parted or stage in self.seen or stage not in self.declared:
             return
         super().__call__(stage, tokens)
@@ -164,6 +169,21 @@ class ForcingTrace(Trace):
         for name in order[order.index(behind) + 1 :] if behind else order:
             self.tensors.pop((self.round, name), None)
             self.shards.pop((self.round, name), None)
+
+    def _agreed(self, stage: str, tokens: NDArray[Any]) -> NDArray[Any]:
+        """What a verb returned of a stage that was handed over: the same, or what was handed back for it.
+
+        Anything else takes its place in the record, and is judged; the run continues with what was handed back.
+        """
+        recorded = self.tensors.get((self.round, stage))
+        due = self._due(stage, len(tokens)) if stage in self.forced else None
+        own = None if recorded is None else recorded[-1:] if stage == TARGET_TOKENS else recorded
+        if recorded is None or any(side is not None and np.array_equal(side, tokens) for side in (due, own)):
+            return tokens
+        if stage == TARGET_TOKENS and len(tokens) == 1:
+            tokens = np.concatenate([recorded[:-1], tokens])
+        self.tensors[self.round, stage] = tokens
+        return tokens if due is None else due.astype(np.int64)
 
     def _forced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         if stage not in self.forced:

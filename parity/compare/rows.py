@@ -154,12 +154,18 @@ def _aligned(
     tensors = [tensor for tensor in stored if tensor is not None]
     if len(tensors) < len(stored):
         raise Inconclusive(f"prompt {prompt}, round {round_}: {named.name} is listed and cannot be read")
-    if any(tensor.dtype.name not in COMPARED for tensor in tensors):
+    kinds = "iuf" if named.stage.exact else "f"
+    if any(tensor.dtype.name not in COMPARED or _kind(tensor) not in kinds for tensor in tensors):
         return None
     if any(dump.view.rows(named.name, round_) == "last" for dump, _ in sides):
         start = max(map(len, tensors)) - 1
         tensors = [tensor[-1:] for tensor in tensors]
     return (start, tensors) if len({tensor.shape for tensor in tensors}) == 1 else None
+
+
+def _kind(tensor: np.ndarray) -> str:
+    """The kind of its dtype; bfloat16 is a float, which NumPy does not know."""
+    return "f" if tensor.dtype.name == "bfloat16" else tensor.dtype.kind
 
 
 def order(golden: DumpView) -> dict[tuple[bool, str], int]:

@@ -21,7 +21,7 @@ from parity.guard import unguarded
 from parity.policy import read_policy
 from parity.producers import ReferenceRerun, builder, planted_faults
 from parity.seam import Shown
-from parity.shown import RETURNED, VIEWS, PartlyShown, View, with_returned
+from parity.shown import RETURNED, VIEWS, PartlyShown, View, check_declarations, with_returned
 from parity.stages import declared
 from tests.sample import WHOLE
 
@@ -211,3 +211,49 @@ def test_what_is_recorded_and_not_declared_is_a_finding(small_golden, tmp_path):
     report = compare(trusted(small_golden), run, read_policy(None, "bfloat16"))
     assert report.verdict == "fail"
     assert {(finding.kind, finding.stage) for finding in report.findings} == {("surplus", "target.embed")}
+
+
+@pytest.mark.parametrize(("verb", "stage"), [("draft", "drafter.draft_tokens"), ("verify", "verify.tokens")])
+def test_what_a_verb_returns_is_judged_though_the_tap_was_handed_something_else(verb, stage, golden, tmp_path):
+    device = builder("numpy", golden)(precision="float32")
+    called = getattr(device.inside, verb)
+
+    def wrong(*arguments):
+        ids = np.array(called(*arguments))
+        ids[-1] = 5
+        return ids
+
+    setattr(device.inside, verb, wrong)
+    run = Dump(drive_device(RunRequest(device, golden, "chained", (), tmp_path / "run", free=False)))
+    report = compare(golden, run, read_policy(None, "float32"))
+    assert report.verdict == "fail" and {result.stage for result in report.stages if result.verdict == "fail"} == {
+        stage
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("shown", "logits", "shown of type str"),
+        ("shown", ("logits",), "as shown: it takes parity.seam.Shown"),
+        ("shown", (Shown("logits", rows="first"),), "as shown: it takes"),
+        ("forcible", None, "it takes globs"),
+        ("forcible", ("x",), "no stage of this pair"),
+        ("transactional", "no", "True or False"),
+        ("name", "a\x1b[1m", "printable"),
+    ],
+)
+def test_a_declaration_of_another_type_is_one_sentence(field, value, words, golden):
+    says = replace(builder("numpy", golden)(precision="float32").describe(), **{field: value})
+    with pytest.raises(UsageError, match=words):
+        check_declarations(says, "mine")
+
+
+def test_a_stage_that_never_occurs_there_is_refused():
+    with pytest.raises(UsageError, match="it never occurs there"):
+        View((Shown("verify.logits", when="prefill"),), NAMES)
+
+
+def test_a_view_of_nothing_is_refused(golden):
+    with pytest.raises(UsageError, match="names no stage"):
+        builder("numpy,show=+", golden)(precision="float32")
