@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
 )
+@click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
 @json_option
@@ -71,13 +72,17 @@ def diff(
     policy: str | None,
     per: str | None,
     worst: int,
+    whole: bool,
     strict: bool,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
-    """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
+    """Compare a device with a golden, stage by stage: RUN, or a run of --device made now.
 
-    With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
+    Prints the stage families that do not pass and a verdict: what, where, since when, whose, and the next command.
+    With --against, compare it with another device on the golden's tokens: "numerically equivalent" as a verdict.
+
+    Example: parity diff --device my_port:load --stage 'drafter.*'
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
     from parity.golden.store import Dump
@@ -100,7 +105,7 @@ def diff(
         report = compare_dumps(opened, compared, stages, policy, strict, rerun)
         slices = worst_slices(opened, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
-    print_report(report, per, slices)
+    print_report(report, per, slices, whole)
     sys.exit(report.exit_code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +42,11 @@ def test_help_lists_the_commands_in_the_order_of_use(parity):
     assert places == sorted(places)
 
 
-def test_inspect_shows_every_stage(parity, small_golden):
-    shown = parity("inspect", small_golden.folder).out
-    assert all(f"{name} " in shown for name in small_golden.manifest.stages)
+def test_inspect_shows_the_families_and_every_stage_where_asked(parity, small_golden):
+    every, families = parity("inspect", small_golden.folder, "--all").out, parity("inspect", small_golden.folder).out
+    assert all(f"{name} " in every for name in small_golden.manifest.stages)
+    assert "target.layers.3.out " not in families and re.search(r"target.layers.{l}.out +0-7 +S,H", families), families
+    assert all(f"{named.stage.template} " in families for named in small_golden.declared.values())
 
 
 def test_diff_of_one_stage_is_a_valid_command(parity, small_golden, tmp_path):
