@@ -55,6 +55,7 @@ PROOFS = {
     "5f161c8": "a benchmark alone: the same answer",
     "778bec6": "adds functions that nothing calls: the same answer",
     "e52a63d": "the default stays the loop: the same tensors",
+    "d793c99": "takes out a function that nothing calls",
     "6b87d5f": "takes out plain decoding with two buffers, which this loop does not run",
     "9652158": "moves a kernel that is not run off the hardware",
     "33e4e4a": "moves the expert loop to a function: the same tensors",
@@ -64,10 +65,27 @@ PROOFS = {
     "6ae12cb": "pads every draft pass to 2K rows: the same logical rows",
     "22edaf0": "an environment variable: the same answer",
     "9100c45": "another import path: the same answer",
-    "ebd10d2": "documents only",
+    "af76b7a": "documents only: the same answer",
+    "7a2e31a": "documents only: the same answer",
+    "126df29": "documents only: the same answer",
+    "630f772": "documents only: the same answer",
+    "2716293": "documents only: the same answer",
+    "714a9e0": "documents only: the same answer",
+    "5decb64": "documents only: the same answer",
+    "a9882c1": "documents only: the same answer",
+    "4e896b0": "documents only: the same answer",
+    "448358f": "wording, and a field that nothing reads: the same answer",
+    "4b9c83a": "wording, and a field that nothing reads: the same answer",
+    "8d152f1": "takes out tools: the same answer",
+    "9c964ca": "takes out a tool: the same answer",
+    "ebd10d2": "runs the prefill twice, once to warm up: the same tensors, so nothing reads what the first one left",
+    "89f18e7": "runs the prefill twice, once to warm up: the same tensors, so nothing reads what the first one left",
     "33f81f0": "takes out state that nothing reads",
     "8db3b98": "counts tokens otherwise where it prints a rate: the same tensors",
     "22635db": "another way to the same ids",
+    "38e68eb": "the same tree: the same answer",
+    "8008f47": "another import path: the same answer",
+    "be0fb03": "another import path: the same answer",
 }
 """What the diff against the next commit proves about a commit's answer."""
 
@@ -140,7 +158,8 @@ def said(found: Any) -> dict[str, Any]:
     if found is None or isinstance(found, list):
         return {"causes": [], "unexplained": "no stage fails; " + "; ".join(map(str, found or ()))}
     causes = [f"{cause.says} ({cause.hypothesis})" for cause in found.causes]
-    return {"causes": causes, "unexplained": str(found.unexplained or ""), "trials": found.trials}
+    left = found.unexplained.stage if found.unexplained else ""
+    return {"causes": causes, "unexplained": left, "trials": found.trials}
 
 
 @contextmanager
@@ -152,22 +171,34 @@ def clock(into: dict[str, Any]) -> Iterator[None]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    heads = "commit | precision | chained | local | first shown stage | named | CPU s | what the next diff proves"
-    lines = [f"| {heads} |", "|" + "---|" * 8]
+    """The rows as Markdown, one a commit."""
+    heads = (
+        "commit | float32: chained, local | bfloat16 | first shown stage | named | CPU s | what the next diff proves"
+    )
+    lines = [f"| {heads} |", "|" + "---|" * 7]
     for row in rows:
-        head = f"`{row['commit']}` {row['date']} {row['subject'].replace('|', '/')}"
-        proof = PROOFS.get(row["commit"], "")
-        if "as" in row:
-            lines.append(f"| {head} | {row['as']} | | | | | | {proof} |")
-        for precision, said in row.get("judged", {}).items():
-            chained, local, named = said["chained"], said["local"], said.get("diagnosis", {})
-            causes = "; ".join(named.get("causes", [])) + (f" (left: {named['unexplained']})" if named else "")
-            cpu = f"{chained['cpu'] + local['cpu']:.0f}" + (f" + {named['cpu']:.0f}" if named else "")
-            verdicts = f"{chained['verdict']} | {local['verdict']}"
-            lines.append(f"| {head} | {precision} | {verdicts} | {chained['first']} | {causes} | {cpu} | {proof} |")
-            head = proof = ""
+        subject = row["subject"].replace("|", "/")
+        cells = [row.get("as", ""), "", "", "", ""] if "as" in row else _cells(row["judged"])
+        cells = [f"`{row['commit']}` {row['date']} {subject}", *cells, PROOFS.get(row["commit"], "")]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cells(judged: dict[str, Any]) -> list[str]:
+    """Verdicts of each precision, and what the first of them that fails says."""
+    verdicts = [f"{one['chained']['verdict']}, {one['local']['verdict']}" for one in judged.values()]
+    told = {one["chained"]["first"] or one["local"]["first"]: one for one in judged.values()}
+    named = [
+        ", ".join(cause.rpartition("(")[2].rstrip(")") for cause in one["diagnosis"]["causes"]) or "nothing"
+        for one in judged.values()
+        if "diagnosis" in one
+    ]
+    left = {one["diagnosis"]["unexplained"] for one in judged.values() if "diagnosis" in one} - {""}
+    causes = " / ".join(dict.fromkeys(named)) + (f"; left: {', '.join(sorted(left))}" if left else "")
+    seconds = [one[part]["cpu"] for one in judged.values() for part in ("chained", "local")]
+    slow = [f"{one['diagnosis']['cpu']:.0f}" for one in judged.values() if "diagnosis" in one]
+    cpu = f"{sum(seconds):.0f}" + (f"; diagnosis {', '.join(slow)}" if slow else "")
+    return [*verdicts, *[""] * (2 - len(verdicts)), " / ".join(filter(None, told)), causes, cpu]
 
 
 def main() -> None:
@@ -176,8 +207,12 @@ def main() -> None:
     parser.add_argument("--commit", action="append", default=[], help="only this one; may be repeated")
     parser.add_argument("--precision", action="append", choices=PRECISIONS)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, help="print what --json wrote before, measure nothing")
     parser.add_argument("--work", type=Path, help="a new folder that is kept; a temporary one by default")
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.table.read_text())))
+        return
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
         work.mkdir(exist_ok=True)
@@ -201,7 +236,7 @@ def main() -> None:
                 row["judged"] = {
                     one: judged(golden, root, one, work / "runs" / commit) for one in options.precision or PRECISIONS
                 }
-            print(table([row]).splitlines()[2:], file=sys.stderr, flush=True)
+            print(*table([row]).splitlines()[2:], file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1))
         print(table(rows))

@@ -175,8 +175,9 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
         trace.begin(round_)
         drafts = trace.returned(DRAFT_TOKENS, device.draft(trace))
         tokens = trace.returned(VERIFY_TOKENS, device.verify(drafts, trace))
-        emitted = trace.returned(ACCEPT_EMITTED, device.commit(drafts, tokens, trace))
+        emitted = device.commit(drafts, tokens, trace)
         trace.returned(ACCEPT_LENGTH, [len(emitted)])
+        trace.returned(ACCEPT_EMITTED, emitted)
 
 
 def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:

@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Operate, Rotary
+from parity.seam import Device, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -92,6 +92,20 @@ def operator(name: str) -> Operate:
     """
     operate: Operate = _beside(name, "operate")
     return operate
+
+
+def own_operations(name: str) -> list[Operation]:
+    """The operations of a device's own programs: `operations` in its module; none where there is none.
+
+    Raises:
+        UsageError: it gives something else.
+    """
+    operations: Operations | None = _function(name, "operations")
+    found = [] if operations is None else list(dict.fromkeys(operations()))
+    for one in found:
+        if not isinstance(one, Operation):
+            raise UsageError(f"--device {name}: its function operations gave a {type(one).__name__}, not an Operation")
+    return found
 
 
 def _beside(name: str, function: str) -> Any:

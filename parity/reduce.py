@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from parity.compare import compare
+from parity.compare.basis import Rerun
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.failing_run import FailingRun, failures, find_failing_run
 from parity.diagnose.ranks import RankMismatch, rank_causes
 from parity.drive import RunRequest, run_device
-from parity.errors import Inconclusive
+from parity.errors import Inconclusive, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
 from parity.policy import Policy, read_policy
+from parity.producers import ReferenceRerun, dump_golden, is_plain
 from parity.producers import device as build_device
-from parity.producers import dump_golden, is_plain
 from parity.progress import quiet
 from parity.seam import Device
 
@@ -49,6 +51,7 @@ class Reducer:
         mode: local or chained.
         policy: the bounds.
         folder: for runs.
+        rerun: as for `parity.compare.compare`.
         told: called with one line about every case tried.
     """
 
@@ -58,6 +61,7 @@ class Reducer:
     mode: Mode
     policy: Policy
     folder: Path
+    rerun: Rerun
     told: Callable[[str], None] = lambda line: None
     tried: int = 0
 
@@ -120,7 +124,7 @@ class Reducer:
         self.tried += 1
         out = self.folder / f"run-{self.tried}"
         request = RunRequest(self.build(golden), golden, self.mode, (), out)
-        report = compare(golden, Dump(run_device(request)), self.policy)
+        report = compare(golden, Dump(run_device(request)), self.policy, rerun=self.rerun)
         if report.verdict != FAIL or report.first is None:
             return None
         return report.first if golden.declared[report.first.stage].stage.template == self.family else None
@@ -150,11 +154,14 @@ def reduced(
         out: takes the golden of the case; `folder` what is tried.
     """
     bounds = read_policy(policy, precision)
-    red = find_failing_run(golden, build_device(device, golden, precision), bounds, folder, quiet)
+    rerun = ReferenceRerun()
+    red = find_failing_run(golden, build_device(device, golden, precision), bounds, folder, quiet, rerun=rerun)
     if red is None:
         return None
     if not isinstance(red, FailingRun):
         raise Inconclusive(f"nothing to reduce, and no pass: {_why(red)}")
+    if red.first.stage not in golden.declared:
+        raise UsageError(f"nothing to reduce: every stage passes, and {'; '.join(failures(red.report))}")
     model, derived = golden.manifest.model, f"cut from {golden.folder} by parity reduce"
 
     def dump(ids: Sequence[int], k: int, budget: int, name: str) -> TrustedGolden:
@@ -168,7 +175,8 @@ def reduced(
         )
 
     mode = red.run.manifest.case.mode
-    reducer = Reducer(golden, lambda case: build_device(device, case, precision), dump, mode, bounds, folder, told)
+    build = partial(build_device, device, precision=precision)
+    reducer = Reducer(golden, build, dump, mode, bounds, folder, rerun, told)
     case = reducer.reduce(red.first_in(golden))
     return Reduced(case, reducer.write(case), mode)
 

@@ -7,13 +7,16 @@ it is given and continues with what the tap returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import ml_dtypes
 import numpy as np
+
+from parity.operations import Cut as Cut
+from parity.operations import Operand as Operand
+from parity.operations import Operation as Operation
 
 Side = Literal["target", "drafter"]
 When = Literal["", "prefill", "round"]
@@ -300,110 +303,6 @@ class Multiply(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An array that an operation takes or makes.
-
-    Args:
-        dtype: `bfloat16`, `float32`, `int32` or `bool`.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A slice within an index."""
-
-    start: int | None
-    stop: int | None
-    step: int | None
-
-    def __str__(self) -> str:
-        ends = "" if self.start is None else self.start, "" if self.stop is None else self.stop
-        return "{}:{}".format(*ends) + ("" if self.step is None else f":{self.step}")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation of a program, in NumPy's words: `numpy.NAME`, or `getitem`, `setitem`, `astype`, `reshape`,
-    `transpose` of its first operand.
-
-    Args:
-        arguments: in order: `Operand`, `Cut`, numbers, names of dtypes, `None` and `...`, in tuples where NumPy takes
-            a list, an index or a shape; `setitem` has the array, the index and the value.
-        keywords: `axis`, `keepdims`, ….
-        results: what it makes; of `setitem` the array that was written to.
-    """
-
-    name: str
-    arguments: tuple[Any, ...]
-    keywords: tuple[tuple[str, Any], ...]
-    results: tuple[Operand, ...]
-
-    def __str__(self) -> str:
-        said = [_said(one) for one in self.arguments] + [f"{name}={value}" for name, value in self.keywords]
-        return f"{self.name}({', '.join(said)})"
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """The arrays it takes, in order."""
-        return tuple(_leaves(self.arguments))
-
-    def apply(self, *arrays: Any, numpy: Any = np) -> Any:
-        """Carry it out on arrays in the place of its operands.
-
-        Args:
-            numpy: another namespace of NumPy's functions, such as `jax.numpy`.
-
-        Returns:
-            what it makes; of `setitem` the array that was written to, in place.
-        """
-        rest = iter(arrays)
-        first, *more = (_filled(one, rest) for one in self.arguments)
-        if self.name == "getitem":
-            return first[more[0]]
-        if self.name == "setitem":
-            first[more[0]] = more[1]
-            return first
-        if self.name in ("reshape", "transpose", "astype"):
-            return getattr(first, self.name)(*map(_dtype, more))
-        return getattr(numpy, self.name)(first, *more, **dict(self.keywords))
-
-
-def _leaves(value: Any) -> Iterator[Operand]:
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, tuple):
-            yield from _leaves(one)
-        elif isinstance(one, Operand):
-            yield one
-
-
-def _filled(value: Any, arrays: Iterator[Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_filled(one, arrays) for one in value)
-    if isinstance(value, Cut):
-        return slice(value.start, value.stop, value.step)
-    return next(arrays) if isinstance(value, Operand) else value
-
-
-def _dtype(value: Any) -> Any:
-    """The dtype of this name; bfloat16 is none of NumPy's own."""
-    if not isinstance(value, str):
-        return value
-    return np.dtype(ml_dtypes.bfloat16) if value == "bfloat16" else np.dtype(value)
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_said, value))}]"
-    return "..." if value is ... else str(value)
-
-
 class Operate(Protocol):
     """A device's operations one by one: the function `operate`, in the module that holds its factory.
 
@@ -420,4 +319,16 @@ class Operate(Protocol):
         Returns:
             its results, as declared; of integers any width will do. One array, or a sequence where it makes several.
         """
+        ...
+
+
+class Operations(Protocol):
+    """The operations of a device's own programs: the function `operations`, in the module that holds its factory.
+
+    Optional, beside `operate`; without it a device is asked for those of this project's pipeline. NumPy-style kernels
+    are recorded by `parity.ops.record`.
+    """
+
+    def __call__(self) -> Iterable[Operation]:
+        """Every operation of its programs."""
         ...

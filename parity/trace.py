@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.stages import ACCEPT_EMITTED, DRAFT_TOKENS, TABLE, TARGET_TOKENS, Named, dataflow
+from parity.stages import (
+    ACCEPT_EMITTED,
+    ACCEPT_LENGTH,
+    DRAFT_TOKENS,
+    TABLE,
+    TARGET_TOKENS,
+    VERIFY_TOKENS,
+    Named,
+    dataflow,
+)
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
@@ -128,13 +137,15 @@ class ForcingTrace(Trace):
     def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
         """Take the integers that a verb returned as a stage that was not handed over; those to continue with.
 
-        The first token cannot be forced in this way: a device knows it already.
+        The first token and what a round emits cannot be forced in this way: a device goes on with them already.
         """
         tokens = np.array([index(each) for each in value], dtype=np.int64)
-        if self.parted or stage in self.seen or stage not in self.declared:
-            return tokens
-        super().__call__(stage, tokens)
-        return self._part(stage, tokens) if stage == TARGET_TOKENS else self._replaced(stage, tokens, 0, len(tokens))
+        if stage in (TARGET_TOKENS, ACCEPT_LENGTH, ACCEPT_EMITTED):
+            self.told(stage, tokens)
+        elif not self.parted and stage not in self.seen and stage in self.declared:
+            super().__call__(stage, tokens)
+            return self._replaced(stage, tokens, 0, len(tokens))
+        return tokens
 
     def told(self, stage: str, value: Iterable[SupportsIndex]) -> None:
         """Take the integers that a round chose and that were not handed over in it: it is over, they are not forced.
@@ -146,8 +157,6 @@ class ForcingTrace(Trace):
             return
         super().__call__(stage, tokens)
         self._part(stage, tokens)
-        if self.parted:
-            self.drop(stage)
 
     def drop(self, behind: str = "") -> None:
         """Forget what was recorded in this round: all of it, or what comes behind a stage in the flow of data."""
@@ -173,16 +182,27 @@ class ForcingTrace(Trace):
         return true[-1:] if true is not None and total == 1 and len(true) > 1 else true
 
     def _part(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
-        """Notice a choice of another token, behind which nothing is the golden's sequence."""
-        if stage in PARTING and (true := self._due(stage, len(value))) is not None:
-            rows = slice(-1, None) if stage == TARGET_TOKENS else slice(None)
-            if not np.array_equal(value[rows], true[rows]):
-                self.parted = self.round, stage
+        """Notice a choice of another token, behind which nothing is the golden's sequence.
+
+        Of accepted tokens it is the target's, where that was its own and is another one.
+        """
+        if stage in PARTING and self._differs(stage, value):
+            own = None if VERIFY_TOKENS in self.forced else self.tensors.get((self.round, VERIFY_TOKENS))
+            chosen = stage in ACCEPTED and own is not None and self._differs(VERIFY_TOKENS, own)
+            self.parted = self.round, VERIFY_TOKENS if chosen else stage
+            self.drop(self.parted[1])
         return value
 
+    def _differs(self, stage: str, value: NDArray[Any]) -> bool:
+        """Whether choices are not the golden's; of the prefill, the last row's."""
+        true = self._due(stage, len(value))
+        rows = slice(-1, None) if stage == TARGET_TOKENS else slice(None)
+        return true is not None and not np.array_equal(value[rows], true[rows])
 
-PARTING = (TARGET_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED)
-"""Choices that decide which tokens follow; of the prefill, the last row."""
+
+ACCEPTED = (ACCEPT_LENGTH, ACCEPT_EMITTED)
+PARTING = (TARGET_TOKENS, DRAFT_TOKENS, *ACCEPTED)
+"""Choices that decide which tokens follow."""
 
 
 def forced_templates(mode: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parity.device.engines.shape_notes import noted
 from parity.device.engines.shape_rules import (
     BFLOAT16,
     BOOL,
@@ -212,7 +211,7 @@ class ShapeEngine:
     def note(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], made: Any) -> None:
         """Note one operation, unless it is the host's: what only moves data outside a program."""
         if self._inside or name not in ON_HOST:
-            self._operated(noted(name, arguments, keywords, made))
+            self._operated(Operation.of(name, arguments, keywords, made))
 
     def multiply(self, left: Shape, right: Shape) -> Shape:
         """The shape of left [..., M, K] times right [..., K, N]; the multiplication is noted."""

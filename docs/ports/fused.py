@@ -157,7 +157,7 @@ def drafter_head(x, w, eps):
 class Checkpoint:
     """config.json and weights of one model, and its caches [B, T, G, D]."""
 
-    def __init__(self, folder: Path, dtype, layers, rope):
+    def __init__(self, folder: Path, dtype, layers, rope, slack):
         self.config = json.loads((folder / "config.json").read_text())
         read = {name: value for path in folder.glob("*.safetensors") for name, value in load_file(path).items()}
         self.w = {name: x.astype(dtype) if x.dtype == ml_dtypes.bfloat16 else x for name, x in read.items()}
@@ -168,7 +168,7 @@ class Checkpoint:
         self.rope = frequencies(
             {"rope_theta": self.config.get("rope_theta")} | self.config[rope], self.config["head_dim"]
         )
-        rows = self.config["max_position_embeddings"]
+        rows = self.config["max_position_embeddings"] + slack
         shape = (1, rows, self.config["num_key_value_heads"], self.config["head_dim"])
         self.caches = [(np.zeros(shape, dtype), np.zeros(shape, dtype)) for _ in self.layers]
 
@@ -178,16 +178,21 @@ class Speculator:
 
     def __init__(self, target: Path, drafter: Path, k: int, precision: str):
         dtype = DTYPES[precision]
-        self.target = Checkpoint(target, dtype, "model.layers.{}.".format, "rope_parameters")
+        self.target = Checkpoint(target, dtype, "model.layers.{}.".format, "rope_parameters", 2 * k)
         self.drafter = Checkpoint(
-            drafter, dtype, lambda layer: f"layers.{layer}." if layer else "midlayer.", "rope_scaling"
+            drafter, dtype, lambda layer: f"layers.{layer}." if layer else "midlayer.", "rope_scaling", 2 * k
         )
         self.k, self.taps = k, self.drafter.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
         self.eos = self.target.config["eos_token_id"]
         self.length, self.fresh, self.fresh_taps, self.verified = 0, [], None, None
 
-    def prefill(self, ids):
-        """The first token."""
+    def prefill(self, ids, budget):
+        """The first token; ValueError where the budget and K rows do not fit behind the prompt."""
+        room = self.target.config["max_position_embeddings"]
+        if len(ids) + budget + self.k > room:
+            raise ValueError(
+                f"{len(ids)} prompt tokens, {budget} new ones and {self.k} drafts do not fit {room} positions"
+            )
         hidden, taps = self.run_target(np.array(ids), 0)
         logits = target_head(hidden[:, -1:], self.target.w, self.target.config["rms_norm_eps"])
         self.run_drafter(np.array(ids[1:]), taps[:, :-1], 0)
@@ -221,7 +226,7 @@ class Speculator:
 
     def generate(self, ids, budget):
         """Every token, in one loop."""
-        emitted = [self.prefill(ids)]
+        emitted = [self.prefill(ids, budget)]
         while emitted[-1] not in self.eos and len(emitted) < budget:
             drafts = self.draft()
             emitted += self.accept(drafts, self.verify(drafts), budget - len(emitted))

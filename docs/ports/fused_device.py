@@ -46,7 +46,7 @@ class FusedDevice:
 
     def prefill(self, prompt_ids, max_new_tokens, tap):
         with self.tap.during(tap, "prefill", head="target"):
-            first, self.left = self.port.prefill(list(prompt_ids)), max_new_tokens - 1
+            first, self.left = self.port.prefill(list(prompt_ids), max_new_tokens), max_new_tokens - 1
             self.hand_over_caches()
         return first
 

@@ -17,10 +17,10 @@ class Steps(fused.Speculator):
 
     watched: FusedLoop
 
-    def prefill(self, ids):
+    def prefill(self, ids, budget):
         watched = self.watched
         with watched.tap.during(watched.given, "prefill", head="target"):
-            first = super().prefill(ids)
+            first = super().prefill(ids, budget)
             watched.hand_over_caches()
         watched.on_round([], [first])
         return first

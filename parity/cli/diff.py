@@ -81,8 +81,6 @@ def diff(
 
     Prints the stage families that do not pass and a verdict: what, where, since when, whose, and the next command.
     With --against, compare it with another device on the golden's tokens: "numerically equivalent" as a verdict.
-
-    Example: parity diff --device my_port:load --stage 'drafter.*'
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
     from parity.golden.store import Dump

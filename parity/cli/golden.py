@@ -83,10 +83,7 @@ def dump_golden(
 @click.option("--all", "whole", is_flag=True, help="Every stage, layer by layer.")
 @json_option
 def inspect(directory: Path, whole: bool, json_file: Path | None) -> None:
-    """Show what a golden or a run folder holds: producer, case, acceptance, and its stages by family.
-
-    Example: parity inspect .parity/goldens/NAME
-    """
+    """Show what a golden or a run folder holds: producer, case, acceptance, and its stages by family."""
     from parity.golden.store import Dump
     from parity.reports.dumps import print_dump
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=1 << 26,
+    default=1 << 27,
     show_default=True,
     metavar="ELEMENTS",
-    help="Largest array of an operation; a larger one is cut where it can be, else inconclusive.",
+    help="Largest array of an operation that cannot be cut; a larger one is inconclusive.",
 )
 @json_option
 def ops(
@@ -56,11 +56,16 @@ def ops(
     """Run every distinct operation of a run's programs alone, compared with float64; no weights, no model.
 
     Operations that move data must do so bit for bit, those that compute are bounded in ULP. Matrix multiplications are
-    those of `parity shapes --run`. Exit code 1: an operation is wrong; 3: one could not be tried, or there was none.
+    those of `parity shapes --run`. A device lists its own program's by a function `operations` beside its factory.
+
+    Exit code 1: an operation is wrong; 3: one could not be tried, or there was none.
     """
+    from parity.factories import own_operations
     from parity.reports.ops import print_operations
 
-    operations = _chosen(named, inventory(**run).operations(phases))
+    own = own_operations(device_name) if ":" in device_name else []
+    traced = {operation: {"its own": 1} for operation in own} if own else inventory(**run).operations(phases)
+    operations = _chosen(named, traced)
     if not listed:
         sys.exit(_try(operations, device_name, seed, limit, json_file))
     calls = {str(operation): dict(counted) for operation, counted in operations.items()}

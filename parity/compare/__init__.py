@@ -1,6 +1,7 @@
 """The comparator: a device's run compared with a golden, structure before values, every gate joined by AND.
 
-`compare` collects the rows of each stage (rows.py) over what they are judged against (basis.py), judges numbers
+`compare` collects the rows of each stage (rows.py) over what they are judged against (basis.py: the golden, or the
+reference run again: flips.py, hidden_experts.py, rebased.py), judges numbers
 (numbers.py, statistics.py, evidence.py) and choices (choices.py, scores.py), and says where and whose an error is
 (places.py, relations.py). Config and generation are compared in constants.py and generation.py; report.py
 is the result, between.py compares two devices, breakdown.py looks inside a stage.
@@ -17,8 +18,8 @@ from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.exercised import not_exercised, on_forced_inputs
+from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation
-from parity.compare.hidden_experts import hidden_layers
 from parity.compare.numbers import judge_numbers
 from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (

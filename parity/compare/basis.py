@@ -2,81 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
 import numpy as np
 
-from parity.compare.hidden_experts import EXPERTS, HiddenExperts, hidden_layers
+from parity.compare.flips import EXPERTS, Flips, differing, hidden_layers
+from parity.compare.hidden_experts import HiddenExperts
+from parity.compare.rebased import ForcedGolden, RebasedGolden, SettledRun
 from parity.compare.report import OwnExperts
-from parity.compare.rows import FLOOR, StageRows, same_rows, stage_rows
+from parity.compare.rows import FLOOR, StageRows, stage_rows
 from parity.errors import Inconclusive, ParityError
-from parity.golden.manifest import Shown, TensorRow, Variant
-from parity.golden.views import DumpView, TensorPlace, TrustedGolden
-from parity.shown import View
-from parity.stages import Named
-
-
-class Flips:
-    """Where experts differ from the golden's on any side of a run, and which rows lie behind: below in the layers, or
-    further on in the prompt, through attention.
-
-    Attributes:
-        places: (prompt, position) of rows whose experts differ in any layer.
-        positions: (prompt, position) of every row whose experts can be compared.
-    """
-
-    def __init__(self, golden: TrustedGolden, run: DumpView):
-        self.places: set[tuple[int, int]] = set()
-        self.positions: set[tuple[int, int]] = set()
-        layers, prompts = golden.manifest.model.num_layers, len(golden.manifest.case.prompts)
-        self.first: np.ndarray = np.full((prompts, layers + 1), np.inf)  # first position that a flip reaches
-        for named in golden.declared.values():
-            if named.stage.template == EXPERTS:
-                for side in run.sides:
-                    if named.name not in side.forced:
-                        self._add(stage_rows(golden, side, named))
-        self.first = np.minimum.accumulate(self.first, axis=1)
-
-    def _add(self, rows: StageRows | None) -> None:
-        if rows is None or rows.named.layer is None:
-            return
-        self.positions.update(_places(rows, slice(None)))
-        differ = differing(rows)
-        self.places.update(_places(rows, differ))
-        np.minimum.at(self.first[:, rows.named.layer + 1], rows.prompt[differ], rows.position[differ])
-
-    @property
-    def prompts(self) -> list[int]:
-        """The prompts that have such rows."""
-        return sorted({prompt for prompt, _ in self.places})
-
-    def reach(self, names: Iterable[Named]) -> bool:
-        """Whether rows of any of these stages lie behind a flip."""
-        return any(np.isfinite(self.first[:, self._reach(named)]).any() for named in names)
-
-    def reached(self, rows: StageRows) -> np.ndarray:
-        """Which of these rows [R] lie behind a flip."""
-        return np.asarray(rows.position >= self.first[rows.prompt, self._reach(rows.named)])
-
-    def _reach(self, named: Named) -> int:
-        """A flip at a layer below this one reaches the stage; its own layer's counts from ffn_out on."""
-        if named.name == "target.embed":
-            return 0
-        if named.layer is None or "drafter" in named.name:
-            return int(self.first.shape[1]) - 1
-        return named.layer + int(named.stage.part in ("ffn_out", "out"))
-
-
-def _places(rows: StageRows, which: np.ndarray | slice) -> Iterator[tuple[int, int]]:
-    return zip(rows.prompt[which].tolist(), rows.position[which].tolist(), strict=True)
-
-
-def differing(rows: StageRows) -> np.ndarray:
-    """Which rows [R] of a stage of experts hold another set of them; their order carries no meaning."""
-    return ~same_rows(np.sort(rows.golden, axis=1), np.sort(rows.device, axis=1))
+from parity.golden.views import DumpView, TrustedGolden
 
 
 class Rerun(Protocol):
@@ -147,27 +86,6 @@ def basis(golden: TrustedGolden, run: DumpView, names: Iterable[str], rerun: Rer
     return Basis(again, None, OwnExperts(*counts, differing, choices, explained))
 
 
-class SettledRun(DumpView):
-    """A run that is compared with what `settle` gives beside it."""
-
-    settled = True
-
-    def __init__(self, run: DumpView, forced: Sequence[str] = ()):
-        self.run = run
-        case = run.manifest.case.model_copy(update={"forced": (*run.manifest.case.forced, *forced)})
-        view = View(
-            (*case.shown, *(Shown(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
-            run.declared,
-        )
-        manifest = run.manifest.model_copy(update={"case": case})
-        super().__init__(run.folder, manifest, run.declared, run.rows, run.parts)
-        self.__dict__["view"] = view
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
-        """The run's rows."""
-        return self.run.stored(variant, prompt, round_, stage)
-
-
 def settle(golden: TrustedGolden, run: DumpView, rerun: Rerun) -> tuple[TrustedGolden, DumpView]:
     """What a run of which a part is hidden is judged against, and the run as it is compared with that.
 
@@ -189,21 +107,6 @@ def settle(golden: TrustedGolden, run: DumpView, rerun: Rerun) -> tuple[TrustedG
     return ForcedGolden(again, settled), settled
 
 
-class ForcedGolden(TrustedGolden):
-    """A golden with the experts of a run, which it was made with, in the place of those the reference would choose."""
-
-    def __init__(self, golden: TrustedGolden, run: DumpView):
-        self.golden, self.run, self.precision = golden, run, run.manifest.case.precision
-        super().__init__(golden.folder, golden.manifest, golden.declared, golden.rows, golden.parts)
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
-        """The run's experts, the golden's tensor of everything else."""
-        if variant == "float32" and stage.endswith(".experts"):
-            own = self.run.stored(self.precision, prompt, round_, stage)
-            return self.golden.stored(variant, prompt, round_, stage) if own is None else own
-        return self.golden.stored(variant, prompt, round_, stage)
-
-
 def _over_segments(golden: TrustedGolden, run: DumpView, rerun: Rerun | None) -> TrustedGolden:
     """The golden with its floor over the segments between the stages at which a local run was forced.
 
@@ -223,7 +126,7 @@ def _flips(
     golden: TrustedGolden, truth: TrustedGolden, run: DumpView, rerun: Rerun | None
 ) -> tuple[Flips, DumpView, str]:
     """Where a run's experts differ, shown or inferred; the run with them; and why they are not known, if so."""
-    if not hidden_layers(truth, run) or len(run.sides) > 1:
+    if not hidden_layers(truth, run):
         return Flips(truth, run), run, ""
 
     def again(seen: DumpView, prompts: Sequence[int]) -> DumpView:
@@ -235,7 +138,7 @@ def _flips(
     except ParityError as error:
         return Flips(truth, hidden.assuming(hidden.tried)), run, str(error)
     if hidden.unresolved:
-        untold = "the prefill shows no row of its own: float32, or showing target.layers.*.experts, settles it"
+        untold = "too little is shown to infer them: float32, or showing target.layers.*.experts, settles it"
         return Flips(truth, hidden.assuming(hidden.unresolved)), run, untold
     return Flips(truth, seen), seen, ""
 
@@ -261,23 +164,3 @@ def _counted(again: TrustedGolden, run: DumpView) -> tuple[int, int, float]:
     differ, flipped = (sum(int(differing(rows).sum()) for rows in side) for side in (mine, noise))
     explained = GRANTED * flipped + DEVIATIONS * sqrt(GRANTED * (GRANTED + 1) * max(flipped, 1))
     return differ, sum(len(rows.golden) for rows in mine), explained
-
-
-class RebasedGolden(TrustedGolden):
-    """A golden in which the references' re-run takes the place of some prompts; a view, nothing is written."""
-
-    def __init__(self, golden: TrustedGolden, rerun: DumpView, prompts: Iterable[int]):
-        self.golden, self.rerun, self.prompts = golden, rerun, frozenset(prompts)
-        places = [place for place in golden.rows if place[1] not in self.prompts]
-        places += [place for place in rerun.rows if place[1] in self.prompts]
-        rows: dict[TensorPlace, TensorRow] = {place: self._side(place[1]).rows[place] for place in places}
-        parts = {place: self._side(place[1]).parts[place] for place in places}
-        manifest = golden.manifest.model_copy(update={"tensors": tuple(rows.values())})
-        super().__init__(golden.folder, manifest, golden.declared, rows, parts)
-
-    def _side(self, prompt: int) -> DumpView:
-        return self.rerun if prompt in self.prompts else self.golden
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> np.ndarray | None:
-        """The re-run's rows of a tensor, or the golden's."""
-        return self._side(prompt).stored(variant, prompt, round_, stage)

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.compare.flips import EXPERTS, hidden_layers
+from parity.compare.rebased import Overlaid, WithExperts
 from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
-from parity.golden.manifest import TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.stages import TARGET_EMBED, Named
-
-EXPERTS = "target.layers.{l}.experts"
 
 SUSPECT = 2.0
 """Multiple of its row's noise beyond which a shown row may stand behind another choice: below the bound of a single
@@ -36,7 +35,7 @@ NEARER = 0.8
 """Share of a row's error that a choice may leave to be taken for the device's. The wrong one of two close choices adds
 an error of its own; where two choices of a row tipped, the right one of them alone leaves 0.7 of it."""
 
-TRIALS, PATIENCE = 24, 4
+TRIALS, PATIENCE = 64, 4
 """Runs of the reference at most, and how many in a row may explain nothing: a device with a defect has many bad rows,
 and no choice of experts mends them."""
 
@@ -45,41 +44,6 @@ CHOICES = 4
 
 Spot = tuple[int, int, int]
 """Prompt, round and position of a row."""
-
-
-class WithExperts(DumpView):
-    """A run with the experts that it is taken to have chosen, of the layers whose experts it does not show."""
-
-    def __init__(self, run: DumpView, golden: TrustedGolden, experts: Mapping[TensorPlace, NDArray[np.int64]]):
-        self.run, self.experts = run, experts
-        rows: dict[TensorPlace, TensorRow] = {**run.rows}
-        for place in experts:
-            rows[place] = golden.rows["float32", *place[1:]].model_copy(update={"variant": place[0]})
-        names = {place[3] for place in experts}
-        stages = tuple(name for name in run.declared if name in names or name in run.manifest.stages)
-        manifest = run.manifest.model_copy(update={"stages": stages, "tensors": tuple(rows.values())})
-        super().__init__(run.folder, manifest, run.declared, rows, run.parts)
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
-        """The inferred experts, or what the run recorded."""
-        place = variant, prompt, round_, stage
-        return self.experts[place] if place in self.experts else self.run.stored(*place)
-
-
-class Overlaid(DumpView):
-    """The float32 tensors of some prompts run again, and otherwise the golden's."""
-
-    def __init__(self, golden: DumpView, again: DumpView, prompts: Iterable[int]):
-        self.golden, self.again, self.prompts = golden, again, frozenset(prompts)
-        rows = {place: self._side(place[0], place[1]).rows[place] for place in golden.rows}
-        super().__init__(golden.folder, golden.manifest, golden.declared, rows, golden.parts)
-
-    def _side(self, variant: Variant, prompt: int) -> DumpView:
-        return self.again if variant == "float32" and prompt in self.prompts else self.golden
-
-    def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
-        """The rows of whichever side has this prompt."""
-        return self._side(variant, prompt).stored(variant, prompt, round_, stage)
 
 
 @dataclass(frozen=True)
@@ -100,7 +64,7 @@ class HiddenExperts:
 
     Args:
         truth: the golden, or what stands for it, with floors of what the run was forced on.
-        unresolved: choices that were not tried, of rows that nothing of the prefill shows.
+        unresolved: choices that were not tried, of rows that nothing of the prefill shows, or for lack of runs.
         rerun: `rerun(run, prompts)` gives the float32 reference over these prompts with a run's experts.
     """
 
@@ -133,6 +97,8 @@ class HiddenExperts:
             if taken:
                 self.chosen = self._with(taken)
                 basis = trial if len(taken) == len(picks) else self._again(self.chosen)
+        else:
+            self.unresolved = [*self.picks(basis).values()]
         return self._assuming(self.chosen) if self.chosen else None
 
     def assuming(self, choices: Iterable[Choice]) -> DumpView:
@@ -285,16 +251,6 @@ class HiddenExperts:
 
 TOKENS = {"target.tokens": "target.logits", "verify.tokens": "verify.logits"}
 """The target's tokens, and the scores that they are chosen from."""
-
-
-def hidden_layers(golden: TrustedGolden, run: DumpView) -> list[int]:
-    """Layers of which a run does not declare the experts as shown, so that nothing forced them."""
-    names = {layer: EXPERTS.format(l=layer) for layer in range(golden.manifest.model.num_layers)}
-    return [
-        layer
-        for layer, name in names.items()
-        if name in golden.manifest.stages and name not in run.manifest.stages and not run.view.shows(name)
-    ]
 
 
 def reach(named: Named, golden: DumpView) -> int:

@@ -138,9 +138,10 @@ class _CauseSearch:
         names = self.trials.golden.declared
         if stage in self.aside or not self.aside or stage not in names:
             return stage in self.aside
-        if stage.startswith("kv.") and any(other.rsplit(".", 2)[0] == stage.rsplit(".", 2)[0] for other in self.aside):
-            return True
-        misshapen = {name for name in self.aside if self.start[name].error == inf}
+        cache = stage.split(".")[:2]
+        if cache[0] == "kv" and any(other.split(".")[:2] == cache for other in self.aside):
+            return True  # the rows of one cache share what is wrong with its length
+        misshapen = {name for name in self.aside & self.start.keys() if self.start[name].error == inf}
         return bool(self.aside & set(sources(stage, names, self.trials.run.followed - misshapen)))
 
     def _needs_cause(self, residual: Residual) -> bool:

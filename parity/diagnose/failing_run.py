@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 
 from parity.compare.basis import Rerun, settle
-from parity.compare.hidden_experts import hidden_layers
+from parity.compare.flips import hidden_layers
 from parity.compare.report import FAIL, Place, Report, StageResult
 from parity.compare.structure import Finding
 from parity.diagnose.ranks import RankMismatch, RankView, first_failing_rank, rank_mismatch

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parity.compare.basis import SettledRun
 from parity.compare.places import segment
+from parity.compare.rebased import SettledRun
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     Assumption,

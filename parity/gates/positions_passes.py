@@ -21,6 +21,8 @@ ROWS, ROUNDS = 512, 6
 FIRST_KEYS: dict[str, Side] = {"kv.target.0.k": "target", "kv.drafter.0.k": "drafter"}
 """Cache stages of layer 0, and their side."""
 
+CHOSEN = (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED)
+
 SAME = 2.0**-6
 """How far keys may lie apart, relative to the longest pair of their head: four bfloat16 roundings of 2^-8 (projection,
 table, rotation, cache). One position too far turns the first pair by 1 rad; finer errors are for the rotation alone."""
@@ -28,15 +30,21 @@ table, rotation, cache). One position too far turns the first pair by 1 rad; fin
 
 @dataclass
 class OneTokenTap:
-    """A tap that makes every row the same, and keeps the keys of layer 0 as they are in the caches."""
+    """A tap that makes every row the same, and keeps the keys of layer 0 as they are in the caches.
+
+    Attributes:
+        waits: stages that it replaces and that were not handed over so far.
+    """
 
     token: int
+    waits: set[str] = field(default_factory=lambda: {*CHOSEN, DRAFTER_FC_OUT})
     keys: dict[Side, np.ndarray] = field(default_factory=dict)
     _fused: np.ndarray | None = None
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Continue with the one token, and with the first fused row."""
-        if stage in (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS, ACCEPT_EMITTED):
+        self.waits.discard(stage)
+        if stage in CHOSEN:
             return np.full_like(value, self.token)
         if stage == DRAFTER_FC_OUT:
             self._fused = np.array(value[:1]) if self._fused is None else self._fused
@@ -50,7 +58,8 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
     """Keys of layer 0 by side, [S, G, D], after a prompt and some rounds that accept everything; rows of the prompt.
 
     Raises:
-        NotOffered: the device records no such keys, or its caches are too short.
+        NotOffered: the device records no such keys, does not hand over what makes rows differ, or its caches are too
+            short.
     """
     budget = 1 + ROUNDS * (k + 1)
     prompt = min(device.describe().max_positions, ROWS) - budget - k
@@ -63,6 +72,8 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
         device.commit(drafts, device.verify(drafts, tap), tap)
     if missing := {"target", "drafter"} - tap.keys.keys():
         raise NotOffered(f"the device records no kv.{min(missing)}.0.k, by which its positions could be seen")
+    if tap.waits:
+        raise NotOffered(f"the device does not hand over {min(tap.waits)}: its rows cannot be made the same")
     return tap.keys, prompt
 
 

@@ -58,7 +58,8 @@ def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) ->
     mistaken = next((pair for pair in token_pairings(golden, golden, "float32") if pair.wrong), None)
     if mistaken is not None:
         raise Inconclusive(f"the golden's own {mistaken.wrong} (prompt {mistaken.prompt}, round {mistaken.round})")
-    pairs = list(token_pairings(golden, run, run.manifest.case.precision))
+    hidden = [stage for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS) if not run.view.shows(stage)]
+    pairs = [] if hidden else list(token_pairings(golden, run, run.manifest.case.precision))
     wrong = [pair for pair in pairs if pair.wrong]
     heads = [feed for feed in committed_taps(golden, run, streams) if feed.round == 0]
     late = [feed for feed in heads if not feed.same[0].all()]
@@ -75,7 +76,14 @@ def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) ->
         else:
             stage, said = DRAFTER_INPUT_IDS, first.wrong
         where = Place(stage, None, first.prompt, first.round, first.position)
-        return Check(name, FAIL, f"{len(wrong) or len(late)} of {len(pairs)} rounds: {said}", figures, where)
+        return Check(
+            name, FAIL, f"{len(wrong) or len(late)} of {len(pairs) or len(heads)} rounds: {said}", figures, where
+        )
+    if hidden:
+        said = (
+            f"the device does not show {hidden[0]}: with which token a hidden is paired is seen in what follows alone"
+        )
+        return Check(name, INCONCLUSIVE, said, figures)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
     said += f"{rows} rows carry the token behind their position"
     return Check(name, PASS if pairs and heads else INCONCLUSIVE, said, figures)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from math import prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.imports.content import ADDED, Content, Features, Known, Rows, Shelf, sketched
+from parity.imports.content import ADDED, Content, Known, Rows, Shelf, sketched
+from parity.imports.layouts import layouts
 
 LIKE = 0.05
 """Largest share of a tensor's squares that a stage may leave unexplained: a bfloat16 run of the tiny pair leaves
@@ -182,35 +182,6 @@ def _chance(fit: Fit, count: int) -> float:
     """That one of so many directions in as many dimensions lies as near: the cap of a sphere."""
     numbers = min(fit.rows, fit.known.rows) * prod(fit.known.sizes[1:])
     return float(count * max(fit.left, 1e-12) ** ((numbers - 1) / 2))
-
-
-def layouts(values: Rows, features: Features) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    """Every way to see a tensor as rows of these axes: its axes as a map has them (`R` the rows), and [R, F].
-
-    One axis of size 1 may be the batch; the axes of a row may be in any order, each by itself or all in one.
-    """
-    letters, sizes = [letter for letter, _ in features], dict(features)
-    orders = list(permutations(letters))
-    grouped = dict.fromkeys([*orders, *(("*".join(order),) for order in orders)])
-    for batch in (None, *(axis for axis, size in enumerate(values.shape) if size == 1)):
-        held = values if batch is None else values.squeeze(batch)
-        for group in grouped:
-            for place in range(len(group) + 1):
-                axes = [*group[:place], "R", *group[place:]]
-                if (rows := _rows(held, axes, letters, sizes)) is not None:
-                    yield tuple(axes if batch is None else [*axes[:batch], "B", *axes[batch:]]), rows
-
-
-def _rows(held: Rows, axes: list[str], letters: list[str], sizes: dict[str, int]) -> Rows | None:
-    """A tensor with these axes as [R, F], features in the stage's order; None where its shape is another."""
-    if held.ndim != len(axes):
-        return None
-    sizes = sizes | {"R": held.shape[axes.index("R")]}
-    flat = [letter for axis in axes for letter in axis.split("*")]
-    if held.shape != tuple(prod(sizes[letter] for letter in axis.split("*")) for axis in axes):
-        return None
-    turned = held.reshape([sizes[letter] for letter in flat]).transpose([flat.index(one) for one in ("R", *letters)])
-    return turned.reshape(len(turned), -1)
 
 
 def _fits(rows: Rows, axes: tuple[str, ...], shelf: Shelf) -> Iterator[Fit]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, conclude
 from parity.errors import DeviceEnded, DeviceFailed, NotOffered, ParityError
 from parity.guard import raised_text
-from parity.ops.exact import condition, expected, written_twice
-from parity.ops.kinds import CHOOSES, DTYPES, ELEMENTWISE, MOVES, SMALLEST, allowed_steps
+from parity.ops.bounds import element_errors, rounds
+from parity.ops.cutting import cut_to, largest
+from parity.ops.exact import expected, written_twice
+from parity.ops.kinds import DTYPES, KNOWN, SMALLEST
 from parity.ops.operands import operands
 from parity.seam import Operand, Operate, Operation
 
@@ -69,15 +70,18 @@ class OperationReport:
 
 def try_operation(operation: Operation, operate: Operate, seed: int, limit: int) -> OperationResult:
     """One operation on every case; a device that raises, or returns something else than what is declared, fails."""
+    if unknown := _unknown(operation):
+        return OperationResult(operation, INCONCLUSIVE, why=unknown)
     ran = cut_to(operation, limit)
     if ran is None:
-        most = f"it has an array of {_largest(operation)} elements, more than --limit {limit}, and cannot be cut"
+        most = f"it has an array of {largest(operation)} elements, more than --limit {limit}, and cannot be cut"
         return OperationResult(operation, INCONCLUSIVE, why=most)
-    result = OperationResult(operation, PASS, exact=not _rounds(operation), cut="" if ran is operation else str(ran))
+    result = OperationResult(operation, PASS, exact=not rounds(operation), cut="" if ran is operation else str(ran))
     for case, arrays in operands(ran, seed):
         due = [one.copy() for one in arrays]
         try:
-            given = operate(ran, *arrays)
+            with np.errstate(all="ignore"):  # operands overflow on purpose
+                given = operate(ran, *arrays)
         except NotOffered as error:
             return replace(result, verdict=INCONCLUSIVE, why=str(error))
         except Exception as error:  # whatever a device's own code may raise
@@ -88,6 +92,14 @@ def try_operation(operation: Operation, operate: Operate, seed: int, limit: int)
             return replace(result, verdict=FAIL, why=f"raised {raised_text(error)}")
         result = _judged(result, ran, case, due, given)
     return result
+
+
+def _unknown(operation: Operation) -> str:
+    """Why nothing is known of what it should give; empty where it is."""
+    if operation.name not in KNOWN:
+        return f"there is no rule for {operation.name}"
+    strange = sorted({one.dtype for one in (*operation.operands, *operation.results)} - set(DTYPES))
+    return f"there is no rule for {', '.join(strange)}" if strange or not operation.operands else ""
 
 
 def _judged(
@@ -103,7 +115,7 @@ def _judged(
             return replace(result, verdict=FAIL, why=result.why or lack)
         if lack and result.verdict == PASS:
             result = replace(result, verdict=WARN, why=f"{lack}; the values are right")
-        errors, bounds, units = _errors(ran, arrays, got, true)
+        errors, bounds, units = element_errors(ran, arrays, got, true)
         bad = ~(errors <= bounds)  # written so that NaN fails
         if (free := written_twice(ran, arrays)) is not None:
             bad &= ~free
@@ -132,68 +144,3 @@ def _added(result: OperationResult, errors: Any, bounds: Any, units: Any, bad: A
         told = np.isfinite(errors) & (errors > SMALLEST)
         ulp, share = (np.max(errors / one, where=told & (one > 0), initial=0.0) for one in (units, bounds))
     return replace(counted, ulp=float(np.fmax(result.ulp, ulp)), of_bound=float(np.fmax(result.of_bound, share)))
-
-
-@np.errstate(all="ignore")
-def _errors(ran: Operation, arrays: Sequence[np.ndarray], got: np.ndarray, true: np.ndarray) -> tuple[Any, Any, Any]:
-    """The error of each element, its bound, and its ULP; where nothing is rounded 0 is right and 1 is wrong."""
-    if true.dtype.kind in "iub":
-        return (got != true).astype(float), np.zeros(got.shape), np.ones(got.shape)
-    wide, exact, dtype = got.astype(np.float64), true.astype(np.float64), ran.results[0].dtype
-    if not _rounds(ran):
-        alike = (wide == exact) & (ran.name in CHOOSES or _signs(got, true)) | np.isnan(wide) & np.isnan(exact)
-        return (~alike).astype(float), np.zeros(got.shape), np.ones(got.shape)
-    rounded, sizes = exact.astype(DTYPES[dtype]).astype(np.float64), condition(ran, arrays)
-    scale = np.abs(exact) if sizes is None else sizes
-    bounds = ulps(np.abs(exact), dtype) / 2 + allowed_steps(ran) * ulps(scale, "float32") + SMALLEST
-    # Beyond the largest number there is infinity, and no distance.
-    finite, same = np.isfinite(rounded), np.where(np.isnan(exact), np.isnan(wide), wide == rounded)
-    errors = np.where(finite, np.abs(wide - exact), np.where(same, 0.0, np.inf))
-    return errors, np.where(finite, bounds, 0.0), ulps(np.maximum(np.abs(exact), scale), dtype)
-
-
-def _signs(got: np.ndarray, true: np.ndarray) -> Any:
-    return np.signbit(got.astype(np.float32)) == np.signbit(true.astype(np.float32))
-
-
-def _rounds(operation: Operation) -> bool:
-    """Whether its results are new floating-point numbers."""
-    dtype, widened = operation.results[0].dtype, operation.name == "astype" and operation.operands[0].dtype != "float32"
-    return dtype in ("bfloat16", "float32") and not widened and operation.name not in MOVES | CHOOSES
-
-
-def ulps(sizes: np.ndarray, dtype: str) -> np.ndarray:
-    """The ULP of a dtype at numbers of these sizes, float64; at zero that of the smallest normal number."""
-    bits = 8 if dtype == "bfloat16" else 24
-    steps: np.ndarray = np.ldexp(1.0, np.frexp(np.maximum(np.nan_to_num(sizes, posinf=1.0), SMALLEST))[1] - bits)
-    return steps
-
-
-def cut_to(operation: Operation, limit: int) -> Operation | None:
-    """The operation on fewer elements along one axis where it is too large; None where it cannot be."""
-    if _largest(operation) <= limit:
-        return operation
-    if operation.name == "take" and dict(operation.keywords).get("axis") == 0:
-        table, *rest = operation.arguments
-        rows = limit * table.shape[0] // prod(table.shape)
-        small = replace(operation, arguments=(replace(table, shape=(rows, *table.shape[1:])), *rest))
-        return small if rows and _largest(small) <= limit else None
-    if operation.name not in ELEMENTWISE:
-        return None
-    shape = operation.results[0].shape
-    axis = int(np.argmax(shape)) - len(shape)
-    size = limit * shape[axis] // prod(shape)
-
-    def smaller(one: Any) -> Any:
-        if not isinstance(one, Operand) or len(one.shape) < -axis or one.shape[axis] != shape[axis]:
-            return one
-        return replace(one, shape=(*one.shape[:axis], size, *one.shape[len(one.shape) + axis + 1 :]))
-
-    small = replace(
-        operation, arguments=tuple(map(smaller, operation.arguments)), results=tuple(map(smaller, operation.results))
-    )
-    return small if size and _largest(small) <= limit else None
-
-
-def _largest(operation: Operation) -> int:
-    return max(prod(one.shape) for one in (*operation.operands, *operation.results))

@@ -37,10 +37,24 @@ COMPARES = {"argmax", "argmin", "less", "less_equal", "greater", "greater_equal"
 ELEMENTWISE = {
     *("where", "astype", "add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "log", "negative", "abs"),
     *("maximum", "minimum", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
-    *("logical_and", "logical_or", "logical_not", "floor_divide", "power", "tanh", "isnan", "isfinite"),
+    *(
+        "invert",
+        "bitwise_and",
+        "bitwise_or",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "floor_divide",
+        "remainder",
+        "tanh",
+        "isnan",
+        "isfinite",
+    ),
 }
 """Operations of one element and its like; they may run on fewer of them."""
 SUMS = {"sum", "mean", "cumsum"}
+KNOWN = MOVES | CHOOSES | COMPARES | ELEMENTWISE | SUMS
+"""What can be tried; anything else is inconclusive."""
 
 STEPS = {"astype": 0.0, **dict.fromkeys(("add", "subtract", "multiply", "square"), 0.5)}
 """Error before the result's own rounding, in ULP of float32: IEEE's half for arithmetic, none for a conversion."""

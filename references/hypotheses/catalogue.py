@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -141,6 +141,9 @@ class Family:
 
         `{side}` in `id` and in stages stands for the side; without it the drafter's id ends in "-drafter".
         """
+
+        if isinstance(values := details.get("values"), Iterator):
+            details["values"] = tuple(values)  # each side reads them
 
         def enter(function: Changes) -> Changes:
             for side in sides:

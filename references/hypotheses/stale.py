@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from functools import partial
 
 from parity.references.hypotheses.caches import KV
 from parity.references.hypotheses.catalogue import Family, Mutation
@@ -16,26 +16,22 @@ from parity.references.points import replaced
 
 Pair = tuple[Tensor, Tensor]
 
-POSITION, SLOT = "its position", "its slot"
 ALL, AS_EMITTED = "all rows", "as many rows as were emitted"
 
-stale = Family(stages=(*KV, *OUT), cost=2)
-
-
-@stale.both(
-    "rollback-behind-stale",
-    "rejected rows stay, new ones go behind them at their own positions; a row sees slots up to, and handed over are: "
-    "{value}",
-    values=tuple(product((POSITION, SLOT), (ALL, AS_EMITTED))),
+stale = Family(
+    stages=(*KV, *OUT),
+    values=(ALL, AS_EMITTED),
     fix="rollback slices the sequence axis, and the mask compares positions: a new row's slot is its position",
     seen=("NKIPy PR 63",),
+    cost=2,
 )
-def _(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
+
+
+def behind_stale(loop: Loop, given: str, side: str, by_position: bool) -> Mutation:
     """A rollback that lowers the length at most, in a cache that appends.
 
-    A mask up to a row's position hides the row itself behind the stale ones.
+    A mask `by_position` lets a row see the slots up to its position: it hides the row itself behind the stale ones.
     """
-    limit, given = value
 
     def length() -> int:
         return loop.state.length if side == "target" else loop.state.draft_length
@@ -45,7 +41,7 @@ def _(loop: Loop, value: tuple[str, str], side: str) -> Mutation:
 
     def seen(mask: Tensor, distance: Tensor, verifying: bool) -> Tensor:
         behind = int(distance[0, 0]) - length()  # the stale rows
-        if not verifying or limit == SLOT or behind <= 0:
+        if not (verifying and by_position and behind > 0):
             return mask
         return torch.cat((mask[..., behind:], torch.zeros_like(mask[..., :behind])), -1)
 
@@ -86,3 +82,9 @@ def _appending(loop: Loop) -> tuple[Mutation, ...]:
 
     writes = [layer.self_attn.remember.around(remember) for _, layer in drafter_layers(loop)]
     return (*writes, loop.mask.around(mask), loop.commit.around(commit))
+
+
+STALE = "rejected rows stay, new ones go behind them at their own positions and see the slots up to their {}; handed "
+STALE += "over are {{value}}"
+for id, limit in (("rollback-behind-stale", "slot"), ("rollback-behind-stale-by-position", "position")):
+    stale.both(id, STALE.format(limit))(partial(behind_stale, by_position=limit == "position"))

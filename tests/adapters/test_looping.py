@@ -25,10 +25,10 @@ class Scripted:
 
     def speculate(self, prompt_ids, max_new_tokens, tap, on_round):
         emitted = []
-        for number, (drafts, fresh) in enumerate(self.rounds):
+        for number, (drafts, fresh, *tokens) in enumerate(self.rounds):
             tap("verify.logits" if number else "target.logits", np.zeros((len(drafts) + 1, 4), np.float32))
             emitted += fresh
-            on_round(drafts, fresh)
+            on_round(drafts, fresh, *tokens)
         tap("drafter.logits", np.zeros((2, 4), np.float32))  # it drafts once more before it ends
         return emitted if self.returns is None else self.returns
 
@@ -79,6 +79,27 @@ def test_behind_another_emitted_token_the_caches_are_not_kept():
     }  # fmt: skip
 
 
+def test_another_number_of_tokens_parts_at_the_number():
+    seen = trace(*SAME)
+    seen.golden = _and(seen.golden, {(1, "accept.length"): np.array([2])})
+    drive_loop(Scripted(SAME[0], ([2, 3], [2]), SAME[2]), [7, 7], 9, seen)
+    assert seen.parted == (1, "accept.length") and (1, "accept.emitted") not in seen.tensors
+
+
+def test_where_the_target_chose_another_token_itself_nothing_behind_its_choice_is_kept():
+    seen = trace(*SAME)
+    seen.golden = _and(seen.golden, {(1, "verify.tokens"): np.array([2, 4, 4])})
+    drive_loop(Scripted(SAME[0], ([2, 3], [2, 6], [2, 6, 4]), SAME[2]), [7, 7], 9, seen)
+    assert seen.parted == (1, "verify.tokens")
+    assert {place[1] for place in seen.tensors if place[0]} == {
+        "drafter.draft_tokens", "verify.logits", "verify.tokens"
+    }  # fmt: skip
+
+
+def _and(golden, more):
+    return lambda round_, stage: more.get((round_, stage), golden(round_, stage))
+
+
 def test_a_free_run_counts_what_the_rounds_announce():
     free = generate(Scripted(*SAME), [7, 7], 9)
     assert (free.emitted, free.acceptance_length, free.accepted_drafts, free.finish) == (
@@ -96,7 +117,7 @@ def test_a_free_run_counts_what_the_rounds_announce():
         (Scripted(*SAME, returns=[1, 2, 4, 8]), "not the same"),
         (Scripted(([2], [1])), "the first one is the prefill"),
         (Scripted(((), [1, 2])), "the first one is the prefill"),
-        (Scripted(*SAME, ([2], [])), "emits a token at least"),
+        (Scripted(*SAME, ([2], [])), "emits one at least"),
         (Scripted(), "emitted 0 tokens"),
     ],
 )

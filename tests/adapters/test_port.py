@@ -330,3 +330,23 @@ def test_a_kernel_of_fixed_width_takes_any_number_of_rows():
 def test_no_row_of_a_fixed_width_is_without_a_key():
     seen = FixedWidth(4).mask([3, 4], keys=6, window=2)
     assert [np.flatnonzero(row).tolist() for row in seen] == [[2, 3], [3, 4], [0], [0]]
+
+
+def test_a_jitted_jax_function_goes_on_with_what_the_tap_returns(port):
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    tap = Recording(plus=1)
+    layer = port.launch(jax.jit(lambda x, scale: (x * scale, x)), returns="target.layers.{l}.out")
+    with port.during(tap, "prefill", {"*": 2}):
+        out, kept = layer(jnp.ones((1, 3, 4), jnp.bfloat16), scale=2)
+    assert tap.seen["target.layers.0.out"].dtype.name == "bfloat16" and kept.sum() == 12
+    assert isinstance(out, jax.Array) and out.dtype == jnp.bfloat16
+    assert out[0].astype(int).tolist() == [[3] * 4, [3] * 4, [2] * 4]
+
+
+def test_inside_of_a_jitted_function_there_is_nothing_to_hand_over(port):
+    jax = pytest.importorskip("jax")
+    layer = port.launch(lambda x: x * 2, returns="target.layers.{l}.out")
+    with port.during(Recording(), "prefill"), pytest.raises(UsageError, match="tap the jitted function"):
+        jax.jit(lambda x: layer(x))(np.ones((2, 4), np.float32))

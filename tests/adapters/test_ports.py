@@ -80,7 +80,7 @@ def test_taps_one_layer_late_are_seen_at_the_taps(load, judge, monkeypatch):
 
 def test_a_bug_of_the_loop_itself_is_not_repaired_by_its_adapter(judge, monkeypatch):
     def generate(self, ids, budget):
-        emitted = [self.prefill(ids)]
+        emitted = [self.prefill(ids, budget)]
         while emitted[-1] not in self.eos and len(emitted) < budget:
             drafts = self.draft()
             emitted += self.accept(drafts, self.verify(drafts), budget)  # what is emitted already does not count
@@ -173,3 +173,17 @@ def test_a_norm_that_the_torch_drafter_leaves_out_is_placed(judge, plain_golden,
     monkeypatch.setattr(torch_port.Layer, "__init__", without)
     report = judge(torch_device.load, golden=plain_golden)
     assert report.verdict == "fail" and report.first.stage == "drafter.layers.0.attn_out"
+
+
+def test_an_accept_rule_that_the_port_follows_ends_the_comparison_where_it_is_wrong(judge, monkeypatch):
+    """The caches behind another number of tokens are of another sequence: one cause, no heap of findings."""
+    accept = fused.Speculator.accept
+
+    def one_fewer(self, drafts, tokens, left):
+        return accept(self, drafts[:-1], tokens[:-1], left)
+
+    monkeypatch.setattr(fused.Speculator, "accept", one_fewer)
+    report = judge(fused_device.load)
+    assert report.verdict == "fail" and report.first.stage == "accept.length"
+    assert not [one for one in report.findings if one.kind != "generation"]
+    assert any("from accept.length of round" in one for one in report.parted)

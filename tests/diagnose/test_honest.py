@@ -150,3 +150,16 @@ def test_what_only_the_free_run_shows_is_said(tmp_path):
     assert FailingRun(golden, run, 0, report, golden).free and told.causes == ()
     assert told.unexplained.stage == "accept.emitted" and "runs freely" in " ".join(told.signature)
     assert "other tokens" in " ".join(failures(report))
+
+
+def test_behind_an_unexplained_stage_the_search_goes_on_where_nothing_is_computed_from_it(tmp_path):
+    """The target's cache is no result of what the drafter makes of its input."""
+    unexplained, cache = "drafter.fc_out", KEYS
+
+    def plant(pair: Pair) -> None:
+        drifting(unexplained, 0.3)(pair)
+        p.values(lambda x: x * np.float32(1.1), cache)(pair)
+
+    found = explained(red(plant, tmp_path), [scaled("cache", cache, 1.1), scaled("no-op", unexplained, 1.0)])
+    assert found.unexplained.stage == unexplained, found
+    assert [cause.hypothesis for cause in found.causes] == ["cache"], found

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from parity import api, calibrate, compare, engines, faults, producers, reduce
-from parity.compare.basis import RebasedGolden, basis
+from parity.compare.basis import basis
 from parity.compare.between import compare_devices
+from parity.compare.rebased import RebasedGolden
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.failing_run import FailingRun, failing_run, find_failing_run
 from parity.diagnose.ranks import RankView, first_failing_rank

@@ -5,24 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
-
-from parity.bundled import published_pair
-from parity.cli import cli
-from parity.producers import inventory
-
-
-@pytest.fixture(scope="module")
-def traced():
-    """Of a run of two rounds, traced once."""
-    return inventory(*published_pair("tiny"), k=4, prompt=16, tokens=6, emitted=3)
-
-
-@pytest.fixture
-def ops(traced, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("parity.producers.inventory", lambda *_, **run: traced)
-    return lambda *more: CliRunner().invoke(cli, ["ops", "--phase", "draft", *map(str, more)])
 
 
 def test_a_right_device_passes(ops, tmp_path):

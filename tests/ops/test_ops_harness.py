@@ -13,7 +13,8 @@ import pytest
 from parity import device
 from parity.bundled import published_pair
 from parity.errors import DeviceEnded, NotOffered
-from parity.ops.harness import OperationReport, cut_to, try_operation
+from parity.ops.cutting import cut_to
+from parity.ops.harness import OperationReport, try_operation
 from parity.ops.operands import index_bounds, operands
 from parity.producers import inventory
 from parity.seam import Cut, Operand, Operation

@@ -7,7 +7,7 @@ import pytest
 
 from parity import drive
 from parity.api import compare_dumps, run_device
-from parity.compare.basis import Flips
+from parity.compare.flips import Flips
 from parity.errors import Inconclusive
 from parity.golden.store import Dump
 from parity.golden.views import JoinedSlices, PromptSlice

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from parity.references.capture import ignore
-from parity.references.hypotheses.stale import ALL, AS_EMITTED, POSITION, SLOT
+from parity.references.hypotheses.stale import ALL, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
 from tests.references.test_hypotheses import BY_ID, Case, differ, state
 
 K = 4
-STALE, SEED = "rollback-behind-stale", "commit-seed-row"
+STALE, SEED, SLOT, POSITION = "rollback-behind-stale", "commit-seed-row", "", "-by-position"
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_verify_round_begins_in_another_slot_in_every_round(name, delta, case)
 @pytest.mark.parametrize("given", [ALL, AS_EMITTED])
 @pytest.mark.parametrize("limit", [POSITION, SLOT])
 def test_target_rows_go_behind_rejected_ones(limit, given, case):
-    made, result = free(case, STALE, (limit, given))
+    made, result = free(case, f"{STALE}{limit}", given)
     start, length = len(case.ids), result.acceptance_length[0]
     assert length < K + 1, "nothing was rejected"
     ids = [*case.ids, result.emitted[0], *made[1, "drafter.draft_tokens"]]
@@ -165,7 +165,7 @@ def test_target_rows_go_behind_rejected_ones(limit, given, case):
 @pytest.mark.parametrize("given", [ALL, AS_EMITTED])
 @pytest.mark.parametrize("limit", [POSITION, SLOT])
 def test_drafter_rows_go_behind_placeholders(limit, given, case):
-    made, result = free(case, f"{STALE}-drafter", (limit, given))
+    made, result = free(case, f"{STALE}{limit}-drafter", given)
     before, committed = len(case.ids) - 1, result.acceptance_length[0]
     width = committed + K - 1
     positions = [*range(before + K), *range(before + 1, before + 1 + width)]
@@ -195,10 +195,9 @@ def test_a_row_more_or_less_in_every_round_or_once(name, value, side, beside, ca
     assert [int(made[number, place][0] - case.truth[number, place][0]) for number in range(5)] == beside
 
 
+STALES = [f"{STALE}{limit}{side}" for limit in (SLOT, POSITION) for side in ("", "-drafter")]
 NEW = [("tap-first-token", None)]
-NEW += [
-    (name, value) for name in (STALE, f"{STALE}-drafter", "verify-start", "verify-slot") for value in BY_ID[name].values
-]
+NEW += [(name, value) for name in (*STALES, "verify-start", "verify-slot") for value in BY_ID[name].values]
 
 
 @pytest.mark.parametrize(("name", "value"), NEW)
@@ -211,11 +210,12 @@ def test_without_a_verify_round_nothing_changes_and_all_is_undone(name, value, c
     assert state(case.counterfactuals.loop) == before
 
 
-@pytest.mark.parametrize("value", BY_ID[STALE].values)
-def test_nothing_is_stale_where_every_draft_is_accepted(value, case):
+@pytest.mark.parametrize("given", [ALL, AS_EMITTED])
+@pytest.mark.parametrize("limit", [POSITION, SLOT])
+def test_nothing_is_stale_where_every_draft_is_accepted(limit, given, case):
     """The target's cache then holds what was emitted and no more."""
     runs = []
-    for assumed in ([], [(BY_ID[STALE], value)]):
+    for assumed in ([], [(BY_ID[f"{STALE}{limit}"], given)]):
         runs.append(Trace(case.names))
         case.counterfactuals.run([(BY_ID["accept-all"], None), *assumed], case.ids, case.budget, runs[-1], rounds=2)
     (plain, stale) = (run.tensors for run in runs)
@@ -224,5 +224,16 @@ def test_nothing_is_stale_where_every_draft_is_accepted(value, case):
 
 
 def test_rows_that_are_loaded_take_the_stale_ones_place(case):
-    assert case.first(case.run([(BY_ID[STALE], (SLOT, AS_EMITTED))], "local")) is None
-    assert case.first(case.run([(BY_ID[STALE], (SLOT, AS_EMITTED))], "chained")) == "target.layers.0.attn_out"
+    assert case.first(case.run([(BY_ID[STALE], AS_EMITTED)], "local")) is None
+    assert case.first(case.run([(BY_ID[STALE], AS_EMITTED)], "chained")) == "target.layers.0.attn_out"
+
+
+@pytest.mark.parametrize("side", ["", "-drafter"])
+def test_a_mask_by_position_on_top_of_stale_rows_is_the_one_alone(side, case):
+    """A diagnosis that names the stale rows first, where both masks leave the same rows, can still name the other."""
+    by_position = (BY_ID[f"{STALE}{POSITION}{side}"], ALL)
+    alone, both = (
+        case.run(assumed, "chained") for assumed in ([by_position], [(BY_ID[f"{STALE}{side}"], ALL), by_position])
+    )
+    assert alone.tensors.keys() == both.tensors.keys()
+    assert all(np.array_equal(value, both.tensors[place]) for place, value in alone.tensors.items())

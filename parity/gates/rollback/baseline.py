@@ -68,6 +68,7 @@ class Baseline:
 
     def __init__(self, device: Device, prompt: int, ids: Sequence[int], more: int):
         self.device, self.prompt, self.ids, self.asked = device, prompt, tuple(ids), more
+        self._last: dict[int, np.ndarray] = {}  # logits [V] of the last row of a prefill, by position
 
     @cached_property
     def _grown(self) -> tuple[list[int], dict[int, tuple[dict[str, np.ndarray], np.ndarray | None]]]:
@@ -76,6 +77,8 @@ class Baseline:
         while len(text) < len(self.ids) + self.asked and (len(text) == len(self.ids) or text[-1] not in eos):
             tap = RecordingTap()
             text.append(int(self.device.prefill(text, 2, tap)))
+            if TARGET_LOGITS in tap.tensors:
+                self._last[len(text) - 2] = tap.tensors[TARGET_LOGITS][-1]
             if text[-1] not in eos:
                 routes = _routes(tap.tensors)
                 tap = RecordingTap()
@@ -103,8 +106,17 @@ class Baseline:
         tap = RecordingTap()
         self.device.prefill(self.text, 1, tap)
         require_caches(self.device, tap.tensors)
-        keep = (TARGET_LOGITS, "kv.")
-        return _routes(tap.tensors) | {s: x for s, x in tap.tensors.items() if s.startswith(keep)}
+        keep = {stage: x for stage, x in tap.tensors.items() if stage.startswith((TARGET_LOGITS, "kv."))}
+        if TARGET_LOGITS in keep and len(keep[TARGET_LOGITS]) < len(self.text):
+            keep[TARGET_LOGITS] = self._rows(keep[TARGET_LOGITS][-1])
+        return _routes(tap.tensors) | keep
+
+    def _rows(self, last: np.ndarray) -> np.ndarray:
+        """Logits [S, V] of a device that shows a prefill's last row alone: each from a prefill up to there.
+
+        Rows inside the prompt, which no round computes again, hold the last one.
+        """
+        return np.stack([self._last.get(position, last) for position in range(len(self.text))])
 
     @cached_property
     def drafts(self) -> dict[int, np.ndarray]:

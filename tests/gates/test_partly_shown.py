@@ -1,0 +1,78 @@
+"""Gates over a device of which a part is shown: what cannot be seen is no failure, and what can be still is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parity.gates import run_gate
+from parity.gates.context import GateContext
+from parity.producers import builder
+from parity.seam import Shown
+
+VIEW = "numpy,show=layer-kernels"
+
+
+@pytest.fixture
+def gate(shallow_golden, tmp_path):
+    """A gate's checks by the first words of their names."""
+
+    def run(name, device=VIEW, wrap=lambda device: device):
+        build = builder(device, shallow_golden)
+        context = GateContext(
+            shallow_golden, device, lambda **how: wrap(build(**how)), "float32", tmp_path, 1, rotate=build.rotary()
+        )
+        return {check.name.partition(",")[0]: check for check in run_gate(context, name).checks}
+
+    return run
+
+
+def test_which_token_a_hidden_is_paired_with_is_not_seen_without_the_ids(gate):
+    pairs = gate("taps")["pairs (next token"]
+    assert pairs.verdict == "inconclusive" and "does not show drafter.input_ids" in pairs.evidence
+
+
+def test_taps_are_compared_with_the_streams_all_the_same(gate):
+    checks = gate("taps", "parity.device.faults:tap_order,show=layer-kernels")
+    assert next(iter(checks.values())).verdict == "fail"
+
+
+def test_keys_are_no_witness_where_rows_cannot_be_made_the_same(gate):
+    passes = gate("positions")["the passes of the golden's pair"]
+    assert passes.verdict == "inconclusive" and "its rows cannot be made the same" in passes.evidence
+
+
+class LastRow:
+    """A device whose prefill computes the logits of the last row alone; verify's are `off` by so much."""
+
+    def __init__(self, inside, off=0.0):
+        self.inside, self.off = inside, off
+
+    def describe(self):
+        says = self.inside.describe()
+        return replace(says, shown=(Shown("*"), Shown("target.logits", rows="last")))
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inside"], name)
+
+    def prefill(self, ids, budget, tap):
+        def last(stage, value):
+            if stage != "target.logits":
+                return tap(stage, value) if stage != "target.tokens" else value
+            return np.concatenate([value[:-1], tap(stage, value[-1:])])
+
+        return self.inside.prefill(ids, budget, last)
+
+    def verify(self, drafts, tap):
+        def off(stage, value):
+            return tap(stage, value + np.asarray(self.off, value.dtype) if stage == "verify.logits" else value)
+
+        return self.inside.verify(drafts, off)
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(0.0, "pass"), (0.01, "fail")])
+def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdict, gate):
+    state = gate("rollback", "numpy", lambda device: LastRow(device, off))["as never speculated"]
+    assert state.verdict == verdict and (verdict == "pass" or "verify.logits row" in state.evidence), state
