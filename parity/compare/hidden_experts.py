@@ -107,7 +107,8 @@ class HiddenExperts:
 
     def picks(self, basis: DumpView) -> dict[tuple[str, Spot], Choice]:
         """Of each prompt, the first stage with bad rows that another choice may explain, and the closest such choice
-        of each row.
+        of each row: one of the layers since the stage shown before, or else one further back that showed too little
+        there.
 
         Where several layers lie before the stage, a choice reaches the rows behind it as well: then one row at a time.
         """
@@ -116,13 +117,17 @@ class HiddenExperts:
         above = 0
         for named in self.shown:
             below = reach(named, self.truth)
-            layers = [layer for layer in self.hidden if above <= layer < below]
+            own = [layer for layer in self.hidden if above <= layer < below]
+            back = [layer for layer in self.hidden if layer < above]
             above = max(above, below)
             for spot in sorted(self._bad(basis, named)):
-                known = next(self._untried(basis, layers, spot), None) if layers and spot[0] not in done else None
+                if spot[0] in done:
+                    continue
+                near = next(self._untried(basis, own, spot), None) if own else None
+                known = near or (next(self._untried(basis, back, spot), None) if back else None)
                 if known is not None:
                     picks[named.name, spot] = known
-                    done |= {spot[0]} if len(layers) > 1 else set()
+                    done |= {spot[0]} if near is None or len(own) > 1 else set()
             done |= {prompt for _, (prompt, _, _) in picks}
         return picks
 

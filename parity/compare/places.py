@@ -127,7 +127,10 @@ def sources(stage: str, names: Mapping[str, Named], given: Container[str]) -> li
 
 
 def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str]) -> tuple[list[str], list[str]]:
-    """The nearest judged stages that a stage is computed from, and those on the way that are not judged."""
+    """The nearest judged stages that a stage is computed from, and those on the way that are not judged.
+
+    It ends at tokens: what was computed before one was chosen is an earlier round's.
+    """
     found: dict[str, None] = {}
     between: dict[str, None] = {}
     left = [stage]
@@ -137,7 +140,7 @@ def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str])
                 found[name] = None
             elif name not in between:
                 between[name] = None
-                left.append(name)
+                left += [] if names[name].stage.forced and names[name].layer is None else [name]
     return list(found), list(between)
 
 

@@ -123,8 +123,11 @@ class _CauseSearch:
         unexplained: Residual | None = None
         while failing := [residual for residual in self.left.values() if self._needs_cause(residual)]:
             place = failing[0].place
+            last = failing[0].misshapen
             if failing[0].error == inf and place is not None and place.round < self.rounds:
                 self._cut(place.round)  # another shape cannot be forced: later rounds show other states
+            elif last is not None and last <= self.rounds:
+                self._cut(last - 1)
             elif len(self.causes) >= CAUSES or len(self.aside) > UNEXPLAINED:
                 return unexplained or failing[0]
             elif not self._name_cause(failing[0]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -49,6 +49,7 @@ class Residual:
         x: the same in x noise, None for choices.
         worst: the worst statistic as a multiple of its bound.
         beyond: every statistic as a multiple of what still warns.
+        misshapen: the round from which on another shape, or nothing, stands there, where its values are wrong before.
     """
 
     stage: str
@@ -59,6 +60,7 @@ class Residual:
     place: Place | None
     settled: bool = False
     beyond: Mapping[str, float] = field(default_factory=dict)
+    misshapen: int | None = None
 
     def settled_by(self, after: Residual) -> bool:
         """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
@@ -163,6 +165,8 @@ def _each(report: Report, absent: MissingOnBothSides) -> Iterator[tuple[str, Res
 
 
 def _residual(result: StageResult, finding: Finding | None) -> Residual:
+    if finding is not None and result.verdict == FAIL and result.first and result.first.round < finding.round:
+        return replace(_residual(result, None), misshapen=finding.round)
     if finding is not None:
         place = Place(result.stage, result.layer, finding.prompt, finding.round)
         return Residual(result.stage, True, inf, None, inf, place)

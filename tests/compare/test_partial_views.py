@@ -10,7 +10,7 @@ import pytest
 from parity.api import run_device
 from parity.compare import compare
 from parity.compare.hidden_experts import swaps
-from parity.compare.places import segment, shows_first_in
+from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
@@ -81,6 +81,7 @@ def test_an_error_shows_first_in_the_next_shown_stage():
     shown = ["target.layers.1.out", "target.logits", *RETURNED]
     hidden = ["target.layers.0.q", "target.layers.1.ffn_out", "target.layers.2.out", "drafter.slots"]
     assert [*shows_first_in(hidden, NAMES, shown).values()] == [*shown[:1] * 2, shown[1], "drafter.draft_tokens"]
+    assert judged_inputs("drafter.fc_out", NAMES, {"drafter.fc_out"}) == []  # nor is it computed from itself
     assert shows_first_in(["accept.length"], NAMES, ["target.embed"]) == {"accept.length": ""}
     assert segment(shown[0], NAMES, {*shown, "target.layers.0.out"})[1:3] == [
         "target.layers.1.attn_out",

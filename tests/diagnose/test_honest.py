@@ -163,3 +163,18 @@ def test_behind_an_unexplained_stage_the_search_goes_on_where_nothing_is_compute
     found = explained(red(plant, tmp_path), [scaled("cache", cache, 1.1), scaled("no-op", unexplained, 1.0)])
     assert found.unexplained.stage == unexplained, found
     assert [cause.hypothesis for cause in found.causes] == ["cache"], found
+
+
+def test_values_that_are_wrong_before_a_stage_is_misshapen_are_explained(tmp_path):
+    """The drafter's input is 1.5 times too large from round 1 on, and lacks rows in round 3."""
+    stage = "drafter.fc_out"
+
+    def plant(pair: Pair) -> None:
+        for tensors, place in p.each(pair.run, stage):
+            tensors[place] = (tensors[place].astype(np.float32) * (1.5 if place[0] else 1)).astype(np.float32)
+            if place[0] == 3:
+                tensors[place] = tensors[place][:1]
+
+    found = explained(red(plant, tmp_path), [scaled("factor", stage, 1.5, rounds=1), scaled("no-op", stage, 1.0)])
+    assert [cause.hypothesis for cause in found.causes] == ["factor"] and found.causes[0].place.round == 1, found
+    assert found.unexplained.stage == stage and found.unexplained.place.round == 3
