@@ -11,7 +11,7 @@ from rich.text import Text
 
 from parity.compare.breakdown import Slice
 from parity.compare.places import CORROBORATED
-from parity.compare.report import DISPUTED, PASS, Report, StageResult, join
+from parity.compare.report import DISPUTED, FAIL, PASS, Report, StageResult, join
 from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console, say
 from parity.reports.dumps import print_dump
@@ -73,8 +73,9 @@ def _print_families(out: Console, report: Report, whole: bool) -> None:
 
 
 def _word(report: Report, family: str, members: Sequence[StageResult]) -> str:
-    """A family's verdict; `forced` where it passes on what was the golden's."""
-    verdict = join(member.verdict for member in members)
+    """A family's verdict, with what is wrong whatever its values; `forced` where it passes on what was the golden's."""
+    broken = {finding.stage for finding in report.findings} & {member.stage for member in members}
+    verdict = FAIL if broken else join(member.verdict for member in members)
     return FORCED if verdict == PASS and family in report.forced else verdict
 
 

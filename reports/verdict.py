@@ -93,10 +93,11 @@ def _whose(report: Report, stage: StageResult | None) -> str:
 def _print_more(out: Console, report: Report) -> None:
     """The other findings and stages that do not pass on their own, and what runs on experts of its own."""
     first = next((stage for stage in report.stages if report.first and stage.first == report.first), None)
-    for finding in report.findings[:MOST]:
+    findings = [one for one in report.findings if first is not None or one.message != next(_findings_at(report), "")]
+    for finding in findings[:MOST]:
         _tell(out, finding.kind, finding.message, STYLE[FAIL])
-    if len(report.findings) > MOST:
-        _tell(out, "", f"... and {len(report.findings) - MOST} more findings (--json lists all)")
+    if len(findings) > MOST:
+        _tell(out, "", f"... and {len(findings) - MOST} more findings (--json lists all)")
     told = {finding.stage for finding in report.findings}
     wrong = [stage for stage in report.stages if stage.verdict not in (PASS, NOT_JUDGED) and stage.stage not in told]
     wrong = [stage for stage in wrong if not (stage.rows_apart and stage.verdict == INCONCLUSIVE)]  # said once, below

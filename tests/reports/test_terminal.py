@@ -13,7 +13,7 @@ from parity.policy import read_policy
 from parity.reports.terminal import print_report
 from parity.trace import forced_templates
 from tests.meta.dumps import clean, write
-from tests.meta.plants import FFN, values
+from tests.meta.plants import FFN, drop, values, with_nan
 from tests.meta.worlds import Size
 
 
@@ -67,6 +67,15 @@ def test_a_red_run_says_what_where_since_when_whose_and_what_to_do_next(columns,
     assert lines[-1].startswith(f"{report.mode} verdict: fail; first divergent: {FFN}")
     red = [stage.family for stage in report.stages if stage.verdict != "pass"]
     assert set(listed(lines)) == set(red)
+
+
+@pytest.mark.parametrize("plant", [values(with_nan, FFN), drop(FFN, ("bfloat16",))])
+def test_what_is_wrong_whatever_the_values_is_said_once_and_its_family_fails(plant, shown):
+    report, lines = shown(plant)
+    told = report.findings[0].message
+    assert report.verdict == "fail" and sum(told in line for line in lines[:-1]) == 1
+    assert f"what           {told}" in lines
+    assert {line.split()[0] for line in lines if "target.layers.{l}.ffn_out" in line} <= {"fail"}
 
 
 @pytest.mark.parametrize("whole", [False, True])
