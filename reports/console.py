@@ -42,7 +42,7 @@ class SafeConsole(Console):
 def console() -> Console:
     """Standard output; wide enough for a table where it is no terminal and nobody says how wide it is (COLUMNS)."""
     out = SafeConsole()
-    return out if out.is_terminal or _columns() else SafeConsole(width=140)
+    return out if out.is_terminal or _columns() else SafeConsole(width=160)
 
 
 def _columns() -> bool:

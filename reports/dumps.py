@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from parity.golden.verify import Verified
 
 
-def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
-    """What a folder holds; the same as data."""
+def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> dict[str, Any]:
+    """What a folder holds, its stages by family or every one; the same as data."""
     out, manifest = console(), dump.manifest
     case = manifest.case
     free = [prompt.generation for prompt in case.prompts if prompt.generation is not None]
@@ -53,7 +53,7 @@ def print_dump(dump: DumpView, stages: bool = False) -> dict[str, Any]:
     out.print(f"  case      {data['prompts']} prompts, {emitted if free else 'nothing generated'}", soft_wrap=True)
     out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(variants)}")
     if stages:
-        out.print(_stage_table(dump))
+        out.print(_stage_table(dump, stages == "families"))
     return data
 
 
@@ -61,26 +61,40 @@ def _versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _stage_table(dump: DumpView) -> Table:
-    """Every declared stage with its axes, and the shape and dtype of its first tensor."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("stage", "axes", "first shape", "dtype", "tensors"):
-        table.add_column(heading, no_wrap=True)
-    first: dict[str, TensorRow] = {}
-    count: dict[str, int] = {}
+def _stage_table(dump: DumpView, families: bool) -> Table:
+    """Every declared stage, or family of stages, with its axes, and the shape and dtype of its first tensor."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for heading in ("stage", "layers", "axes", "first shape", "dtype", "tensors"):
+        table.add_column(heading, overflow="fold")
+    rows: dict[str, list[TensorRow]] = {}
     main = "float32" if dump.manifest.kind == "golden" else dump.manifest.case.precision
     for row in dump.manifest.tensors:
         if row.variant == main:
-            stage = row.place[2]
-            first.setdefault(stage, row)
-            count[stage] = count.get(stage, 0) + 1
+            rows.setdefault(row.place[2], []).append(row)
+    groups: dict[str, list[str]] = {}
     for stage in dump.manifest.stages:
-        if stage not in first:
-            table.add_row(stage, "", Text("none", style="red"), "", "0")
+        named = dump.declared.get(stage)
+        groups.setdefault(named.stage.template if named and families else stage, []).append(stage)
+    for name, stages in groups.items():
+        held = [row for stage in stages for row in rows.get(stage, [])]
+        missing, layers = [stage for stage in stages if stage not in rows], _layers(dump, stages)
+        if missing:
+            table.add_row(name, layers, "", Text(f"none of {', '.join(missing)}", style="red"), "", str(len(held)))
         else:
-            row = first[stage]
-            table.add_row(stage, ",".join(row.axes), "x".join(map(str, row.shape)), row.dtype, str(count[stage]))
+            shape = "x".join(map(str, held[0].shape))
+            table.add_row(name, layers, ",".join(held[0].axes), shape, held[0].dtype, str(len(held)))
     return table
+
+
+def _layers(dump: DumpView, stages: list[str]) -> str:
+    """First and last layer of a family, and how many where some between them are missing."""
+    named = [dump.declared[stage].layer for stage in stages if stage in dump.declared]
+    numbers = [number for number in named if number is not None]
+    if len(numbers) < 2:
+        return ", ".join(map(str, numbers))
+    return f"{numbers[0]}-{numbers[-1]}" + (
+        "" if numbers[-1] - numbers[0] + 1 == len(numbers) else f" ({len(numbers)})"
+    )
 
 
 def print_verified(verified: Verified) -> None:

@@ -44,11 +44,18 @@ from parity.progress import print_notes
 
 
 class CommandGroup(click.Group):
-    """Lists commands in the order of use, not of the alphabet; refuses an empty name for whatever takes it."""
+    """Lists commands by what they are for, in the order of use; refuses an empty name for whatever takes it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order they were added."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One list for each group."""
+        width = max(map(len, self.commands))
+        for title, members in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{verb.name:{width}}", about) for verb, about, _ in members])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, once no argument is empty: no command takes one, and an unset variable leaves one.
@@ -90,41 +97,66 @@ def cli() -> None:
     A reference says what is true, the device says what it got, and parity says where the two first
     part, why, and whether that matters.
 
+    First steps: `parity demo`; then `dump-golden`, `diff`, `diagnose`, `gate`, `nightly`.
+
     Exit codes: 0 pass, 1 a gate failed, 2 wrong usage or unreadable input, 3 inconclusive.
     """
     print_notes()
 
 
-for verb in (
-    dump_golden,
-    verify_golden,
-    corroborate,
-    run,
-    diff,
-    engines,
-    gate,
-    faults,
-    diagnose,
-    nightly,
-    report,
-    history,
-    ratchet,
-    reduce,
-    demo,
-    inspect,
-    new_device,
-    check_device,
-    import_dump,
-    export_dump,
-    seal,
-    policy,
-    taps,
-    calibrate,
-    shapes,
-    ops,
-    scan_log,
-):
-    cli.add_command(verb)
+GROUPS = {
+    "Make": (
+        (new_device, "a skeleton of a device, and its test", "parity new-device my_port --torch"),
+        (
+            dump_golden,
+            "the references' tensors, stage by stage",
+            "parity dump-golden --target CKPT --drafter CKPT --prompts FILE -k 4",
+        ),
+        (run, "a device over a golden's prompts, kept as a folder", "parity run --device my_port:load --out RUN"),
+        (import_dump, "another tool's dump as a run", "parity import --from sglang DUMP --map FILE --out RUN"),
+        (export_dump, "a golden or a run as one file of plain arrays", "parity export RUN run.npz"),
+    ),
+    "Compare": (
+        (check_device, "a device with the contract, line by line", "parity check-device --device my_port:load"),
+        (
+            diff,
+            "a device with a golden: where they first part",
+            "parity diff --device my_port:load --stage 'drafter.*'",
+        ),
+        (gate, "every gate over a device, joined by AND", "parity gate --device my_port:load --only lossless"),
+        (engines, "every engine with the golden, and every two of them", "parity engines"),
+        (shapes, "every matrix multiplication of a run, from the configs", "parity shapes --model 20b"),
+        (ops, "every other operation of a run, alone, with float64", "parity ops --device xla"),
+        (scan_log, "lines of a log that say another kernel ran", "parity scan-log compile.log"),
+    ),
+    "Explain": (
+        (diagnose, "the defect behind a red run, by name", "parity diagnose RUN --golden GOLDEN"),
+        (reduce, "the smallest case that still fails", "parity reduce --device my_port:load"),
+        (inspect, "what a golden or a run folder holds", "parity inspect GOLDEN"),
+        (taps, "tap layers in every numbering", "parity taps 2 12 21 --from vllm --layers 24"),
+    ),
+    "Nights": (
+        (nightly, "a matrix of cases, devices and gates", "parity nightly MATRIX.toml"),
+        (report, "a night, or a run, as one HTML page", "parity report NIGHT"),
+        (history, "figures of the nights, and what changed", "parity history --changes"),
+        (ratchet, "bounds that the nights allow to be lower", "parity ratchet mine.toml"),
+    ),
+    "The harness itself": (
+        (demo, "the whole job on the tiny pair, in two minutes", "parity demo"),
+        (verify_golden, "a golden dumped once more: the same bytes?", "parity verify-golden GOLDEN"),
+        (corroborate, "references with each other: who confirms what", "parity corroborate GOLDEN VLLM"),
+        (seal, "the digest of a manifest, for a dump written by hand", "parity seal RUN"),
+        (policy, "a policy as the TOML that it is", "parity policy > mine.toml"),
+        (calibrate, "the policy's false alarms, counted", "parity calibrate"),
+        (faults, "planted defects, which the gates have to see", "parity faults run --all"),
+    ),
+}
+"""Commands by what they are for: what each makes, compares or explains, and an example that its help shows."""
+
+for members in GROUPS.values():
+    for verb, about, example in members:
+        verb.short_help, verb.epilog = about, f"Example: {example}"
+        cli.add_command(verb)
 
 
 def main() -> None:

@@ -25,8 +25,6 @@ def check_device(
     """Walk a device through the contract, verb by verb, on a prompt of two tokens, before any golden is compared.
 
     Names the line of the contract that breaks (docs/adding-a-device.md). Needs no golden and no torch; takes seconds.
-
-    Example: parity check-device --device my_port:load
     """
     from parity.api import check_device as check
     from parity.reports.contract import print_checked
@@ -51,8 +49,6 @@ def new_device(name: str, library: str, into: Path, json_file: Path | None) -> N
 
     The bookkeeping is whole; what is to fill in is marked FILL IN. It keeps the contract from the start and computes
     placeholders: `parity check-device` passes, `parity diff` fails.
-
-    Example: parity new-device my_port --torch
     """
     from parity.plain import echo
     from parity.skeleton import write_skeleton

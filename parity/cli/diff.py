@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="RUN is a dump of some stages and does not say which: compare what is there, and say which are missing.",
 )
+@click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
 @pair_options
@@ -81,13 +82,15 @@ def diff(
     per: str | None,
     worst: int,
     partial: bool,
+    whole: bool,
     strict: bool,
     json_file: Path | None,
     **rest: Any,
 ) -> None:
-    """Hold a device against a golden, stage by stage: RUN, or a run of --device made now.
+    """Compare a device with a golden, stage by stage: RUN, or a run of --device made now.
 
-    With --against, hold it against another device on the golden's tokens: "numerically equivalent" as a verdict.
+    Prints the stage families that do not pass and a verdict: what, where, since when, whose, and the next command.
+    With --against, compare it with another device on the golden's tokens: "numerically equivalent" as a verdict.
 
     A B: compare what was computed with what should have been, without golden or pipeline: two .npy, .npz, .safetensors
     or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
@@ -121,7 +124,7 @@ def diff(
         report = compare_dumps(opened, compared, stages, policy, strict, rerun)
         slices = worst_slices(opened, compared, report, per, worst, rerun) if per else {}
     write_json(json_file, lambda: report.to_dict() | {"per": per, "slices": _plain(slices)})
-    print_report(report, per, slices)
+    print_report(report, per, slices, whole)
     sys.exit(report.exit_code)
 
 

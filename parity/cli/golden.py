@@ -80,10 +80,11 @@ def dump_golden(
 
 @click.command()
 @click.argument("directory", type=folder, metavar="DIR")
+@click.option("--all", "whole", is_flag=True, help="Every stage, layer by layer.")
 @json_option
-def inspect(directory: Path, json_file: Path | None) -> None:
-    """Show what a golden or a run folder holds: producer, case, stages, acceptance."""
+def inspect(directory: Path, whole: bool, json_file: Path | None) -> None:
+    """Show what a golden or a run folder holds: producer, case, acceptance, and its stages by family."""
     from parity.golden.store import Dump
     from parity.reports.dumps import print_dump
 
-    write_json(json_file, print_dump(Dump(directory), stages=True))
+    write_json(json_file, print_dump(Dump(directory), "all" if whole else "families"))

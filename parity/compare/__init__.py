@@ -17,6 +17,7 @@ from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
+from parity.compare.exercised import not_exercised, on_forced_inputs
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
@@ -119,6 +120,8 @@ def compare(
         ),
         not_shown=not_shown,
         parted=parted,
+        forced=on_forced_inputs(run.manifest.case.forced, mode),
+        not_exercised=tuple(not_exercised(golden)),
     )
 
 

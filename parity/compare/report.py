@@ -178,6 +178,8 @@ class Report:
     `witnesses` are what other references said of the golden. `not_shown` are the stages asked for that the device does
     not declare as shown, each with the first shown one that an error in it reaches ('' for none), `parted` the prompts
     of which a part is not compared, each with the reason.
+    `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
+    them. `not_exercised` is what no round of the golden does.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -200,6 +202,8 @@ class Report:
     unseen: tuple[str, ...] = ()
     not_shown: dict[str, str] = field(default_factory=dict)
     parted: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+    not_exercised: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -96,8 +96,9 @@ def round_seen(walk: Walk, stages: Sequence[tuple[str, int]], given: Seen) -> Se
     def force(stage: str, value: Array) -> Array:
         if (stage, tap.round) not in stages:
             return value
-        given[stage] = other(stage, value, walk)
-        return given[stage].copy()
+        another = other(stage, value, walk)
+        given[stage] = np.concatenate([given[stage], another]) if stage in given else another.copy()  # pass by pass
+        return another
 
     tap, drafts = walk.tap(force), walk.others[: walk.k]
     seen = {RETURNED + TARGET_TOKENS: np.array([walk.prefill(tap, 4 * walk.k + 8)])}

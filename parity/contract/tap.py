@@ -45,7 +45,6 @@ class ContractTap:
         self.tensors: dict[str, Array] = {}
         self.rounds: list[dict[str, Array]] = []
         self._passed: dict[str, list[Array]] = {}
-        self._misnamed: set[str] = set()
 
     def __call__(self, stage: str, value: Any) -> Any:
         self._tick()

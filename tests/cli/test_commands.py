@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from parity.api import run_device
+from parity.cli import GROUPS, cli
 from tests.sample import WHOLE
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "dump-golden", "verify-golden", "run", "diff", "gate", "diagnose", "nightly", "report", "history", "ratchet",
-    "reduce", "demo", "inspect",
-    "shapes", "scan-log",
+    "new-device", "dump-golden", "run", "check-device", "diff", "gate", "shapes", "scan-log", "diagnose", "reduce",
+    "inspect", "nightly", "report", "history", "ratchet", "demo", "verify-golden",
 )  # fmt: skip
 
 
@@ -35,15 +37,29 @@ def test_every_command_explains_itself(command, parity):
     assert found.code == 0 and "--json FILE" in found.out
 
 
-def test_help_lists_the_commands_in_the_order_of_use(parity):
+def test_help_lists_the_commands_by_what_they_are_for_in_the_order_of_use(parity):
     listed = parity("--help").out
-    places = [listed.index(f"  {command} ") for command in COMMANDS]
+    marks = ("Make:", "  dump-golden ", "Compare:", "  diff ", "  gate ", "Explain:", "  diagnose ", "Nights:")
+    places = [listed.index(mark) for mark in (*marks, "  nightly ", "The harness itself:", "  demo ")]
     assert places == sorted(places)
+    assert sorted(cli.commands) == sorted(verb.name for members in GROUPS.values() for verb, *_ in members)
 
 
-def test_inspect_shows_every_stage(parity, small_golden):
-    shown = parity("inspect", small_golden.folder).out
-    assert all(f"{name} " in shown for name in small_golden.manifest.stages)
+@pytest.mark.parametrize(
+    ("verb", "example"), [(verb, example) for members in GROUPS.values() for verb, _, example in members]
+)
+def test_the_example_of_each_help_can_be_run(verb, example, parity):
+    program, name, *words = shlex.split(example.partition(" > ")[0])
+    assert (program, name) == ("parity", verb.name)
+    verb.make_context(name, words)  # raises where an option or argument is not the command's
+    assert f"Example: {example.split()[0]} {name}" in " ".join(parity(name, "--help").out.split())
+
+
+def test_inspect_shows_the_families_and_every_stage_where_asked(parity, small_golden):
+    every, families = parity("inspect", small_golden.folder, "--all").out, parity("inspect", small_golden.folder).out
+    assert all(f"{name} " in every for name in small_golden.manifest.stages)
+    assert "target.layers.3.out " not in families and re.search(r"target.layers.{l}.out +0-7 +S,H", families), families
+    assert all(f"{named.stage.template} " in families for named in small_golden.declared.values())
 
 
 def test_diff_of_one_stage_is_a_valid_command(parity, small_golden, tmp_path):
@@ -159,4 +175,4 @@ def test_a_bfloat16_diff_fails_by_a_constant_that_its_noise_hides_and_says_what_
     assert found.code == 1 and "target: swiglu_alpha is 1.7, the reference reads 1.702" in found.last
     report = json.loads((tmp_path / "j").read_text())
     assert [finding["kind"] for finding in report["findings"]] == ["config"] and report["first"] is None
-    assert "not seen: in bfloat16" in found.out and "float32 shows them" in report["unseen"][0]
+    assert "not seen       in bfloat16" in found.out and "float32 shows them" in report["unseen"][0]

@@ -205,6 +205,21 @@ def test_a_verb_that_does_not_undo_itself_is_named(port, monkeypatch):
     assert checked.broken == ("verbs: raising",), checked
 
 
+@pytest.mark.parametrize("heeds", [True, False])
+def test_rows_that_come_pass_by_pass_are_whole(heeds, port, monkeypatch):
+    """A chain of drafter steps: each step hands over one row, and continues with what comes back."""
+    original = port.Device.draft
+
+    def draft(self, tap):
+        ids = original(self, tap)
+        steps = [tap.rows("drafter.draft_tokens", ids[[step]], step, self.k) for step in range(self.k)]
+        return np.concatenate(steps) if heeds else ids
+
+    monkeypatch.setattr(port, "SHOWN", (*port.SHOWN, "drafter.draft_tokens"))
+    monkeypatch.setattr(port.Device, "draft", draft)
+    assert parity.check_device("new_port:load", k=3).broken == (() if heeds else ("tap: returned",))
+
+
 def test_a_verb_that_raises_is_inconclusive_and_says_where(port, monkeypatch, parity):
     def draft(self, tap):
         raise NotImplementedError("no drafter yet")

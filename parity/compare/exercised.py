@@ -1,0 +1,40 @@
+"""What a comparison could not have seen go wrong: choices on forced inputs, and what no round of the golden does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from parity.golden.manifest import Mode
+from parity.golden.views import DumpView
+from parity.stages import TABLE
+
+
+def on_forced_inputs(forced: Iterable[str], mode: Mode) -> tuple[str, ...]:
+    """Templates of the exact stages that a chained run computes from nothing but what it was given of the golden's."""
+    forced = set(forced)
+    exact = [stage for stage in TABLE if stage.exact and stage.inputs]
+    return () if mode == "local" else tuple(one.template for one in exact if forced.issuperset(one.inputs))
+
+
+def not_exercised(golden: DumpView) -> Iterator[str]:
+    """What no prompt of a golden does, in words."""
+    prompts, k = [prompt for prompt in golden.manifest.case.prompts if prompt.generation], golden.manifest.case.k
+    runs = [prompt.generated for prompt in prompts]
+    accepted = {count for run in runs for count in run.accepted_drafts}
+    longest = max((len(prompt.ids) + len(run.emitted) for prompt, run in zip(prompts, runs, strict=True)), default=0)
+    if 0 not in accepted:
+        yield "a round that rejects its first draft"
+    if k > 1 and not accepted & set(range(1, k)):
+        yield "a round that accepts some of its drafts"
+    if k not in accepted:
+        yield "a round that accepts all its drafts"
+    if not any(run.finish == "eos" for run in runs):
+        yield "a generation that an end token ends"
+    constants = golden.manifest.model.target.constants
+    for key, what in (
+        ("sliding_window", "a row behind the sliding window of"),
+        ("rope_parameters.original_max_position_embeddings", "a position beyond the original context of"),
+    ):
+        length = constants.get(key)
+        if isinstance(length, int) and longest <= length:
+            yield f"{what} {length}"
