@@ -119,7 +119,7 @@ def run_device(
         golden=golden,
         mode=mode,
         stages=stages,
-        out=Path(out) if out else fresh("runs", f"{device.replace(':', '-')}-{mode}"),
+        out=Path(out) if out else fresh("runs", f"{device}-{mode}"),
         progress=progress,
         device_name=device,
         free=free,
@@ -335,6 +335,7 @@ def import_dump(
     out: File,
     names: str | None = None,
     reference: str = "",
+    partial: bool = False,
 ) -> Placing:
     """Write another tool's dump as a run folder, to be compared with a golden; what of it was mapped, and what was not.
 
@@ -345,16 +346,17 @@ def import_dump(
         names: a file, or the name of a shipped map, from the tool's names to stages; without one they must be stages.
         reference: `NAME==VERSION` of an independent implementation that the dump comes from: a golden is written, to be
             held against another one; it judges no device.
+        partial: the run shows what the dump holds, and no more.
 
     Raises:
-        UsageError: the dump cannot be read, or does not fit the map or the golden's pair.
+        UsageError: the dump cannot be read, does not fit the map or the golden's pair, or is of other tokens.
     """
     from parity.imports.names import read_map
     from parity.imports.run import ImportRequest, import_run
     from parity.imports.torch_file import torch_load
 
     files = tuple(map(Path, paths))
-    return import_run(ImportRequest(source, files, read_map(names), golden, Path(out), torch_load, reference))
+    return import_run(ImportRequest(source, files, read_map(names), golden, Path(out), torch_load, reference, partial))
 
 
 def export_dump(dump: DumpView, out: File) -> int:

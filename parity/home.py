@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from parity.errors import UsageError
 
+LONGEST = 160
+"""Characters of a name that a folder is given: a device with many options has a long one."""
 VARIABLE, DEFAULT = "PARITY_HOME", ".parity"
 
 
@@ -24,6 +27,7 @@ def home() -> Path:
 
 
 def fresh(kind: str, name: str) -> Path:
-    """A new folder name under `home()`; `kind` is goldens or runs."""
+    """A new folder name under `home()`; `kind` is goldens or runs. What a path cannot hold in `name` becomes `-`."""
+    name = re.sub(r"[^\w.,=+@-]+", "-", name)[:LONGEST]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     return home() / kind / f"{stamp}-{name}"

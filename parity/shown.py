@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -128,6 +129,34 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
 }
 """What ports show, by name: every stage; what a host sees between one kernel per layer; layer outputs and logits;
 what the verbs return and nothing else."""
+
+
+PASSES: tuple[When, ...] = ("prefill", "round")
+Sizes = Mapping[tuple[int, int, str], int]
+"""Prompt, round and full stage name of tensors, to how many rows each has."""
+
+
+def there(sizes: Sizes, golden: Sizes, declared: Mapping[str, Named]) -> tuple[Shown, ...]:
+    """What a dump holds, as a declaration of all that it shows: stages by prefill and round, whole or the last row.
+
+    Args:
+        sizes: the dump's.
+        golden: the golden's, whose rows say whether one row is all of them.
+    """
+    found: dict[tuple[str, When, Rows], list[str]] = {}
+    for name, named in declared.items():
+        for when in (when for when in PASSES if when in named.stage.when):
+            rounds = [place for place in sizes if place[2] == name and (place[1] > 0) == (when == ROUND)]
+            if rounds:
+                single = all(sizes[place] == 1 for place in rounds)
+                last = single and not named.stage.cache and any(golden.get(place, 1) > 1 for place in rounds)
+                found.setdefault((named.stage.template, when, "last" if last else "all"), []).append(name)
+    of_template = Counter(named.stage.template for named in declared.values())
+    return tuple(
+        Shown(stages, when, rows)
+        for (template, when, rows), names in found.items()
+        for stages in ([template.replace("{l}", "*")] if len(names) == of_template[template] else names)
+    )
 
 
 class PartTap:

@@ -24,6 +24,7 @@ from parity.cli.common import (
     stage_option,
     write_json,
 )
+from parity.cli.tensors import OWN, diff_pair, pair_options, refuse_mixed
 
 if TYPE_CHECKING:
     from parity.compare.breakdown import Slice
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN]")
+@click.argument("run", type=click.Path(path_type=Path), required=False, metavar="[RUN | A B]")
+@click.argument("other", type=click.Path(path_type=Path), required=False, metavar="")
 @golden_option
 @device_option
 @stage_option
@@ -58,11 +60,18 @@ if TYPE_CHECKING:
     "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
 )
 @click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="RUN is a dump of some stages and does not say which: compare what is there, and say which are missing.",
+)
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
+@pair_options
 @json_option
 def diff(
     run: Path | None,
+    other: Path | None,
     golden: Wanted,
     device_name: str,
     stages: tuple[str, ...],
@@ -73,24 +82,36 @@ def diff(
     per: str | None,
     worst: int,
     whole: bool,
+    partial: bool,
     strict: bool,
     json_file: Path | None,
-    **isolation: Any,
+    **rest: Any,
 ) -> None:
     """Compare a device with a golden, stage by stage: RUN, or a run of --device made now.
 
     Prints the stage families that do not pass and a verdict: what, where, since when, whose, and the next command.
     With --against, compare it with another device on the golden's tokens: "numerically equivalent" as a verdict.
+
+    A B: compare what was computed with what should have been, without golden or pipeline: two .npy, .npz, .safetensors
+    or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
+    from parity.errors import UsageError
     from parity.golden.store import Dump
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
+    refuse_mixed(two=other is not None)
+    pair = {name: rest.pop(name) for name in OWN}
+    if run and other:
+        sys.exit(diff_pair(run, other, json_file, pair))
+    if partial and not run:
+        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
     opened = open_judging(golden)
-    held = limits(**isolation)
+    held = limits(**rest)
     if run:
         agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
+        made = made.partial(opened) if partial else made
     else:
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)

@@ -47,6 +47,9 @@ anywhere = click.Path(path_type=Path)
     help="Write no run but a map, from what the tensors hold: each is compared with every stage of the golden; what is "
     "like several is said, never chosen.",
 )
+@click.option(
+    "--partial", is_flag=True, help="The dump is of some stages: compare what is there, and say which are missing."
+)
 @click.option("--out", type=anywhere, metavar="RUN", help="Folder to write.")
 @json_option
 def import_dump(
@@ -56,6 +59,7 @@ def import_dump(
     names: str | None,
     reference: str,
     suggested: Path | None,
+    partial: bool,
     out: Path | None,
     json_file: Path | None,
 ) -> None:
@@ -68,44 +72,53 @@ def import_dump(
     from parity.errors import UsageError
     from parity.reports.dumps import print_dump
 
-    if suggested and not (out or names or reference):
+    if suggested and not (out or names or reference or partial):
         sys.exit(_suggest(paths, source, golden, suggested, json_file))
     if suggested or not out:
         raise UsageError("--out RUN writes a run (by --map), --suggest-map FILE a map: name one of the two")
-    placing = import_run(paths, source, open_golden(golden), out, names, reference)
+    placing = import_run(paths, source, open_golden(golden), out, names, reference, partial)
     data = print_dump(read_dump(out))
-    _list("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
-    _list("is not mapped", placing.unmapped)
+    list_names("is ignored by the map", [f"{name} ({why})" for name, why in placing.ignored.items()])
+    list_names("is not mapped", placing.unmapped)
     write_json(json_file, data | {"unmapped": placing.unmapped, "ignored": placing.ignored})
 
 
 def _suggest(paths: tuple[Path, ...], source: str, golden: Wanted, file: Path, json_file: Path | None) -> int:
     """Write the map and say what it leaves open; the exit code."""
-    from parity.errors import UsageError
     from parity.imports.suggesting import suggest_map
     from parity.imports.torch_file import torch_load
-    from parity.partial import partial_file
 
     found = suggest_map(source, paths, open_golden(golden), torch_load)
-    text = found.text()
+    write_map(file, found.text())
+    counts = f"{len(found.paired)} names are paired, {len(found.unsure)} are for you to choose"
+    echo(f"{file}: {counts}, {len(found.unlike)} are no stage")
+    list_names("is unsure", [f"{name}: {said}," for name, said in found.unsure.items()])
+    list_names("is not paired", [f"{name} ({why})" for name, why in found.unlike.items()])
+    write_json(json_file, {"paired": found.paired, "unsure": found.unsure, "unlike": found.unlike})
+    return 3 if found.unsure or not found.paired else 0
+
+
+def write_map(file: Path, text: str) -> None:
+    """Write a suggested map.
+
+    Raises:
+        UsageError: the file exists already.
+    """
+    from parity.errors import UsageError
+    from parity.partial import partial_file
+
     try:
         with partial_file(file, fresh=True) as partial:
             partial.write_text(text, encoding="utf-8")
     except FileExistsError:
         raise UsageError(f"{file} exists already; choose another name or remove it") from None
-    counts = f"{len(found.paired)} names are paired, {len(found.unsure)} are for you to choose"
-    echo(f"{file}: {counts}, {len(found.unlike)} are no stage")
-    _list("is unsure", [f"{name}: {said}," for name, said in found.unsure.items()])
-    _list("is not paired", [f"{name} ({why})" for name, why in found.unlike.items()])
-    write_json(json_file, {"paired": found.paired, "unsure": found.unsure, "unlike": found.unlike})
-    return 3 if found.unsure or not found.paired else 0
 
 
-def _list(what: str, names: Sequence[str]) -> None:
+def list_names(what: str, names: Sequence[str], most: int = MOST) -> None:
     """Say which tensors did not go in."""
-    for name, count in list(Counter(names).items())[:MOST]:
+    for name, count in list(Counter(names).items())[:most]:
         echo(f"  {name} {what}" + (f" ({count} times)" if count > 1 else ""))
-    if (more := len(set(names)) - MOST) > 0:
+    if (more := len(set(names)) - most) > 0:
         echo(f"  … and {more} more (--json lists them all)")
 
 

@@ -48,8 +48,11 @@ def write(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         raise UsageError(f"{path} cannot be written ({error})") from None
 
 
-def read(path: Path) -> dict[str, NDArray[Any]]:
+def read(path: Path, dtypes: Mapping[str, np.dtype[Any]] = DTYPES) -> dict[str, NDArray[Any]]:
     """Map every tensor of a shard into memory, read-only and without copying.
+
+    Args:
+        dtypes: that it may hold, by the names of safetensors; those of a dump by default.
 
     Raises:
         UsageError: the file is missing, truncated or not a safetensors file.
@@ -65,10 +68,10 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         body = (
             np.memmap(file, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
         )
-    return {name: _tensor(path, body, name, entry) for name, entry in header.items() if name != "__metadata__"}
+    return {name: _tensor(path, body, name, entry, dtypes) for name, entry in header.items() if name != "__metadata__"}
 
 
-def _tensor(path: Path, body: NDArray[Any], name: str, entry: Any) -> NDArray[Any]:
+def _tensor(path: Path, body: NDArray[Any], name: str, entry: Any, dtypes: Mapping[str, np.dtype[Any]]) -> NDArray[Any]:
     try:
         kind, shape, (begin, end) = str(entry["dtype"]), list(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
@@ -77,7 +80,7 @@ def _tensor(path: Path, body: NDArray[Any], name: str, entry: Any) -> NDArray[An
         raise UsageError(f"{path}: tensor {name} has {len(shape)} axes, {limits.AXES} at most are read")
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise UsageError(f"{path} is damaged: its header does not say what tensor {name} is")
-    dtype = DTYPES.get(kind)
+    dtype = dtypes.get(kind)
     if dtype is None:
         raise UsageError(f"{path}: tensor {name} has dtype {kind}, which the format does not know")
     if end > body.size or end - begin != dtype.itemsize * math.prod(shape):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from types import TracebackType
@@ -14,13 +14,26 @@ from numpy.typing import NDArray
 from parity import files, limits
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.aligned import refuse_misaligned
 from parity.golden.consistent import refuse_untold
 from parity.golden.digests import sealed
-from parity.golden.manifest import FILE, SCHEMA_VERSION, Case, Manifest, Model, Producer, TensorRow, Variant, key
+from parity.golden.manifest import (
+    FILE,
+    SCHEMA_VERSION,
+    Case,
+    Manifest,
+    Model,
+    Producer,
+    TensorRow,
+    Variant,
+    declared_shown,
+    key,
+)
 from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
-from parity.stages import Named, declared
+from parity.shown import there
+from parity.stages import TARGET_EMBED, Named, declared
 from parity.trace import Tensors
 
 
@@ -163,6 +176,7 @@ class Dump(DumpView):
         super().__init__(folder, manifest, names, {}, {})
         self.index()
         self._shards: dict[str, dict[str, NDArray[Any]]] = {}
+        self.asked = ""
         self._verified: dict[TensorPlace, NDArray[Any]] = {}
         if manifest.kind == "golden":
             refuse_untold(self)
@@ -208,6 +222,43 @@ class Dump(DumpView):
         moved = copy(self)
         moved.manifest = self.manifest.model_copy(update={"model": model})
         return moved
+
+    def partial(self, golden: DumpView) -> Dump:
+        """The same run, said to show what it holds and no more; it is one over the golden's tokens.
+
+        Raises:
+            UsageError: it declares what it shows, or its embeddings are of other tokens.
+        """
+        case, sizes = self.manifest.case, _sizes(self)
+        if case.shown:
+            raise UsageError(f"--partial: {self.folder} declares what it shows, and is judged by that: leave it out")
+        refuse_misaligned(golden, self._embeddings(), str(self.folder), True)
+        held = {stage for _, _, stage in sizes}
+        if owed := [name for name in self.manifest.stages if name not in held]:
+            raise UsageError(f"--partial: {self.folder} lists {min(owed)} as recorded and has no tensor of it")
+        made = copy(self)
+        made.__dict__.pop("view", None)
+        shown = declared_shown(there(sizes, _sizes(golden), self.declared))
+        made.manifest = self.manifest.model_copy(update={"case": case.model_copy(update={"shown": shown})})
+        made.asked = " --partial"
+        return made
+
+    def _embeddings(self) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        for variant, prompt, round_, stage in self.rows:
+            rows = self.contents(variant, prompt, round_, stage) if stage == TARGET_EMBED else None
+            if rows is not None:
+                yield prompt, round_, rows
+
+    @property
+    def command(self) -> str:
+        """How a command names this dump, with what was asked of it."""
+        return f"{self.folder}{self.asked}"
+
+
+def _sizes(dump: DumpView) -> dict[tuple[int, int, str], int]:
+    """Rows of every tensor of a run, or of the truth of a golden."""
+    variant = dump.manifest.case.precision
+    return {place[1:]: row.full_shape[0] for place, row in dump.rows.items() if place[0] == variant and row.full_shape}
 
 
 def seal(folder: Path) -> Dump:

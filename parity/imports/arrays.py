@@ -125,6 +125,14 @@ def refuse_packed(source: Path | BinaryIO, name: str) -> None:
         file.seek(0)
 
 
+def stored(path: Path) -> bool:
+    """Whether a file is an archive that compresses nothing."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with _guarded(str(path), lambda: zipfile.ZipFile(path)) as archive:
+        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+
+
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
     def read() -> NDArray[Any]:
         with archive.open(member) as file:
@@ -173,12 +181,17 @@ def _guarded(name: str, read: Callable[[], T]) -> T:
         raise UsageError(f"{name} cannot be read without executing what it holds, or is damaged: {said}") from None
 
 
-TORCH = (".pt", ".pth")
+TORCH = (".pt", ".pth", ".bin")
 ARRAYS = (".npy", ".npz", ".safetensors", *TORCH)
 
 
-def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
+def held(
+    path: Path, torch_load: TorchLoad, dtypes: Mapping[str, np.dtype[Any]] = shards.DTYPES
+) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
     """What an array file holds: the key ('' for a bare array) and how to read it.
+
+    Args:
+        dtypes: of safetensors, see `parity.golden.shards.read`.
 
     Raises:
         UsageError: the file cannot be read, or holds something else than tensors, or nothing.
@@ -188,7 +201,7 @@ def held(path: Path, torch_load: TorchLoad) -> list[tuple[str, Callable[[], NDAr
         values = leaves(torch_load(path, str(path)), path)
         readers += [(key, partial(tensor, value, f"{path} {key}".strip())) for key, value in values]
     elif path.suffix == ".safetensors":
-        readers += [(key, partial(_itself, array)) for key, array in shards.read(path).items()]
+        readers += [(key, partial(_itself, array)) for key, array in shards.read(path, dtypes).items()]
     else:
         readers += members(path, str(path)).items()
     if not readers:

@@ -47,6 +47,20 @@ class Known:
         """How many it has."""
         return self.sizes[0]
 
+    @property
+    def template(self) -> str:
+        """Its name with a field for each of its coordinates that are in it."""
+        return self.named.stage.template
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """What tells it from others of its kind; numbers in a tensor's name may say each."""
+        numbers = {"round": self.round, "prompt": self.prompt}
+        return numbers if self.named.layer is None else numbers | {"l": self.named.layer}
+
+    def __str__(self) -> str:
+        return f"{self.stage.removesuffix(ADDED)}, prompt {self.prompt}, round {self.round}"
+
 
 @dataclass
 class Shelf:

@@ -53,7 +53,8 @@ class Rule:
 
     Args:
         template: of the stage.
-        said: `l`, `round` and `prompt` to the number in the name (None for none) and what is added to it.
+        said: each coordinate (`l`, `round` and `prompt` of a stage) to the number in the name (None for none) and what
+            is added to it.
         places: of each member, in order.
     """
 
@@ -104,21 +105,19 @@ def _possible(start: Member, members: Sequence[Member]) -> Iterator[Rule]:
     """Every rule by which this tensor has one of its fits."""
     sources = [None, *(name for name in start.numbers if all(name in one.numbers for one in members))]
     for fit in start.fits.values():
-        coordinates = {"round": fit.known.round, "prompt": fit.known.prompt}
-        if fit.known.named.layer is not None:
-            coordinates["l"] = fit.known.named.layer
-        template = fit.known.named.stage.template
+        coordinates, template = fit.known.coordinates, fit.known.template
         for chosen in product(sources, repeat=len(coordinates)):
             said = {
                 what: (source, value - (start.numbers[source] if source else 0))
                 for (what, value), source in zip(coordinates.items(), chosen, strict=True)
             }
-            yield Rule(template, said, tuple(_place(template, said, member) for member in members))
+            yield Rule(template, said, tuple(place_of(template, said, member) for member in members))
 
 
-def _place(template: str, said: Mapping[str, tuple[str | None, int]], member: Member) -> Place:
+def place_of(template: str, said: Mapping[str, tuple[str | None, int]], member: Member) -> Place:
+    """Where a rule has a tensor go."""
     values = {what: (member.numbers[source] if source else 0) + added for what, (source, added) in said.items()}
-    return values["prompt"], values["round"], template.format(l=values.get("l"))
+    return values.get("prompt", 0), values.get("round", 0), template.format(**values)
 
 
 def _following(members: Sequence[Member], rule: Rule) -> list[Member]:

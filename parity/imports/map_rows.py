@@ -56,7 +56,7 @@ def toml_row(members: Sequence[Member], row: Mapping[str, Any]) -> str:
         lines[0] += f", cosine {min(map(cosine, fits)):.6f}" + (" or more" if len(fits) > 1 else "")
     if others:
         near = max(others, key=cosine)
-        lines[0] += f"; the nearest other stage {near.known.stage}, {cosine(near):.3g}"
+        lines[0] += f"; the nearest other {near.known.stage}, {cosine(near):.3g}"
     return "\n".join([*lines, "[[row]]", *(f"{name} = {_value(value)}" for name, value in row.items())])
 
 

@@ -35,7 +35,7 @@ def residual(stage: str, name: str, layers: int) -> str:
     return f"target.layers.{entered - 1}.out" if entered else "target.embed"
 
 
-FIELD = re.compile(r"\{(\w+)([+-]\d+)?\}")
+FIELD = re.compile(r"\{(\w+)([+-]\d+)?(?::0(\d))?\}")
 
 
 class MapPart(BaseModel):
@@ -106,7 +106,7 @@ class MapRow(MapPart):
         if bool(self.stage) == bool(self.ignore):
             raise ValueError(f"row {self.name!r} needs one of stage and ignore")
         for text in (self.stage, self.round, self.prompt):
-            for field, _ in FIELD.findall(text):
+            for field in (found[1] for found in FIELD.finditer(text)):
                 if field not in (*groups, "step", "L"):
                     raise ValueError(f"row {self.name!r} names {{{field}}}, which is no group of it")
         if self.prompts and "B" not in self.axes:
@@ -157,20 +157,29 @@ def is_number(value: Any) -> bool:
 
 
 def fill(text: str, values: Mapping[str, Any], name: str) -> str:
-    """A row's text with its fields replaced.
+    """A row's text with its fields replaced, a numbered stream by the stage that it is.
 
     Raises:
         UsageError: a field has no value for this tensor, or is no number where one is added.
     """
+    return residual(filled(text, values, name), name, values["L"])
+
+
+def filled(text: str, values: Mapping[str, Any], name: str) -> str:
+    """A row's text with its fields replaced: `{l}`, `{l+1}`, `{l:02}` in two digits.
+
+    Raises:
+        UsageError: as `fill`.
+    """
 
     def value(field: re.Match[str]) -> str:
-        held, added = values.get(field[1]), field[2]
-        if held is None or (added and not is_number(held)):
+        held, added, digits = values.get(field[1]), field[2], int(field[3] or 0)
+        if held is None or ((added or digits) and not is_number(held)):
             raise UsageError(f"{name}: {field[0]} has no value; take it out of the name with a group")
         plain = str(int(held)) if is_number(held) else str(held)
-        return str(int(plain) + int(added)) if added else plain
+        return f"{int(plain) + int(added or 0):0{digits}}" if added or digits else plain
 
-    return residual(FIELD.sub(value, text), name, values["L"])
+    return FIELD.sub(value, text)
 
 
 def shipped() -> dict[str, Path]:

@@ -104,9 +104,9 @@ def pair(array: NDArray[np.generic], golden: Content) -> Paired:
         fit
         for features, shelf in golden.numbers.items()
         for axes, rows in layouts(values, features)
-        for fit in _fits(rows, axes, shelf)
+        for fit in fitting(rows, axes, shelf)
     ]
-    return _best(fits, sum(len(shelf.known) for shelf in golden.numbers.values()))
+    return best(fits, sum(len(shelf.known) for shelf in golden.numbers.values()))
 
 
 def _choices(array: NDArray[np.generic], golden: Content) -> Paired:
@@ -115,7 +115,7 @@ def _choices(array: NDArray[np.generic], golden: Content) -> Paired:
     alike = golden.choices.get(held.shape, [])
     if not alike:
         return Paired((), why="no stage has whole numbers of such sizes")
-    if 2.0 ** -_bits(held) * len(alike) > CHANCE:
+    if 2.0 ** -bits(held) * len(alike) > CHANCE:
         return Paired((), why="too few whole numbers to tell: others could be the same")
     fits = []
     for known, theirs in alike:
@@ -129,7 +129,7 @@ def _choices(array: NDArray[np.generic], golden: Content) -> Paired:
     return Paired(tuple(fit for fit in fits if fit.left <= limit), min(others, key=lambda fit: fit.left, default=None))
 
 
-def _bits(held: NDArray[np.int64]) -> float:
+def bits(held: NDArray[np.int64]) -> float:
     """What whole numbers say, in bits: those of each row that is another than the one before, out of their range."""
     rows = held.reshape(len(held), -1) if held.ndim else held.reshape(1, 1)
     new = 1 + np.count_nonzero(np.any(rows[1:] != rows[:-1], axis=1))
@@ -144,15 +144,16 @@ def _axes(shape: tuple[int, ...], known: Known) -> tuple[str, ...]:
     return tuple(letters) if len(letters) == len(shape) else ()
 
 
-def _best(fits: list[Fit], count: int) -> Paired:
+def best(fits: list[Fit], count: int) -> Paired:
+    """The best of the fits, or why none is good; `count` tensors were tried."""
     if not fits:
         return Paired((), why="no stage has rows of such sizes")
     alike = _alike([fit for fit in fits if fit.left <= APART * LIKE])
-    best = min(alike or fits, key=lambda fit: fit.left)
-    near = f"{best.known.stage} of round {best.known.round}, cosine {cosine(best):.3g}"
-    if best.left > LIKE:
+    nearest = min(alike or fits, key=lambda fit: fit.left)
+    near = f"{nearest.known}, cosine {cosine(nearest):.3g}"
+    if nearest.left > LIKE:
         return Paired((), why=f"nothing is like it; nearest {near}")
-    if _chance(best, count) > CHANCE:
+    if _chance(nearest, count) > CHANCE:
         return Paired((), why=f"too few numbers to tell; nearest {near}")
     chosen = {fit.place: fit for fit in reversed(alike)}  # of layouts of the same numbers the first
     others = [fit for fit in fits if fit.place not in chosen]
@@ -184,7 +185,7 @@ def _chance(fit: Fit, count: int) -> float:
     return float(count * max(fit.left, 1e-12) ** ((numbers - 1) / 2))
 
 
-def _fits(rows: Rows, axes: tuple[str, ...], shelf: Shelf) -> Iterator[Fit]:
+def fitting(rows: Rows, axes: tuple[str, ...], shelf: Shelf) -> Iterator[Fit]:
     """The best place of these rows upon each of the tensors that a few of them resemble."""
     mine = sketched(rows)
     norms = np.sqrt(np.square(mine).sum(axis=1)) + 1e-30

@@ -165,7 +165,7 @@ def arranged(placed: Placed, place: Destination, golden: DumpView) -> NDArray[An
             )
         sizes = true.full_shape
     if len(axes) != len(own):
-        array, axes = _split(array, axes, dict(zip(own, sizes, strict=True)), placed)
+        array, axes = split(array, axes, dict(zip(own, sizes, strict=True)), f"{source}: {placed.captured.name}")
     array = array.transpose([axes.index(letter) for letter in own])[row.slice]
     return array[: sizes[0]] if row.padded and row.sharding != own[0] else array
 
@@ -179,18 +179,21 @@ def _entry(array: NDArray[Any], axes: tuple[str, ...], placed: Placed) -> tuple[
     return array.take(placed.entry or 0, axis=place), axes[:place] + axes[place + 1 :]
 
 
-def _split(
-    array: NDArray[Any], axes: tuple[str, ...], sizes: dict[str, int], placed: Placed
+def split(
+    array: NDArray[Any], axes: tuple[str, ...], sizes: Mapping[str, int], what: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """`N*D` as N and D; the first of them may be a rank's part, the others have the golden's size."""
+    """`N*D` as N and D; the first of them may be a rank's part, the others have the size of `sizes`.
+
+    Raises:
+        UsageError: that does not divide an axis of `what`.
+    """
     shape: list[int] = []
     letters: list[str] = []
     for size, axis in zip(array.shape, axes, strict=True):
         first, *rest = axis.split("*")
         inner = int(np.prod([sizes[letter] for letter in rest], dtype=np.int64))
-        if size % inner:
-            said = f"{size} is no multiple of {axis}'s {inner}"
-            raise UsageError(f"{placed.captured.source}: {placed.captured.name}: {said}")
+        if not inner or size % inner:
+            raise UsageError(f"{what}: {size} is no multiple of {axis}'s {inner}")
         shape += [size // inner, *(sizes[letter] for letter in rest)]
         letters += [first, *rest]
     return array.reshape(shape), tuple(letters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden import shards
+from parity.golden.aligned import refuse_misaligned
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Generation, Producer, PromptCase, Shown
+from parity.golden.manifest import Case, Generation, Producer, PromptCase, Shown, declared_shown
 from parity.golden.provenance import now, with_constants
 from parity.golden.shards import merge_shards
 from parity.golden.store import DumpWriter
@@ -23,7 +24,8 @@ from parity.imports import READERS
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
 from parity.imports.placing import Destination, Placed, Placing, arranged, place
-from parity.stages import Named
+from parity.shown import there
+from parity.stages import TARGET_EMBED, Named
 
 
 def named_version(reference: str) -> tuple[str, str]:
@@ -90,6 +92,7 @@ class ImportRequest:
     """One import: `paths` in the format `source`, by the map `names`, over the golden's case, to the folder `out`.
 
     `reference` is `NAME==VERSION` of the independent implementation that the dump comes from; '' for a device's run.
+    `partial` says that the run shows what the dump holds and no more.
     """
 
     source: str
@@ -99,6 +102,7 @@ class ImportRequest:
     out: Path
     torch_load: TorchLoad
     reference: str = ""
+    partial: bool = False
 
 
 def import_run(request: ImportRequest) -> Placing:
@@ -114,8 +118,13 @@ def import_run(request: ImportRequest) -> Placing:
     for path in request.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
+    if request.partial and (request.names.run.shown or request.reference):
+        said = "the map declares what is shown" if request.names.run.shown else "a golden is whole"
+        raise UsageError(f"--partial: {said}; leave one of the two out")
     placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
     producer = _producer(request, placing)
+    named = ", ".join(map(str, request.paths))
+    refuse_misaligned(request.golden, _embeddings(request, placing), named, request.partial)
     with DumpWriter(request.out) as writer:
         arrays = {spot: _stored(request, spot, one) for spot, one in placing.taken.items()}
         case = _case(request, placing, arrays)
@@ -150,10 +159,28 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
         precision=precision,
         mode="golden" if request.reference else made.mode,
         forced=made.forced,
-        shown=tuple(Shown(stages=glob) for glob in made.shown),
+        shown=_shown(request, placing, arrays),
         prompts_digest=case.prompts_digest,
         prompts=tuple(prompts),
     )
+
+
+def _shown(request: ImportRequest, placing: Placing, arrays: dict[Destination, NDArray[Any]]) -> tuple[Shown, ...]:
+    """What the map declares, or with `partial` what is there."""
+    if not request.partial:
+        return tuple(Shown(stages=glob) for glob in request.names.run.shown)
+    golden = request.golden
+    sizes = {spot[:3]: len(_whole(arrays, placing, spot[:3])) for spot in arrays if spot[3] == 0}
+    true = {place[1:]: row.full_shape[0] for place, row in golden.rows.items() if place[0] == "float32"}
+    return declared_shown(there(sizes, true, golden.declared))
+
+
+def _embeddings(request: ImportRequest, placing: Placing) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """The rows of every pass's embeddings, of all ranks."""
+    spots = [spot for spot in placing.taken if spot[2] == TARGET_EMBED]
+    for prompt, round_, _, _ in (spot for spot in spots if spot[3] == 0):
+        arrays = {spot: _stored(request, spot, placing.taken[spot]) for spot in spots if spot[:2] == (prompt, round_)}
+        yield prompt, round_, _whole(arrays, placing, (prompt, round_, TARGET_EMBED))
 
 
 def _write(
@@ -176,9 +203,9 @@ def _write(
 
 
 def _whole(arrays: dict[Destination, NDArray[Any]], placing: Placing, spot: tuple[int, int, str]) -> NDArray[Any]:
-    """A cache stage of all ranks: what a round changed is said of all of them alike. Of other stages rank 0's."""
+    """A cache stage or the embeddings of all ranks: what a round changed is said of all alike. Of others rank 0's."""
     first = placing.taken[*spot, 0]
-    ranks = range(placing.ranks if first.named.stage.cache else 1)
+    ranks = range(placing.ranks if first.named.stage.cache or spot[2] == TARGET_EMBED else 1)
     try:
         return merge_shards(
             spot[2], [arrays[*spot, rank] for rank in ranks], first.row.sharding, first.named.stage.axes

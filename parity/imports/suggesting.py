@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from parity import limits
 from parity.errors import UsageError
 from parity.golden.views import DumpView
 from parity.imports import READERS
 from parity.imports.captured import Captured, TorchLoad
-from parity.imports.content import ADDED, content
+from parity.imports.content import content
 from parity.imports.forms import Member, Place, Rule, form, is_narrow, numbers_of, rule_of_most, rules_of_all
 from parity.imports.map_rows import commented, fields, name_pattern, toml_row
 from parity.imports.pairing import Fit, pair
@@ -53,6 +54,10 @@ class Suggestion:
             head += '\n[run]\nprecision = "bfloat16"  # every number is one of bfloat16\n'
         return head + "\n" + "\n\n".join(self.blocks) + "\n"
 
+    def fields(self, members: Sequence[Member], rule: Rule) -> dict[str, Any]:
+        """The fields of a row for these tensors."""
+        return fields(members, rule)
+
     def add(self, members: Sequence[Member]) -> None:
         """Enter all tensors of one form of names."""
         rules = rules_of_all(members)
@@ -64,13 +69,13 @@ class Suggestion:
             following, rule = most
             for member in members:
                 if member not in following:
-                    self._except(member)
+                    self.leave_out(member, rule)
             self._row(following, rule)
         else:
             self._one_by_one(members)
 
-    def _except(self, member: Member) -> None:
-        """Keep a tensor out of the row of its form, with the reason."""
+    def leave_out(self, member: Member, rule: Rule) -> None:
+        """Keep a tensor out of the row of its form, which goes by this rule, with the reason."""
         why = "; or ".join(map(_what, member.paired.fits))
         (self.unsure if why else self.unlike)[member.captured.name] = why or member.paired.why
         row = {"name": name_pattern([member], {}), "ignore": f"not as it is: {why}" if why else member.paired.why}
@@ -93,7 +98,9 @@ class Suggestion:
         for member, place in zip(members, rule.places, strict=True):
             before = self._taken.get(place)
             if before and not _same(before, member, place):
-                self._say(members, f"{_told(place)} is also like {before.captured.name}: choose one of them")
+                self._say(
+                    members, f"{before.fits[place].known} is also like {before.captured.name}: choose one of them"
+                )
                 return
         twice = [place for place in rule.places if place in self._taken]
         if twice and len(twice) == len(members):
@@ -104,12 +111,12 @@ class Suggestion:
         self._taken |= dict(zip(rule.places, members, strict=True))
         for member, place in zip(members, rule.places, strict=True):
             self.paired.setdefault(member.captured.name, []).append(place)
-        self.blocks.append(toml_row(members, fields(members, rule)))
+        self.blocks.append(toml_row(members, self.fields(members, rule)))
 
     def _unsure(self, members: Sequence[Member], rules: Sequence[Rule]) -> None:
         """Several rules for a form, or a single tensor that is no stage as it is."""
         for rule in rules:
-            self.blocks.append(commented(toml_row(members, fields(members, rule))))
+            self.blocks.append(commented(toml_row(members, self.fields(members, rule))))
         said = [_what(fit) for fit in members[0].paired.fits]
         if said:
             self._say(members, "; or ".join(said), listed=bool(rules))
@@ -166,14 +173,9 @@ def _same(before: Member, member: Member, place: Place) -> bool:
 
 def _what(fit: Fit) -> str:
     """What a fit says of a tensor."""
-    stage = fit.known.stage.removesuffix(ADDED)
-    said = f"{stage}, prompt {fit.known.prompt}, round {fit.known.round}"
+    said = str(fit.known)
     if fit.added:
         said += " with the residual stream added to it already: show it before"
     if fit.part:
         said += f", rows {-fit.first} to {fit.rows - fit.first - 1} of {fit.known.rows} only"
     return said + (f", times {fit.scale:.4g}" if fit.scaled else "")
-
-
-def _told(place: Place) -> str:
-    return f"{place[2]}, prompt {place[0]}, round {place[1]}"

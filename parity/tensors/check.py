@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from parity.metrics.dtypes import is_exact
 from parity.tensors.inputs import Arrays, arrays_of
 from parity.tensors.judge import judge, same_memory, unit
 from parity.tensors.presets import PRESETS, Bounds
-from parity.tensors.report import TensorReport, TensorResult
+from parity.tensors.report import TensorReport, TensorResult, shown
 
 
 def compare_tensors(
@@ -24,6 +23,7 @@ def compare_tensors(
     floor: object = None,
     check_dtype: bool = True,
     allow_constant: bool = False,
+    names: str | Path | None = None,
 ) -> TensorReport:
     """Compare what was computed with what should have been, by relative error; the report is true where all passes.
 
@@ -32,32 +32,42 @@ def compare_tensors(
 
     Args:
         actual, expected: an array (NumPy, torch, JAX, whatever has `__array__` or DLPack), a mapping of names to
-            arrays, or the path of a .npy, .npz, .safetensors, .pt or .pth file.
+            arrays, or the path of a .npy, .npz, .safetensors, .pt, .pth or .bin file, of a folder of them, or of a
+            checkpoint. A file of one array without a name is compared with the only tensor of another file.
         bounds: for every float tensor; by default those of its dtype (`parity.tensors.presets`), which suit a whole
             model's pass and are wide for a single kernel.
         floor: what the reference gives in the lower precision, in the form of `expected`: bounds become multiples of
             its error, which is the better judge. Excludes `bounds`.
         check_dtype: False compares two float dtypes by the coarser one's bounds, and integers by value.
         allow_constant: an expected tensor of one value only is compared as well.
+        names: a map from the names of actual to those of expected (`parity.tensors.names`); a floor has expected's.
 
     Raises:
         UsageError: a side is no array, mapping or readable file, or the floor does not fit.
     """
     if bounds is not None and floor is not None:
         raise UsageError("bounds and floor exclude each other: a floor makes bounds of its own")
-    files = [Path(side) for side in (actual, expected) if isinstance(side, str | Path) and Path(side).exists()]
-    if len(files) > 1 and files[0].samefile(files[1]):
-        raise UsageError(f"actual and expected are one file: {files[0]}")
+    _refuse_unfit_files(actual, expected, floor)
     sides = arrays_of(actual, "actual"), arrays_of(expected, "expected")
+    ignored: dict[str, str] = {}
+    if names is not None:
+        from parity.tensors.names import paired, read_pairs
+
+        mine, true, ignored = paired(*sides, read_pairs(Path(names)))
+        sides = mine, true
+    elif _is_file(actual) and _is_file(expected) and len(sides[0]) == len(sides[1]) == 1:
+        sides = _only_pair(*sides)
     floors = None if floor is None else arrays_of(floor, "floor")
     if floors is not None and (lacking := [name for name in sides[1] if name not in floors]):
-        raise UsageError(f"floor lacks {_shown(lacking[0])}")
+        raise UsageError(f"floor lacks {shown(lacking[0])}")
     results, blind = [], dict[str, None]()
     for name in [name for name in sides[1] if name in sides[0]]:
         result, unseen = _judged(name, *sides, floors, bounds, check_dtype, allow_constant)
         results.append(result)
         blind[unseen] = None
-    return TensorReport(tuple(results), tuple(_names(*sides)), tuple(filter(None, blind)))
+    missing = tuple(name for name in sides[1] if name not in sides[0])
+    surplus = tuple(name for name in sides[0] if name not in sides[1])
+    return TensorReport(tuple(results), missing, surplus, tuple(filter(None, blind)), ignored)
 
 
 def assert_parity(
@@ -81,6 +91,28 @@ def assert_parity(
     )
     if not report:
         raise AssertionError(str(report))
+
+
+def _is_file(side: object) -> bool:
+    return isinstance(side, str | Path)
+
+
+def _refuse_unfit_files(actual: object, expected: object, floor: object) -> None:
+    """Refuse dumps, and one file as two sides."""
+    from parity.tensors.files import refuse_dumps
+
+    sides = [Path(side) for side in (actual, expected) if isinstance(side, str | Path)]
+    for several in (sides, [Path(floor)] if isinstance(floor, str | Path) else []):
+        if several:
+            refuse_dumps(*several)
+    if len(sides) > 1 and all(side.exists() for side in sides) and sides[0].samefile(sides[1]):
+        raise UsageError(f"actual and expected are one file or folder: {sides[0]}")
+
+
+def _only_pair(actual: Arrays, expected: Arrays) -> tuple[Arrays, Arrays]:
+    """Two sides of one tensor each: a bare array takes the other's name."""
+    (mine, read), (true, _) = *actual.items(), *expected.items()
+    return ({true: read}, expected) if not (mine and true) else (actual, expected)
 
 
 def _judged(
@@ -110,18 +142,6 @@ def _unseen(coarser: np.dtype[Any], used: Bounds) -> str:
 
 def _check_floor(name: str, floor: Any, expected: Any) -> None:
     if floor.shape != expected.shape or not np.isfinite(np.asarray(floor, np.float64)).all():
-        raise UsageError(f"floor of {_shown(name)} has shape {list(floor.shape)}, or is not finite everywhere")
+        raise UsageError(f"floor of {shown(name)} has shape {list(floor.shape)}, or is not finite everywhere")
     if same_memory(floor, expected):
-        raise UsageError(f"floor of {_shown(name)} is expected itself: it says nothing of rounding")
-
-
-def _names(actual: Arrays, expected: Arrays) -> Iterator[str]:
-    """What is wrong with the names of the two sides."""
-    if not expected:
-        yield "expected holds no tensor: nothing is compared"
-    yield from (f"{_shown(name)} is missing in actual" for name in expected if name not in actual)
-    yield from (f"{_shown(name)} is surplus: expected does not have it" for name in actual if name not in expected)
-
-
-def _shown(name: str) -> str:
-    return name or "a tensor without a name (a single array)"
+        raise UsageError(f"floor of {shown(name)} is expected itself: it says nothing of rounding")

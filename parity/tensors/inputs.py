@@ -22,7 +22,8 @@ def arrays_of(value: object, side: str) -> Arrays:
     """The arrays of one side.
 
     Args:
-        value: an array, a mapping of names to arrays, or the path of a .npy, .npz, .safetensors, .pt or .pth file.
+        value: an array, a mapping of names to arrays, or the path of a file or folder
+            (`parity.tensors.files`).
         side: `actual` or `expected`, for sentences.
 
     Raises:
@@ -88,13 +89,14 @@ def _given(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _file(path: Path, side: str) -> Arrays:
-    from parity.imports.arrays import ARRAYS, held, refuse_executed
-    from parity.imports.torch_file import torch_load
+    from parity.tensors.files import read_arrays
 
-    refuse_executed(path)
-    if path.suffix not in ARRAYS:
-        raise UsageError(f"{side} {path} is none of {', '.join(ARRAYS)}")
-    return {name: partial(_read, read, f"{path} {name}".strip()) for name, read in held(path, torch_load)}
+    taken: Arrays = {}
+    for name, read in read_arrays(path, side):
+        if name in taken:
+            raise UsageError(f"{path} holds {name} twice")
+        taken[name] = partial(_read, read, f"{path} {name}".strip())
+    return taken
 
 
 def _read(read: Callable[[], NDArray[Any]], what: str) -> NDArray[Any]:

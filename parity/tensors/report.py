@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from parity.metrics.record import plain_numbers
@@ -10,10 +10,15 @@ from parity.plain import printable
 from parity.tensors.presets import Bounds
 
 Index = tuple[int, ...]
-Verdict = Literal["pass", "fail"]
+Verdict = Literal["pass", "fail", "inconclusive"]
 
 SHOWN = 10
 """Tensors that a message tells of."""
+
+
+def shown(name: str) -> str:
+    """A tensor's name, where it may have none."""
+    return name or "a tensor without a name (a single array)"
 
 
 @dataclass(frozen=True)
@@ -86,13 +91,24 @@ class TensorReport:
 
     Attributes:
         results: in the order of `expected`.
-        reasons: names that are missing or surplus, nothing to compare.
+        missing, surplus: names that only expected has, and only actual.
         blind: what the bounds used do not see.
+        ignored: names that a map leaves out, and why.
     """
 
     results: tuple[TensorResult, ...]
-    reasons: tuple[str, ...]
+    missing: tuple[str, ...]
+    surplus: tuple[str, ...]
     blind: tuple[str, ...]
+    ignored: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What is wrong with the names of the two sides, a sentence each."""
+        none = () if self.results or self.missing else ("expected holds no tensor: nothing is compared",)
+        missing = (f"{shown(name)} is missing in actual" for name in self.missing)
+        surplus = (f"{shown(name)} is surplus: expected does not have it" for name in self.surplus)
+        return (*none, *missing, *surplus)
 
     @property
     def failed(self) -> tuple[TensorResult, ...]:
@@ -102,8 +118,15 @@ class TensorReport:
 
     @property
     def verdict(self) -> Verdict:
-        """`pass` only where at least one tensor was compared, all of them pass, and both sides have the same names."""
-        return "pass" if self.results and not self.reasons and not self.failed else "fail"
+        """`pass` only where all tensors pass and both sides have the same names; `inconclusive`: none was compared."""
+        if not self.results:
+            return "inconclusive"
+        return "fail" if self.reasons or self.failed else "pass"
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a pass, 1 for a failure, 3 where it is inconclusive."""
+        return {"pass": 0, "fail": 1, "inconclusive": 3}[self.verdict]
 
     def __bool__(self) -> bool:
         return self.verdict == "pass"
@@ -112,7 +135,8 @@ class TensorReport:
         failed = self.failed
         tensors = f"{len(self.results)} tensor{'s' * (len(self.results) != 1)}"
         counted = f"{len(failed)} of {tensors} out of bounds" if failed else f"{tensors} compared"
-        lines = [f"actual {'matches' if self else 'does not match'} expected: {counted}", *self.reasons]
+        lines = [f"actual {'matches' if self else 'does not match'} expected: {counted}", *self.reasons[:SHOWN]]
+        lines += [f"… and {len(self.reasons) - SHOWN} more names"] if len(self.reasons) > SHOWN else []
         lines += [str(result) for result in failed[:SHOWN]]
         lines += [f"… and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
         lines += [f"not seen: {what}" for what in self.blind]
@@ -121,5 +145,7 @@ class TensorReport:
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         results = [asdict(result) | {"verdict": result.verdict} for result in self.results]
-        plain: dict[str, Any] = plain_numbers(asdict(self) | {"results": results, "verdict": self.verdict})
+        plain: dict[str, Any] = plain_numbers(
+            asdict(self) | {"results": results, "reasons": self.reasons, "verdict": self.verdict}
+        )
         return plain
