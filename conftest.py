@@ -15,6 +15,7 @@ from tests.foreground import restore_signals
 from tests.sample import cut
 
 restore_signals()
+os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
 
 gc.set_threshold(20_000, 20, 50)
 """Torch and transformers leave half a million objects: to walk them as often as by default is a sixth of all time."""

@@ -45,6 +45,6 @@ MISSING = Finding("missing", "target.logits", 0, 0, "not shown: target.logits")
 def test_what_has_no_failing_row_is_inconclusive_with_the_reason(
     found, words, parity, small_golden, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked: found)
+    monkeypatch.setattr("parity.reduce.find_failing_run", lambda *asked, **options: found)
     ended = parity("reduce", "--golden", small_golden.folder, "--out", tmp_path / "reduced")
     assert ended.code == 3 and words in ended.err and ended.err.count("\n") == 1, ended

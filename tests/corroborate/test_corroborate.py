@@ -88,7 +88,7 @@ def test_a_corroborated_golden_says_so_in_a_comparison(parity, clean, copied, tm
     ours = copied(clean, "ours")
     parity("corroborate", ours, VLLM)
     found = parity("diff", "--golden", ours, "--json", tmp_path / "diff.json")
-    assert found.code == 0 and "golden: vllm 0.32.0 confirms" in found.out, found.out
+    assert found.code == 0 and "vllm 0.32.0 confirms" in found.out, found.out
     by_name = {stage["stage"]: stage for stage in json.loads((tmp_path / "diff.json").read_text())["stages"]}
     assert "corroborated" in by_name[TAPS]["marks"] and "corroborated" not in by_name["kv.drafter.0.k"]["marks"]
 
