@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from parity import references
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
+from parity.references import dump
 from parity.references.hypotheses import taps
 from tests.golden.edits import rewrite
 
@@ -42,7 +42,7 @@ def clean(remake_small_golden, tmp_path_factory) -> Dump:
 @pytest.fixture(scope="module")
 def mutated(remake_small_golden, tmp_path_factory) -> Dump:
     """The references with their taps one layer late."""
-    made = references.dump.load_loop
+    made = dump.load_loop
 
     def broken(*pair):
         loop = made(*pair)
@@ -50,7 +50,7 @@ def mutated(remake_small_golden, tmp_path_factory) -> Dump:
         return loop
 
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(references.dump, "load_loop", broken)
+        patch.setattr(dump, "load_loop", broken)
         return dumped(remake_small_golden, tmp_path_factory.mktemp("mutated"))
 
 

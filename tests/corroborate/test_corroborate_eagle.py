@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from parity import references
 from parity.corroborate import triangulate
 from parity.golden.manifest import ProducerPart
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
 from parity.policy import read_policy
+from parity.references import dump
 from parity.references.hypotheses import taps
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "eagle"
@@ -43,14 +43,14 @@ def test_the_official_drafter_confirms_ours(dumped):
 
 
 def test_taps_off_by_one_are_a_dispute(dumped, monkeypatch):
-    made = references.dump.load_loop
+    made = dump.load_loop
     with ExitStack() as stack:
 
         def late(*pair):
             stack.enter_context(taps.shifted(loop := made(*pair), 1))
             return loop
 
-        monkeypatch.setattr(references.dump, "load_loop", late)
+        monkeypatch.setattr(dump, "load_loop", late)
         found = held(dumped())
     assert found.verdict == "disputed" and found.first.stage == "drafter.taps"
     assert found.stages["drafter.fc_out"].verdict == "disputed"
