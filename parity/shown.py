@@ -70,19 +70,19 @@ class View:
     def _add(self, each: ShownRows) -> None:
         names = [name for name in self.declared if matches(each.stages, name)]
         if not names:
-            raise UsageError(f"a device declares {each.stages[:80]!r} as shown: no stage of this pair has that name")
+            raise UsageError(f"{each.stages[:80]!r} is declared as shown: no stage of this pair has that name")
         occurs = False
         for name in names:
             stage = self.declared[name].stage
             if stage.cache and each.rows == "last":
-                raise UsageError(f"a device declares the last row of {name} as shown: a cache is shown whole")
+                raise UsageError(f"the last row of {name} is declared as shown: a cache is shown whole")
             for when in (when for when in stage.when if each.when in ("", when)):
                 occurs = True
                 if self._rows.get((name, when)) != "all":
                     self._rows[name, when] = each.rows
 
         if not occurs:
-            raise UsageError(f"a device declares {each.stages[:80]!r} as shown in {each.when}: it never occurs there")
+            raise UsageError(f"{each.stages[:80]!r} is declared as shown in {each.when}: it never occurs there")
 
     def rows(self, stage: str, round_: int) -> Rows | None:
         """Which rows of a stage are shown in a round; None where none is."""

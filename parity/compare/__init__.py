@@ -9,7 +9,7 @@ is the result, between.py compares two devices, breakdown.py looks inside a stag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -75,7 +75,7 @@ def compare(
     shown = [name for name in names if all(side.view.shows(name) for side in run.sides)]
     not_shown = shows_first_in([name for name in names if name not in {*shown}], golden.declared, shown)
     names = shown
-    parted = _parted(run)
+    parted = (*_parted(run), *_nothing_in_common(golden, run, names, not_shown))
     judged_on = basis(golden, run, names, rerun)
     mode = run.manifest.case.mode
     copies = Copies(golden, mode)
@@ -123,6 +123,15 @@ def compare(
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden)),
     )
+
+
+def _nothing_in_common(
+    golden: TrustedGolden, run: DumpView, names: Sequence[str], not_shown: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Why two devices that show nothing but choices of what is asked for are not equivalent; nothing else."""
+    if len(run.sides) < 2 or not not_shown or any(not golden.declared[name].stage.exact for name in names):
+        return ()
+    return ("the two devices show no numbers of the same stage",)
 
 
 def _experts_hidden(golden: TrustedGolden, run: DumpView) -> bool:

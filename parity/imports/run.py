@@ -24,7 +24,7 @@ from parity.imports import READERS
 from parity.imports.captured import TorchLoad
 from parity.imports.names import NameMap
 from parity.imports.placing import Destination, Placed, Placing, arranged, place
-from parity.shown import there
+from parity.shown import View, there
 from parity.stages import TARGET_EMBED, Named
 
 
@@ -121,6 +121,13 @@ def import_run(request: ImportRequest) -> Placing:
     if request.partial and (request.names.run.shown or request.reference):
         said = "the map declares what is shown" if request.names.run.shown else "a golden is whole"
         raise UsageError(f"--partial: {said}; leave one of the two out")
+    View([Shown(stages=glob) for glob in request.names.run.shown], request.golden.declared)  # refuses unknown globs
+    known = {named.stage.template for named in request.golden.declared.values()}
+    for template in request.names.run.forced:
+        if template not in known:
+            raise UsageError(
+                f"--map: forced = {template[:80]!r} is no stage template, as in 'target.layers.{{l}}.experts'"
+            )
     placing = place(READERS[request.source](request.paths, request.torch_load), request.names, request.golden)
     producer = _producer(request, placing)
     named = ", ".join(map(str, request.paths))

@@ -9,6 +9,7 @@ import pytest
 
 from parity.api import run_device
 from parity.compare import compare
+from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.hidden_experts import swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.drive import RunRequest
@@ -247,6 +248,15 @@ def test_a_declaration_of_another_type_is_one_sentence(field, value, words, gold
     says = replace(builder("numpy", golden)(precision="float32").describe(), **{field: value})
     with pytest.raises(UsageError, match=words):
         check_declarations(says, "mine")
+
+
+def test_two_devices_that_show_no_number_in_common_are_not_equivalent(golden, tmp_path):
+    runs = []
+    for view in ("target.layers.*.out", "kv.*"):
+        device = builder(f"numpy,show={view}", golden)(precision="float32")
+        runs.append(Dump(drive_device(RunRequest(device, golden, "chained", (), tmp_path / view[:2], free=False))))
+    report = compare_devices(golden, DeviceDifference(golden, *runs), read_policy(None, "float32"))
+    assert report.verdict == "inconclusive" and "no numbers of the same stage" in report.parted[0]
 
 
 def test_a_stage_that_never_occurs_there_is_refused():

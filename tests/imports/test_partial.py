@@ -105,3 +105,13 @@ def test_a_run_of_another_program_over_other_tokens_is_refused(tmp_path):
     golden, run = write(pair, tmp_path / "wrong")
     with pytest.raises(UsageError, match="prompt 1, round 0 is not the golden's from row 5 on"):
         run.partial(golden)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [("shown = ['nonsense']", "declared as shown: no stage"), ("forced = ['nonsense']", "no stage template")],
+)
+def test_a_map_that_declares_no_stage_is_refused(said, words, dumped, tmp_path):
+    (tmp_path / "map.toml").write_text(NAMES.replace("[run]", f"[run]\n{said}"))
+    found = dumped()
+    assert found.code == 2 and words in found.err and not (tmp_path / "run").exists()
