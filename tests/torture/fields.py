@@ -245,6 +245,10 @@ def _same(a: Any, b: Any) -> bool:
             "notes": {},
             "parts": [],
             "roundings": 1,
+            "shown": [],
+            "when": "",
+            "rows": "all",
+            "parted": None,
         }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
         return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})
