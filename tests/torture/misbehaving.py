@@ -270,7 +270,7 @@ CLEAN_WRAPS = ("changed later",)
 KINDS = {"broken": BROKEN, "harmless": HARMLESS, "hostile": HOSTILE, "hangs": HANGS, "taps": TAPS, "wraps": WRAPS}
 
 
-def load(target, drafter, k, precision, kind, what, where="prefill", **options):
+def load(target, drafter, k, precision, kind: str, what: int, where: str = "prefill", **options):
     """A replaying device that does `what` (a number in its kind) at `where`."""
     do = list(KINDS[kind].values())[what]
     if kind == "taps":
