@@ -164,9 +164,14 @@ class Speed(NightRecord):
 
 
 class DiagnosisSummary(NightRecord):
-    """What a diagnosis says: causes in the order in which they show, the stage that stays unexplained, all in words."""
+    """What a diagnosis says: causes in the order in which they show, the stage that stays unexplained, all in words.
+
+    `titles` are the causes' defects without this cell's figures, '' for one that no known defect explains: what is the
+    same in several cells has the same title.
+    """
 
     causes: tuple[tuple[str, str, str], ...] = Field(default=(), description="(hypothesis, what it says, usual fix)")
+    titles: tuple[str, ...] = ()
     unexplained: str = ""
     words: str
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
 from parity.nightly.records import Cell, CellResult, CellVerdict, DiagnosisSummary, Speed
+from parity.reports.console import families_counted
 from parity.reports.page import heatmap
 from parity.reports.page.figures import count, figure, legend
 from parity.reports.page.past import ChangeView, Past, TrendLine
@@ -57,7 +58,9 @@ class CellView:
     findings: tuple[str, ...]
     groups: tuple[PipelineGroup, ...]
     worst: dict[str, str]
+    counted: dict[str, str]
     maps: dict[str, list[heatmap.MapPicture]]
+    landmarks: tuple[tuple[str, str], ...]
     legends: dict[str, list[tuple[str, str]]]
     drafts: Forest | None
     prompts: Forest | None
@@ -113,9 +116,14 @@ def view(number: int, cell: Cell, result: CellResult | None, past: Past, log: st
         reproduce=shown.reproduce,
         diagnosis=shown.diagnosis,
         findings=shown.findings,
-        groups=pipeline(shown.stages),
+        groups=pipeline(shown.stages, {mode: found.first for mode, found in shown.compared.items()}),
         worst={mode: _worst(stages) for mode, stages in shown.stages.items()},
+        counted={
+            mode: families_counted(found.families, len(shown.stages.get(mode, ())))
+            for mode, found in shown.compared.items()
+        },
         maps=maps,
+        landmarks=tuple(heatmap.told(shown.landmarks)),
         legends={unit: legend(unit) for unit in heatmap.units(maps)},
         drafts=by_draft(shown),
         prompts=by_prompt(shown),

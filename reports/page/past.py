@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, isfinite
+from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
+from parity.nightly.commits import between
+from parity.nightly.records import Commit
 from parity.reports.page.figures import figure
 from parity.reports.page.pipeline import GROUPS, node_of
 from parity.reports.page.plots import SMALL, DrawingSize, TrendDrawing, trend
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
     from parity.history import Change
 
 COLUMNS = ("stage", "mode", "metric", "night", "value", "unit")
+TWO = 2
+"""Nights from which a line is a trend."""
+STILL = 0.01
+"""Share of a figure that it is taken to spread by at the least: two nights, or equal ones, show no spread."""
 WORSE = ("regression", "drift", "broken", "gone")
 """Kinds of change that are to look at."""
 FIGURES: dict[tuple[str, str], str] = {
@@ -58,6 +66,16 @@ class TrendLine:
     drawn: TrendDrawing
 
     @property
+    def moved(self) -> float:
+        """How far tonight is from the middle of the nights before, in their spread; -1 where tonight has no figure."""
+        before = [value for value in self.values[:-1] if isfinite(value)]
+        if self.tonight is None or not before:
+            return -1.0
+        middle = median(before)
+        spread = max(max(before) - min(before), STILL * abs(middle), 1e-30)
+        return abs(self.tonight - middle) / spread if isfinite(self.tonight) else inf
+
+    @property
     def dates(self) -> tuple[str, str]:
         """The first and the last night's day, as far as their names tell it."""
         return _day(self.nights[0]), _day(self.nights[-1])
@@ -85,8 +103,11 @@ class CellTrends:
         self.worse = next((change for change in own if change.kind in WORSE), None)
 
     def line(self, label: str, stage: str, mode: str, metric: str, size: DrawingSize = SMALL) -> TrendLine | None:
-        """One figure; None where no night has it. One that is outside its band has left it with the cell's change."""
-        if not (by_night := self.values.get((stage, mode, metric))):
+        """One figure; None where fewer than two nights have it.
+
+        One that is outside its band has left it with the cell's change.
+        """
+        if len(by_night := self.values.get((stage, mode, metric), {})) < TWO:
             return None
         values = {night: by_night[night] for night in self.order if night in by_night}
         change = self.changes.get((stage, mode, metric))
@@ -105,6 +126,10 @@ class CellTrends:
             change=f"{change.kind} since {change.since_date}" if change else "outside its band" if outside else "",
             drawn=trend(tuple(values.values()), band, first, size),
         )
+
+    def movers(self) -> tuple[TrendLine, ...]:
+        """`lines`, those first that changed, then those that moved furthest tonight."""
+        return tuple(sorted(self.lines(), key=lambda line: (not line.change, -line.moved)))
 
     def lines(self) -> Iterator[TrendLine]:
         """The figures that have a trend of their own, then of every node and mode the stage that is largest tonight."""
@@ -140,8 +165,6 @@ def _day(night: str) -> str:
 
 def _says(values: Sequence[float]) -> str:
     """A line over the nights, in a sentence."""
-    if len(values) == 1:
-        return f"one night: {figure(values[0])}"
     return f"{len(values)} nights from {figure(min(values))} to {figure(max(values))}, last {figure(values[-1])}"
 
 
@@ -153,11 +176,12 @@ BIG = DrawingSize(width=640.0, height=150.0, left=52.0, bottom=20.0)
 
 @dataclass(frozen=True)
 class ChangeView:
-    """One change, the stage it shows at (empty where no stage has it), and its figure's line."""
+    """One change, the stage it shows at (empty where no stage has it), its figure's line, and what was committed."""
 
     change: Change
     first_stage: str
     series: TrendLine | None
+    commits: tuple[Commit, ...] = ()
 
     @property
     def since(self) -> str:
@@ -177,9 +201,25 @@ class Past:
     why: str = "no history was given (--history URL)"
 
     @property
+    def counted(self) -> str:
+        """How many changes there are, as `parity history --changes` ends."""
+        from parity.history.changes import counted, counted_words
+
+        return counted_words(counted((changed.change.kind for changed in self.changes), len(self.waiting)))
+
+    @property
     def worse(self) -> tuple[ChangeView, ...]:
         """What is to look at."""
         return tuple(changed for changed in self.changes if changed.change.kind in WORSE)
+
+    @property
+    def events(self) -> tuple[tuple[ChangeView, ...], ...]:
+        """What is to look at: cells that changed alike on one night are one event."""
+        events: dict[tuple[str, str, str], list[ChangeView]] = {}
+        for changed in self.worse:
+            change = changed.change
+            events.setdefault((change.kind, change.since_night, change.stage), []).append(changed)
+        return tuple(map(tuple, events.values()))
 
     @property
     def quiet(self) -> tuple[ChangeView, ...]:
@@ -234,7 +274,7 @@ def past_from(
         nights=len(order),
         changes=tuple(_change_view(change, trends.get(change.cell)) for change in changes),
         waiting=waiting,
-        series={cell: tuple(trends[cell].lines()) for cell in cells if cell in trends},
+        series={cell: trends[cell].movers() for cell in cells if cell in trends},
     )
 
 
@@ -242,4 +282,5 @@ def _change_view(change: Change, trends: CellTrends | None) -> ChangeView:
     template = ".".join("{l}" if part.isdigit() else part for part in change.stage.split("."))
     known = any(stage.template == template for stage in TABLE)
     line = trends.line("", change.stage, change.mode, change.metric, BIG) if trends else None
-    return ChangeView(change, change.stage if known else "", line)
+    before, behind = (name.removesuffix("-dirty") for name in change.commits)
+    return ChangeView(change, change.stage if known else "", line, between(before, behind))
