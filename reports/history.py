@@ -23,6 +23,7 @@ KINDS = {
     "improvement": "green",
     "new": "cyan",
     "moved": "dim",
+    "acknowledged": "dim",
 }
 FIGURE_COLUMNS = ("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit")
 PROPOSAL_COLUMNS = ("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why")

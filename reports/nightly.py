@@ -129,7 +129,7 @@ def print_view(view: NightView, page: Path) -> None:
     for changed in view.past.worse:
         out.print(Text(changed.change.sentence), soft_wrap=True)
     out.print(f"report {page}", soft_wrap=True)
-    word = Text(f"night verdict: {view.verdict}", style=STYLE[view.verdict])
+    word = Text(f"{'run' if view.alone else 'night'} verdict: {view.verdict}", style=STYLE[view.verdict])
     word.append(f"; {view.tally}", style="default")
     first = next((cell for cell in view.red if cell.reproduce), None)
     if first is not None:

@@ -17,8 +17,17 @@ from parity.history.series import Stamp
 if TYPE_CHECKING:
     import pandas as pd
 
-ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved"]
-GRAVITY: tuple[ChangeKind, ...] = ("regression", "drift", "broken", "gone", "improvement", "new", "moved")
+ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved", "acknowledged"]
+GRAVITY: tuple[ChangeKind, ...] = (
+    "regression",
+    "drift",
+    "broken",
+    "gone",
+    "improvement",
+    "new",
+    "moved",
+    "acknowledged",
+)
 """Gravest first. `moved`: within what a harmless change of rounding moves; worth a quiet line and no more."""
 
 GRAVE: tuple[ChangeKind, ...] = ("regression", "drift")

@@ -11,7 +11,7 @@ from parity.reports.page.figures import figure
 from parity.reports.page.plots import round_steps
 
 TICKS, SIDES = 5, 8
-"""Labels at the most, to the right and downward."""
+"""Labels at the most, to the right and downward; a label is as high as two layers."""
 
 
 def place(positions: Sequence[int], position: int) -> float | None:
@@ -40,7 +40,7 @@ def ticks(positions: Sequence[int]) -> tuple[tuple[float, str], ...]:
 
 def sides(layers: Sequence[str]) -> tuple[tuple[float, str], ...]:
     """Every layer, or every n-th of many; none for a stage without layers."""
-    step = -(-len(layers) // SIDES)
+    step = max(-(-len(layers) // SIDES), min(len(layers), 2))
     return tuple(
         (round(100 * (row + 0.5) / len(layers), 1), label)
         for row, label in enumerate(layers)

@@ -237,7 +237,7 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     Raises:
         UsageError: the history cannot be read.
     """
-    from parity.history import WINDOW, Bands, load, verdicts, waiting
+    from parity.history import WINDOW, Bands, acknowledged, acknowledgements, load, verdicts, waiting
 
     frame = load(url, last=WINDOW, repeats=True)
     if night not in set(frame["night"].astype(str)):
@@ -245,7 +245,8 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     if night not in set(frame["night"].astype(str)):
         return Past(why=f"this night is not in the history {url}")
     own = frame[frame["repeat"] == 0]
-    return past_from(own, verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night))
+    changes = acknowledged(verdicts(frame, night), acknowledgements(url))
+    return past_from(own, changes, waiting(frame, night), night, cells, Bands(frame, night))
 
 
 def past_from(

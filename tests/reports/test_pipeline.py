@@ -16,6 +16,7 @@ def stage(name, verdict="pass", l2=0.9, layer=None, judge="noise", **changes):
         judge=judge,
         rows=100,
         note="",
+        marks=(),
         choices={},
         x={"l2": l2},
         bounds={"l2": [1.5, 3.0]},
