@@ -83,7 +83,7 @@ class HistoryStore:
         return [(path, self._small(path)) for path in paths if ACKNOWLEDGED.search(path)]
 
     def _small(self, path: str) -> bytes:
-        content = ask(self.url, lambda: self._content(path, limits.RECORD_BYTES), ANSWER)
+        content: bytes | None = ask(self.url, lambda: self._content(path, limits.RECORD_BYTES), ANSWER)
         if content is None:
             raise UsageError(f"history file {path} is no regular file of at most {limits.RECORD_BYTES} bytes")
         return content

@@ -36,7 +36,7 @@ def between(before: str, behind: str) -> tuple[Commit, ...]:
 
 def _log(*arguments: str) -> tuple[Commit, ...]:
     try:
-        lines = _git("log", "--format=%H%x1f%an%x1f%s", *arguments, "--").splitlines()
+        lines = _git("log", "--format=%H%x1f%an%x1f%s", *arguments, "--").split("\n")
     except (OSError, subprocess.SubprocessError):
         return ()
     page = _page()
@@ -65,7 +65,10 @@ def commits_page(remote: str) -> str:
     if scp:
         host, path = scp.groups()
     else:
-        parts = urlsplit(remote)
+        try:
+            parts = urlsplit(remote)
+        except ValueError:
+            return ""
         if parts.scheme not in ("https", "http", "ssh", "git"):
             return ""
         host, path = parts.hostname or "", parts.path

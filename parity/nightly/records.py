@@ -234,7 +234,7 @@ class Commit(NightRecord):
     name: str
     subject: str
     author: str
-    address: str = ""
+    address: Annotated[str, StringConstraints(pattern=r"^(https://[\w.-]+/[\w.~/-]+)?$")] = ""
 
 
 class Night(NightRecord):

@@ -11,9 +11,10 @@ from parity.nightly.records import Cell, CellResult, CellVerdict, DiagnosisSumma
 from parity.reports.console import families_counted
 from parity.reports.page import heatmap
 from parity.reports.page.figures import count, figure, legend
-from parity.reports.page.past import ChangeView, Past, TrendLine
+from parity.reports.page.past import ChangeView, Past
 from parity.reports.page.pipeline import PipelineGroup, error, pipeline
 from parity.reports.page.plots import Bars, Forest, acceptance_lengths, by_draft, by_prompt, speed_bars
+from parity.reports.page.trends import TrendLine
 
 RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""

@@ -129,12 +129,12 @@ def night_view(path: Path, history: str | None) -> NightView:
     night, results = folder.night, folder.worst()
     past = read_past(history, night.name, [cell.name for cell in night.cells]) if history else None
     logs = {broken.cell.name: folder.log_tail(broken.cell.name, broken.repeat) for broken in results if broken.error}
-    before, behind = (other and NightLink(other.night.name, _page(other)) for other in folder.beside())
+    before, behind = (_link(other) if other else None for other in folder.beside())
     return replace(make_view(night, results, past, logs), before=before, behind=behind)
 
 
-def _page(other: NightFolder) -> str:
-    return f"../{quote(other.path.name)}/{REPORT}"
+def _link(other: NightFolder) -> NightLink:
+    return NightLink(other.night.name, f"../{quote(other.path.name)}/{REPORT}")
 
 
 def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Progress = quiet) -> NightView:

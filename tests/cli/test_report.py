@@ -47,13 +47,17 @@ def test_an_unfinished_night_is_no_pass(parity, night):
     assert "night verdict: inconclusive; 4 cells: 3 not run, 1 pass" in parity("report", night.path).last
 
 
-def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
+def test_a_run_has_nothing_of_a_night_and_the_terminals_counts(parity, small_golden, tmp_path):
     options = ("--golden", small_golden.folder, "--device", "parity.device.faults:tap_off_by_one")
     parity("run", *options, "--out", tmp_path / "run")
     ended = parity("report", tmp_path / "run", "--golden", small_golden.folder)
-    assert ended.code == 0 and "night verdict: fail; 1 cell: 1 fail" in ended.last and "drafter.taps" in ended.last
+    told = parity("diff", tmp_path / "run", "--golden", small_golden.folder)
+    counts = next(line for line in told.out.splitlines() if " families of " in line).partition(";")[0]
+    assert ended.code == 0 and f"run verdict: fail; {counts}" in ended.last and "drafter.taps" in ended.last
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.count('<figure class="heat">') == 23 and "Chained, 23 stages" in page and "Local, " not in page
+    assert f"The run is wrong. {counts}." in page
+    assert not [word for word in ("Matrix", "What changed", "Night", "Trend", "<nav") if word in page]
+    assert page.count('<figure class="heat">') == 23 and "Chained, 23 maps" in page and "Local, " not in page
     assert "Tokens per round by prompt" in page and "Gates</h4>" not in page
     assert parity("inspect", tmp_path / "run").code == 0, "the run can still be read"
 
