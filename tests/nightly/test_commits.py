@@ -22,7 +22,7 @@ def repository(tmp_path, monkeypatch):
         return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
     git("init", "-q")
-    git("config", "user.name", "Ada <L>")
+    git("config", "user.name", "Ada L")
     git("config", "user.email", "ada@example.org")
     git("remote", "add", "origin", "https://ada:secret@host.example.org/group/name.git")
     names = []
@@ -34,7 +34,7 @@ def repository(tmp_path, monkeypatch):
 
 def test_the_commits_between_two_nights_have_subject_author_and_page(repository):
     found = commits.between(repository[0][:10], repository[2][:10])
-    assert [(one.name, one.author) for one in found] == [(repository[2], "Ada <L>"), (repository[1], "Ada <L>")]
+    assert [(one.name, one.author) for one in found] == [(repository[2], "Ada L"), (repository[1], "Ada L")]
     assert found[1].subject == "second" and found[0].subject.startswith("taps: <b>one</b> layer")
     assert found[1].address == f"https://host.example.org/group/name/commit/{repository[1]}"
     assert commits.commit(repository[0]).subject == "first" and commits.head() == (repository[2], False)

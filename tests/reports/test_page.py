@@ -57,7 +57,7 @@ def evil(night):
             heat=heat,
         )
         results.append(one.model_copy(update=update))
-    head = Commit(name=EVIL, subject=EVIL, author=EVIL, address='https://host.invalid/"><script>')
+    head = Commit.model_construct(name=EVIL, subject=EVIL, author=EVIL, address='https://host.invalid/"><script>')
     plan = night.night.model_copy(update={"machine": EVIL, "commit": EVIL, "matrix": EVIL, "head": head})
     changes = past(night, step(sentence=EVIL, commits=(EVIL, EVIL)))
     return make_view(plan, results, changes, {cell.name: EVIL for cell in plan.cells})
