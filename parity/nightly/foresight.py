@@ -87,6 +87,9 @@ def _prompts(cell: Cell) -> Iterator[str]:
     lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         raise UsageError(f"{cell.prompts} holds no prompt")
+    for number, line in enumerate(lines, 1):
+        if not isinstance(files.parsed(line.encode(), f"{cell.prompts}:{number}"), dict):
+            raise UsageError(f"{cell.prompts}:{number} is no JSON object")
     yield from _acceptance(cell, len(lines), len(lines) * max(cell.max_new_tokens - 1, 0))
 
 
@@ -127,9 +130,16 @@ def _imported(asked: Sequence[DeviceAsked]) -> tuple[list[dict[str, str]], str]:
         answers = Path(folder) / "answers"
         answers.touch()
         command = [sys.executable, "-m", __name__, json.dumps(asked), str(answers)]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
-            code = subprocess.run(command, env={**os.environ, **environment()}, timeout=IMPORTS, **quiet).returncode
+            code = subprocess.run(
+                command,
+                env={**os.environ, **environment()},
+                timeout=IMPORTS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            ).returncode
             ending = f"ended its process by {by_signal(-code)}" if code < 0 else f"ended its process (exit code {code})"
         except subprocess.TimeoutExpired:
             ending = f"gave no answer within {IMPORTS:g} s"
