@@ -166,8 +166,13 @@ def _choices(result: CellResult) -> Iterator[DecisionFigures]:
                 yield DecisionFigures(check["name"].split(",")[0], check["verdict"], check["figures"])
 
 
+def counts(cells: tuple[CellView, ...]) -> dict[str, int]:
+    """How many cells are told as what, gravest first."""
+    counted = {word: sum(cell.word == word for cell in cells) for word in WORDS}
+    return {word: number for word, number in counted.items() if number}
+
+
 def tally(cells: tuple[CellView, ...]) -> str:
     """`1 fail, 2 inconclusive, 9 pass`."""
-    counted = {word: sum(cell.word == word for cell in cells) for word in WORDS}
-    shown = [f"{number} {word}" for word, number in counted.items() if number]
+    shown = [f"{number} {word}" for word, number in counts(cells).items()]
     return f"{count(len(cells), 'cell')}: {', '.join(shown) or 'none'}"

@@ -18,7 +18,7 @@ from parity.nightly.records import CellResult, Night
 from parity.producers import ReferenceRerun
 from parity.progress import Progress, quiet
 from parity.reports.page.causes import Cause, causes
-from parity.reports.page.cells import CellView, tally, view
+from parity.reports.page.cells import CellView, counts, tally, view
 from parity.reports.page.past import Past, read_past
 
 SAYS = {
@@ -72,6 +72,11 @@ class NightView:
     def red(self) -> tuple[CellView, ...]:
         """Cells that want somebody to look, failures first."""
         return tuple(sorted((cell for cell in self.cells if cell.red), key=lambda cell: cell.verdict != "fail"))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cells by verdict as it is told, gravest first."""
+        return counts(self.cells)
 
     @property
     def causes(self) -> tuple[Cause, ...]:

@@ -10,6 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from parity.cli.night_end import _tell
+from parity.files import put
+from parity.history import append
 from parity.nightly.judge import _cell
 from tests.reports.nights import RED, unpack
 
@@ -31,6 +34,19 @@ def test_a_night_becomes_a_page_beside_it(parity, night):
     assert (
         told["verdict"] == "fail" and told["cells"][0]["diagnosis"]["words"] == "taps +1 layers away (tap-off-by-one)"
     )
+
+
+def test_the_page_of_the_night_before_leads_to_the_next_one(parity, tmp_path):
+    url, folders = str(tmp_path / "history"), [unpack(tmp_path / "nights" / name) for name in ("a", "b & c")]
+    later = folders[1].night.model_copy(update={"name": "20261122T020000.000"})
+    put(folders[1].path / "night.json", later.model_dump_json().encode())
+    for folder in folders:
+        few = [one.model_copy(update={"metrics": one.metrics[:3]}) for one in folder.results()]
+        append(url, folder.night, few)
+        _tell(folder, url)
+    pages = [(folder.path / "report.html").read_text() for folder in folders]
+    assert 'rel="next" href="../b%20%26%20c/report.html"' in pages[0] and 'rel="prev"' not in pages[0]
+    assert 'rel="prev" href="../a/report.html"' in pages[1] and 'rel="next"' not in pages[1]
 
 
 def test_markdown_goes_to_standard_output_alone(parity, night):

@@ -40,7 +40,7 @@ def test_a_device_that_ends_its_import_costs_no_other_its_answer(asked, tmp_path
 
 def test_a_gate_that_asks_for_what_the_device_has_not_says_so(cell, asked, monkeypatch):
     lack = {"positions": "it shows no rotation alone"}
-    monkeypatch.setattr(foresight, "devices_lack", lambda asked: {device: lack for device in asked})
+    monkeypatch.setattr(foresight, "devices_lack", lambda asked: dict.fromkeys(asked, lack))
     assert obstacles([cell]) == {}
     (why,) = obstacles([cell.model_copy(update={"gates": ("provenance", "positions")})])[cell.name]
     assert why == "gate positions: it shows no rotation alone"
