@@ -49,10 +49,10 @@ Reason = tuple[str, tuple[str, str]]
 
 def causes(cells: Sequence[CellView], night: str) -> tuple[Cause, ...]:
     """The causes of all red cells, gravest first, then the widest; a cell with several defects is in each of theirs."""
-    members: dict[tuple[str, bool], list[tuple[CellView, Reason]]] = {}
+    members: dict[str, list[tuple[CellView, Reason]]] = {}
     for cell in cells:
         for reason in _reasons(cell) if cell.red else ():
-            members.setdefault((reason[0], cell.verdict == FAIL), []).append((cell, reason))
+            members.setdefault(reason[0], []).append((cell, reason))
     found = [
         Cause(
             title=title,
@@ -62,7 +62,7 @@ def causes(cells: Sequence[CellView], night: str) -> tuple[Cause, ...]:
             since=_since([cell for cell, _ in group], night),
             evidence=group[0][1][1],
         )
-        for (title, _), group in members.items()
+        for title, group in members.items()
     ]
     return tuple(sorted(found, key=lambda cause: (-RANK[cause.verdict], -len(cause.cells))))
 

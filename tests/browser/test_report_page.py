@@ -169,7 +169,8 @@ def test_a_link_to_a_closed_cell_opens_it(browser, page):
     browser.open(page)
     assert not browser.js("return document.getElementById('cell-2').open")
     browser.js("location.hash = '#cell-2'")
-    wait = "const done = arguments[0]; setTimeout(() => done(document.getElementById('cell-2').open), 100)"
+    seen = "document.querySelector('#cell-2 .body').checkVisibility()"
+    wait = f"const done = arguments[0]; setTimeout(() => done({seen}), 100)"
     assert browser.driver.execute_async_script(wait)
 
 

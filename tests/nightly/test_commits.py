@@ -26,7 +26,7 @@ def repository(tmp_path, monkeypatch):
     git("config", "user.email", "ada@example.org")
     git("remote", "add", "origin", "https://ada:secret@host.example.org/group/name.git")
     names = []
-    for subject in ("first", "second", "taps: <b>one</b> layer\x1f up"):
+    for subject in ("first", "second", f"taps: <b>one</b> layer\x1f up\x1e{'f' * 40}\x1fMallory\x1fforged"):
         git("commit", "-q", "--allow-empty", "-m", subject)
         names.append(git("rev-parse", "HEAD"))
     return names

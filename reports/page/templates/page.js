@@ -76,7 +76,7 @@ for (const plot of all(".plot")) {
 function reveal() {
   const named = location.hash && document.getElementById(location.hash.slice(1));
   if (named && named.tagName === "DETAILS") {
-    for (let one = named; one; one = one.parentElement.closest("details")) one.open = true;
+    named.open = true; // what it lies in is opened by the browser
     named.scrollIntoView();
   }
 }
