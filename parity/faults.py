@@ -34,6 +34,7 @@ from parity.policy import read_policy
 from parity.producers import dump_golden
 from parity.progress import Progress, quiet
 from parity.seam import Device
+from parity.stages import TARGET_TOKENS
 
 MODES: tuple[Mode, ...] = ("local", "chained")
 PROMPTS = ("types-127-131", "strings-11-13")
@@ -73,6 +74,7 @@ class FaultComparison:
         first: stage and round where it first shows.
         due: the catalogue's stage and round (None: the golden decides).
         segment: the stages whose error shows first in that of `first`: it alone, where a device shows every stage.
+        hidden: the catalogue's stage is not shown, or not whole, and a site of the fault lies in `segment`.
         own: failing stages outside the fault's sites that are not marked as inherited.
         inherited: how many are.
     """
@@ -83,14 +85,14 @@ class FaultComparison:
     own: tuple[str, ...] = ()
     inherited: int = 0
     segment: tuple[str, ...] = ()
+    hidden: bool = False
 
     @property
     def placed(self) -> bool:
         """Failed at the place that the catalogue names, or the first one shown behind it, and accused no other."""
         if self.verdict != FAIL or self.first is None or self.own:
             return False
-        hidden = self.due[0] in self.segment and self.due[0] != self.first[0]
-        return hidden or (self.first[0] == self.due[0] and self.due[1] in (None, self.first[1]))
+        return self.hidden or (self.first[0] == self.due[0] and self.due[1] in (None, self.first[1]))
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,9 @@ def _seen(golden: TrustedGolden, report: Report, fault: PlantableFault, due: tup
     own = tuple(name for name in outside if not inherits(name))
     first = (report.first.stage, report.first.round) if report.first else None
     shown_in = tuple(segments.get(first[0], ())) if first else ()
-    return FaultComparison(report.verdict, first, due, own, len(outside) - len(own), shown_in)
+    unseen = due[0] in {*report.not_shown, TARGET_TOKENS}  # of the prompt's tokens a verb returns the last one
+    hidden = bool(report.not_shown) and unseen and any(_at_home(fault, stage) for stage in shown_in)
+    return FaultComparison(report.verdict, first, due, own, len(outside) - len(own), shown_in, hidden)
 
 
 def _at_home(fault: PlantableFault, stage: str) -> bool:
