@@ -97,7 +97,7 @@ __all__ = [
     "export_dump",
     "gate_device",
     "import_dump",
-        "judge_endpoint",
+    "judge_endpoint",
     "open_golden",
     "read_dump",
     "read_policy",

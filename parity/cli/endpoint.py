@@ -57,8 +57,8 @@ def endpoint(
 ) -> None:
     """Compare a serving endpoint with a golden: log-probabilities, greedy text, acceptance, routed experts.
 
-    For servers with an OpenAI-compatible API (vLLM, SGLang, llama.cpp, TensorRT-LLM) that serve the golden's target, and
-    its drafter. Prompts are sent as token ids, one at a time; nobody else may use the server meanwhile.
+    For servers with an OpenAI-compatible API (vLLM, SGLang, llama.cpp, TensorRT-LLM) that serve the golden's target,
+    and its drafter. Prompts are sent as token ids, one at a time; nobody else may use the server meanwhile.
     """
     from parity.api import judge_endpoint
     from parity.reports.gates import print_gates, print_result

@@ -1,7 +1,7 @@
 """A serving endpoint against a golden: what a black box tells of its numbers, its text and its acceptance.
 
-connection.py asks, within limits; dialects.py says how each kind of server is asked and answers.py reads what comes back;
-server.py asks everything about a prompt; truth.py is what the golden says. logprobs.py, greedy.py, acceptance.py and
+connection.py asks, within limits; dialects.py says how each kind of server is asked, answers.py reads what comes
+back; server.py asks everything about a prompt; truth.py is what the golden says. logprobs.py, greedy.py, acceptance.py and
 experts.py judge. What cannot be read is no evidence: inconclusive, in one sentence.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, ROUNDED
 from parity.endpoint.acceptance import acceptance, no_speculation
-from parity.endpoint.connection import Connection
 from parity.endpoint.experts import routed
 from parity.endpoint.greedy import continuations, lossless
 from parity.endpoint.logprobs import between, prompt_logprobs
@@ -26,8 +25,8 @@ from parity.progress import Progress, quiet
 
 BLIND = (
     "stages and layers: a server shows its target's output alone; which stage is wrong, a device or a run folder shows",
-    "the drafter but for how much is accepted: greedy verification is lossless, so wrong taps, a wrong drafter or a broken "
-    "cache of its own leave text and log-probabilities as they are",
+    "the drafter but for how much is accepted: greedy verification is lossless, so wrong taps, a wrong drafter or a "
+    "broken cache of its own leave text and log-probabilities as they are",
     "batches, long contexts, sampling and other prompts than the golden's: prompts are asked one at a time, greedily",
 )
 """What no black box of this kind shows."""

@@ -90,6 +90,8 @@ def acceptance(asked: Sequence[Asked], names: Names | None, bound: float, seed: 
     line += f"{golden.acceptance_length - 1:.3f} without); {interval}; {rounds} rounds, {len(asked)} prompts"
     figures = {"server": length, "golden": golden.acceptance_length, "relative": interval.estimate, "bound": bound}
     figures |= {"low": interval.low, "high": interval.high, "rounds": rounds}
+    if interval.low > bound:
+        verdict, why = FAIL, f"more than {bound:.0%} above what the golden's drafter is given: another one, or made up"
     if added.verdict != PASS:
         verdict, why = INCONCLUSIVE, added.name + ": no"
     return [added, Check(LENGTH, verdict, line + (f"; {why}" if why else ""), figures), _places(tally, golden)]
@@ -102,7 +104,7 @@ def add_up(tally: Tally, k: int, names: Names | None) -> Check:
     K tokens a prompt at the most.
     """
     rounds, tokens, slack = tally.rounds.sum(), tally.tokens.sum(), k * len(tally.tokens)
-    if tally.drafted is not None and tally.drafted > rounds * k or tally.drafted == 0:
+    if tally.drafted == 0 or (tally.drafted is not None and tally.drafted > rounds * k):
         said = f"it drafts {tally.drafted / rounds:.2f} tokens a round where the golden has K = {k}"
         return Check(ADDED, INCONCLUSIVE, f"{said}: name a golden of the server's K")
     if tally.drafted is not None and tally.drafted < rounds * k - slack:

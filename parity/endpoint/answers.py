@@ -1,4 +1,4 @@
-"""What a server answered to one prompt, read from foreign JSON: ids, log-probabilities, how it ended, what it counted."""
+"""What a server answered to one prompt, read from foreign JSON: ids, log-probabilities, its end, its counts."""
 
 from __future__ import annotations
 

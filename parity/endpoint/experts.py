@@ -1,4 +1,4 @@
-"""Routed experts, where the server returns them: the golden's, or another choice that a router tie or noise explains."""
+"""Routed experts, where the server returns them: the golden's, or a choice that a router tie or noise explains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "routed experts"
 
 
 def routed(golden: TrustedGolden, asked: Sequence[Asked]) -> Check:
-    """Experts of every token, layer by layer; behind the first other choice of a token its later layers are set apart."""
+    """Experts of every token, layer by layer; a token's layers behind its first other choice are set apart."""
     sent = [one for one in asked if one.scored is not None and one.scored.experts is not None]
     if not sent:
         return Check(NAME, NOT_JUDGED, "the server returns none (vLLM: --enable-return-routed-experts; SGLang as well)")

@@ -18,7 +18,8 @@ def continuations(asked: Sequence[Asked]) -> Check:
     verdicts = Counter(parting.verdict for _, parting in partings)
     wrong = next(((one, parting) for one, parting in partings if parting.verdict == BUG), None)
     chosen, alike = sum(len(one.choices) for one in asked), sum(not one.partings for one in asked)
-    line = f"{alike} of {len(asked)} prompts the golden's text, {chosen} tokens; {len(partings)} others: {_listed(verdicts)}"
+    line = f"{alike} of {len(asked)} prompts the golden's text, {chosen} tokens; "
+    line += f"{len(partings)} others: {_listed(verdicts)}"
     figures = {"prompts": len(asked), "same": alike, "tokens": chosen, "others": dict(verdicts)}
     if not wrong:
         return Check("greedy continuations", PASS, line, figures)

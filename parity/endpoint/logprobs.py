@@ -1,4 +1,4 @@
-"""Log-probabilities of the golden's own tokens, as the server scores them: first whether they are evidence, then in x noise."""
+"""Log-probabilities of the golden's tokens, as the server scores them: whether they are evidence, then in x noise."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROWS = 100
 
 SHARE = 0.95
 """The rows that are judged together. A server chooses its own experts: in 1 row of 37 a router tie of the tiny pair tips
-(146 of 43,608 choices, eight layers), and the error of such a row is no rounding. Clean vLLM 0.32 in bfloat16 is 0.97 x
-noise at this quantile, and 5.4 in the RMS of a prompt with one such row."""
+(146 of 43,608 choices, eight layers), and the error of such a row is no rounding. Clean vLLM 0.32 in bfloat16 is 0.97
+x noise at this quantile, and 5.4 in the RMS of a prompt with one such row; float32 0.02 of its unit."""
 
 OK, MOST = 1.5, 3.0
 """x noise at that quantile: the bounds of the bfloat16 policy over a stage's rows, for its reasons."""
@@ -89,7 +89,7 @@ def _scores(asked: Sequence[Asked]) -> np.ndarray:
 
 
 def _sides(asked: Sequence[Asked]) -> tuple[np.ndarray, ...]:
-    """Server, golden, floor and noise, over all prompts; the row that only the continuation's last token has is left."""
+    """Server, golden, floor and noise over all prompts, but for the row that decides the last token."""
     parts = ([getattr(one.truth, side)[:-1] for one in asked] for side in ("logprobs", "floor", "noise"))
     return (_scores(asked), *(np.concatenate(part) for part in parts))
 

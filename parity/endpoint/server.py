@@ -164,8 +164,8 @@ class Server:
                 return counted
             if counted.emitted > len(free.tokens) or time.monotonic() > ends:
                 raise Inconclusive(
-                    f"the server counts {counted.emitted:.0f} tokens where it answered with {len(free.tokens)}: somebody "
-                    "else uses it, and its counters tell nothing of these prompts"
+                    f"the server counts {counted.emitted:.0f} tokens where it answered with {len(free.tokens)}: "
+                    "somebody else uses it, and its counters tell nothing of these prompts"
                 )
             time.sleep(0.02)
         return None

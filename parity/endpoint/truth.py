@@ -1,4 +1,4 @@
-"""What the golden says a server should answer: log-probabilities of its tokens and its greedy choices, with their noise."""
+"""What the golden says a server should answer: log-probabilities of tokens and greedy choices, with their noise."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from parity.metrics import measure
 from parity.stages import TARGET_LOGITS, VERIFY_LOGITS
 
 EXACT = 1e-5
-"""Noise of a float32 server: relative error of a row of logits, as the float32 policy has it (a thousand terms through a
-dozen layers)."""
+"""Noise of a float32 server: relative error of a row of logits, as the float32 policy has it (a thousand terms through
+a dozen layers). Clean vLLM reaches 0.22 of it in its worst token."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Truth:
 
     Attributes:
         number: of the prompt in the golden.
-        logprobs, floor: float64 [S + n - 1], the log-probability of the token that follows each row, in float32 and with
-            the noise of bfloat16.
+        logprobs, floor: float64 [S + n - 1], the log-probability of the token that follows each row, in float32 and
+            with the noise of bfloat16.
         noise: float64 [S + n - 1], RMS noise of a row's logits, backed by the noisy tenth's.
         k: drafts a round.
         logits: the rows' float32 logits [S + n - 1, V], read anew each time: a golden's are many.
@@ -103,7 +103,7 @@ def _reader(golden: TrustedGolden, number: int) -> Callable[[], np.ndarray]:
 
 
 def logits(golden: TrustedGolden, number: int, variant: Variant) -> np.ndarray:
-    """The rows [S + n - 1, V] behind every token but the last: those of the prompt, then those that were committed.
+    """The rows [S + n - 1, V] behind every token but the last: of the prompt, then those that were committed.
 
     Raises:
         Inconclusive: some are missing.

@@ -79,8 +79,8 @@ def producer(
 ) -> Producer:
     """The record of who computed: modules by name, each one's source and all of it digested, package versions.
 
-    `versions` and `notes` are what a device says of itself; see `parity.seam.Description`. What of the environment forces
-    acceptance is a note of ours.
+    `versions` and `notes` are what a device says of itself; see `parity.seam.Description`. What of the environment
+    forces acceptance is a note of ours.
     """
     from importlib import metadata  # 20 ms that reading a dump does not need
 

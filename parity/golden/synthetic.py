@@ -1,6 +1,7 @@
 """Acceptance that is made up: serving engines can be told how many drafts to accept, to time a drafter that they lack.
 
-Nothing of such a run says anything about a drafter, and its text is not the target's: it judges nothing and is not judged.
+Nothing of such a run says anything about a drafter, and its text is not the target's: it judges nothing and is not
+judged.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ VARIABLES: Mapping[str, str] = {
     "SGLANG_SIMULATE_ROUND_ROBIN_EXPERTS": "SGLang routes to made-up experts",
     "VLLM_MOE_ROUTING_SIMULATION_STRATEGY": "vLLM routes to made-up experts",
 }
-"""Environment variables of SGLang (`environ.py`), TensorRT-LLM (`speculative/interface.py`) and vLLM (`envs.py`) that put
-made-up acceptance, or made-up experts, in the place of the model's."""
+"""Environment variables of SGLang (`environ.py`), TensorRT-LLM (`speculative/interface.py`) and vLLM (`envs.py`) that
+put made-up acceptance, or made-up experts, in the place of the model's."""
 
 OFF = re.compile(r"|-.*|[+]?0*\.?0*|false|no|off|none", re.IGNORECASE)
 """Values that leave them off: SGLang's default is -1."""
