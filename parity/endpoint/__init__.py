@@ -1,8 +1,8 @@
 """A serving endpoint against a golden: what a black box tells of its numbers, its text and its acceptance.
 
 connection.py asks, within limits; dialects.py says how each kind of server is asked, answers.py reads what comes
-back; server.py asks everything about a prompt; truth.py is what the golden says. logprobs.py, greedy.py, acceptance.py and
-experts.py judge. What cannot be read is no evidence: inconclusive, in one sentence.
+back; server.py asks everything about a prompt; truth.py is what the golden says. logprobs.py, greedy.py,
+acceptance.py and experts.py judge. What cannot be read is no evidence: inconclusive, in one sentence.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class Connection:
         timer.start()
         try:
             connection.request(method, self._path + path, body, self._headers)
-            return self._success(named, response := connection.getresponse(), _whole(response, late))
+            with connection.getresponse() as response:
+                return self._success(named, response, _whole(response, late))
         except (HTTPException, OSError, ValueError) as error:
             if late.is_set() or isinstance(error, TimeoutError):
                 raise Inconclusive(f"{named} did not answer within {self.timeout:g} s") from None

@@ -19,9 +19,9 @@ ROWS = 100
 """Scored tokens from which a quantile of 95 % means something: five lie beyond it."""
 
 SHARE = 0.95
-"""The rows that are judged together. A server chooses its own experts: in 1 row of 37 a router tie of the tiny pair tips
-(146 of 43,608 choices, eight layers), and the error of such a row is no rounding. Clean vLLM 0.32 in bfloat16 is 0.97
-x noise at this quantile, and 5.4 in the RMS of a prompt with one such row; float32 0.02 of its unit."""
+"""The rows that are judged together. A server chooses its own experts: in 1 row of 37 a router tie of the tiny pair
+tips (146 of 43,608 choices, eight layers), and the error of such a row is no rounding. Clean vLLM 0.32 in bfloat16 is
+0.97 x noise at this quantile, and 5.4 in the RMS of a prompt with one such row; float32 0.02 of its unit."""
 
 OK, MOST = 1.5, 3.0
 """x noise at that quantile: the bounds of the bfloat16 policy over a stage's rows, for its reasons."""

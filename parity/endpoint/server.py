@@ -78,8 +78,9 @@ class Server:
         if kind and kind not in DIALECTS:
             raise UsageError(f"--server {kind}: there is {', '.join(DIALECTS)}")
         served = answers.field(connection.get_json("/v1/models"), "data")
-        named = {str(answers.field(one, "id")): answers.field(one, "owned_by") for one in served or ()}
-        if not named or not isinstance(served, list):
+        listed = served if isinstance(served, list) else []
+        named = {str(answers.field(one, "id")): answers.field(one, "owned_by") for one in listed}
+        if not named:
             raise Inconclusive(f"{connection.url}/v1/models lists no model: is this an OpenAI-compatible server?")
         if model not in named and (model or len(named) > 1):
             raise UsageError(f"--model: {connection.url} serves {', '.join(named)[:300]}")

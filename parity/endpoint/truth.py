@@ -115,8 +115,8 @@ def logits(golden: TrustedGolden, number: int, variant: Variant) -> np.ndarray:
     there = [part for part in parts if part is not None]
     if len(there) < len(parts) or len(there[0]) != len(case.ids):
         raise Inconclusive(
-            f"{golden.folder} lacks {variant} logits of prompt {case.id}: dump it with {TARGET_LOGITS}, {VERIFY_LOGITS} "
-            "and its floor"
+            f"{golden.folder} lacks {variant} logits of prompt {case.id}: dump it with {TARGET_LOGITS}, "
+            f"{VERIFY_LOGITS} and its floor"
         )
     kept = [there[0], *(part[:length] for part, length in zip(there[1:], lengths, strict=True))]
     return np.concatenate(kept)
