@@ -1,4 +1,4 @@
-"""A server that answers as vLLM does, out of a golden: its bfloat16 numbers and its text; tests spoil what they want."""
+"""A server that answers as vLLM does, out of a golden: its bfloat16 numbers and its text; tests spoil it."""
 
 from __future__ import annotations
 
