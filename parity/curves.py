@@ -26,6 +26,8 @@ from parity.golden.synthetic import refuse_synthetic
 from parity.golden.views import DumpView
 
 METADATA = "_metadata"
+DEPTH = 8
+"""Values within values; a curve has three."""
 SOURCE = (
     "# Acceptance lengths, bonus token included: 1 + accepted drafts / verify rounds, greedy.\n"
     "# key = num_speculative_tokens; value = mean acceptance length; low and high are its one-sided 95 % limits.\n"
@@ -238,10 +240,15 @@ def _parsed(path: Path) -> Any:
     yaml = _yaml()
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        depth = 0
+
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.events.AliasEvent):
-                raise yaml.YAMLError("an alias")
-            return super().compose_node(parent, index)
+            self.depth += 1
+            if self.check_event(yaml.events.AliasEvent) or self.depth > DEPTH:
+                raise yaml.YAMLError("an alias, or values within values")
+            made = super().compose_node(parent, index)
+            self.depth -= 1
+            return made
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, True) for key, _ in node.value]
