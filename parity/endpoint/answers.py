@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from parity import limits
-from parity.errors import Inconclusive
+from parity.errors import Inconclusive, UsageError
+from parity.imports.arrays import MAGIC, members
 
 STOP, LENGTH = "stop", "length"
 
@@ -126,12 +127,10 @@ def expert_ids(value: Any) -> np.ndarray | None:
         return None
     try:
         data = base64.b64decode(value, validate=True)
-        if not data.startswith(b"\x93NUMPY"):
+        if not data.startswith(MAGIC):
             return np.frombuffer(data, "<i4").astype(np.int64)
-        from io import BytesIO
-
-        array = np.load(BytesIO(data), allow_pickle=False)
-    except (TypeError, ValueError, binascii.Error, EOFError, OSError):
+        array = members(BytesIO(data), "routed experts")[""]()
+    except (TypeError, ValueError, KeyError, UsageError):
         raise Inconclusive("the server returns routed experts that cannot be read") from None
     if array.dtype.kind not in "iu" or array.size > limits.TOKENS:
         raise Inconclusive(f"the server returns routed experts as {array.dtype}")

@@ -117,6 +117,8 @@ def _read_llamacpp(answer: Any, ids: Ids) -> Answer:
     same_prompt(ids, None, field(answer, "tokens_evaluated"))
     tokens = token_ids(field(answer, "tokens"), "token ids")
     accepted = count(field(answer, "timings", "draft_n_accepted"))
+    if accepted is not None and accepted >= max(len(tokens), 1):
+        raise Inconclusive(f"the server counts {accepted} accepted drafts among {len(tokens)} tokens")
     return Answer(
         tokens,
         {"eos": STOP, "limit": LENGTH}.get(str(field(answer, "stop_type")), str(field(answer, "stop_type"))),

@@ -117,6 +117,7 @@ class Server:
     def _follow(self, made: Asked, budget: int) -> None:
         """Compare the continuation with the golden's; behind a parting, ask once more along the golden's text."""
         truth, emitted = made.truth, made.truth.case.generated.emitted
+        row = len(truth.case.ids) - 1
         tokens, at, ends = made.free.tokens, 0, made.free.finish == STOP
         while True:
             own = _with_end(tokens, emitted[at:], ends and truth.case.generated.finish == "eos")
@@ -124,6 +125,8 @@ class Server:
             step = at + (min(len(own), len(emitted) - at) if same is None else same)
             made.choices += own[: step - at]
             if step >= len(emitted):
+                if len(own) > len(emitted) - at:  # the budget is the golden's: it goes on behind an end token
+                    made.partings.append(Parting(row + step, -1, own[len(emitted) - at], BUG, float("inf")))
                 return
             chosen = own[step - at] if same is not None else -1
             made.choices.append(chosen)

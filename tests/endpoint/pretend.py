@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from parity.endpoint.truth import logits
 from parity.gates.acceptance_counts import log_softmax
@@ -30,6 +33,7 @@ class Pretended:
     ):
         self.golden, self.spoil, self.metrics, self.info = golden, spoil, metrics, info
         self.cases = golden.manifest.case.prompts
+        self.experts: Callable[[int], np.ndarray] | None = None  # of a prompt's rows, [rows, layers, X]
         self.rounds = self.accepted = self.emitted = 0
         self.scores = [log_softmax(logits(golden, one, "bfloat16").astype("float32")) for one in range(len(self.cases))]
 
@@ -68,4 +72,7 @@ class Pretended:
             rows = self.scores[number]
             follow = [{str(token): {"logprob": float(rows[at, token])}} for at, token in enumerate(ids[1:])]
             choice["prompt_logprobs"] = [None, *follow]
+            if self.experts is not None:
+                data = self.experts(number).astype(np.int32)
+                choice["routed_experts"] = base64.b64encode(data.tobytes()).decode()
         return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}}

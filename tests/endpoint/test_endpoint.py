@@ -10,7 +10,11 @@ import pytest
 
 from parity.api import judge_endpoint, open_golden
 from parity.endpoint.acceptance import Tally, acceptance, add_up
+from parity.endpoint.answers import Answer
 from parity.endpoint.counters import KNOWN, Counts
+from parity.endpoint.greedy import continuations
+from parity.endpoint.server import Asked, Server
+from parity.endpoint.truth import experts, truths
 from parity.golden.manifest import Generation
 from tests.endpoint.pretend import Pretended
 from tests.endpoint.serving import serving
@@ -199,6 +203,47 @@ def test_forced_acceptance_is_refused(golden, monkeypatch):
     assert judged(golden, args={"synthetic_acceptance_length": None})["nothing is made up"].verdict == "pass"
     monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "3.5")
     assert "SGLANG_SIMULATE_ACC_LEN=3.5" in judged(golden)["nothing is made up"].evidence
+
+
+def routed(golden, change):
+    """The check of routed experts that are the golden's, changed by `change(experts)`, [rows, layers, X]."""
+    known = {truth.number: truth for truth in truths(golden, "bfloat16")}
+    stages = [name for name in golden.declared if name.endswith(".experts")]
+    made = Pretended(golden)
+    made.experts = lambda number: change(experts(golden, known[number], stages, len(known[number].sequence) - 1))
+    with serving(made) as url:
+        report = judge_endpoint(golden, url)
+    return next(check for check in report.results[0].checks if check.name == "routed experts")
+
+
+def test_routed_experts_are_the_goldens_in_any_order(golden):
+    check = routed(golden, lambda ids: ids[:, :, ::-1])
+    assert check.verdict == "pass" and set(check.figures["choices"]) <= {"same", "tie"}
+
+
+def test_a_router_that_takes_others_fails_where_it_is(golden):
+    def change(ids):
+        ids[30:, 3] = (ids[30:, 3] + 1) % 4
+        return ids
+
+    check = routed(golden, change)
+    assert check.verdict == "fail" and check.place.layer == 3 and check.place.position == 30
+
+
+@pytest.mark.parametrize("change", [lambda ids: ids[:-3], lambda ids: ids[:, :-1]])
+def test_experts_of_another_shape_are_inconclusive(golden, change):
+    check = routed(golden, change)
+    assert check.verdict == "inconclusive" and "expert ids for" in check.evidence
+
+
+def test_a_text_that_goes_on_behind_its_end_fails():
+    case = SimpleNamespace(id="x", ids=(1, 2), generated=SimpleNamespace(emitted=(3, 4), finish="eos"))
+    made = Asked(SimpleNamespace(case=case, number=0), Answer((3, 4, 9), "length"))
+    Server._follow(None, made, 3)
+    assert made.choices == [3, 4] and continuations([made]).verdict == "fail"
+    short = Asked(made.truth, Answer((3,), "stop"))  # an end token that the server keeps to itself
+    Server._follow(None, short, 3)
+    assert short.choices == [3, 4] and continuations([short]).verdict == "pass"
 
 
 def test_side_by_side(golden):

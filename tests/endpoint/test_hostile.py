@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 
 import pytest
 
 from parity.endpoint import connection, dialects
+from parity.endpoint.answers import expert_ids
 from parity.endpoint.connection import Connection
 from parity.endpoint.server import Server
 from parity.errors import Inconclusive, UsageError
@@ -192,6 +194,25 @@ def read(kind, answer):
     return dialects.DIALECTS[kind].read(answer, IDS)
 
 
+def npy(header: str, data: bytes = b"") -> str:
+    head = header.encode() + b" " * 20 + b"\n"
+    return base64.b64encode(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + data).decode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<i4', 'fortran_order': False, 'shape': (1152921504606846976,)}",  # more than any memory
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
+        "__import__('os')",
+    ],
+)
+def test_an_array_of_experts_is_no_more_than_it_holds(header):
+    with pytest.raises(Inconclusive, match="routed experts"):
+        expert_ids(npy(header, b"\0\0\0\0"))
+
+
 def test_sglangs_answer_is_read():
     scores = [[None, 5, None], [-0.5, 6, None], [-1.5, 7, None]]
     meta = {"prompt_tokens": 3, "finish_reason": {"type": "length", "length": 2}, "input_token_logprobs": scores}
@@ -208,6 +229,11 @@ def test_llamacpps_answer_is_read():
     timings = {"draft_n": 8, "draft_n_accepted": 1}
     found = read("llamacpp", {"tokens": [8, 9, 10], "stop_type": "limit", "tokens_evaluated": 3, "timings": timings})
     assert (found.tokens, found.finish, found.rounds, found.drafted) == ((8, 9, 10), "length", 1, 8)
+
+
+def test_more_accepted_than_came_out_is_refused():
+    with pytest.raises(Inconclusive, match="7 accepted drafts among 2 tokens"):
+        read("llamacpp", {"tokens": [8, 9], "stop_type": "limit", "timings": {"draft_n_accepted": 7}})
 
 
 def test_tensorrts_answer_is_read():
