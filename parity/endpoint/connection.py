@@ -14,12 +14,12 @@ from parity import files, limits
 from parity.errors import Inconclusive, UsageError
 from parity.plain import printable
 
-NOT_SERVED = (404, 405, 501)
+NOT_SERVED = (401, 403, 404, 405, 501)
 ASKED = {"Content-Type": "application/json", "Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "parity"}
 
 
 class NotServed(Inconclusive):
-    """The server has nothing at that path."""
+    """The server has nothing at that path, or nothing for us."""
 
 
 class Connection:

@@ -48,7 +48,7 @@ class Pretended:
             asked = json.loads(body)
             handler.send_json(self.spoil(self.answer(asked), asked))
         else:
-            handler.send_json({"error": "not found"}, 404)
+            handler.send_json({"error": "not found"}, 403 if "server" in handler.path else 404)
 
     def page(self) -> str:
         """As Prometheus has it."""
