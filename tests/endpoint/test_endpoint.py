@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -179,6 +180,11 @@ def test_the_convention_is_what_adds_up(accepted, verdict, convention):
     assert (check.verdict, check.figures.get("convention")) == (verdict, convention)
 
 
+GENERATED = Generation(
+    emitted=(0,) * 57, acceptance_length=(3, 2, 2) * 8, accepted_drafts=(2, 1, 1) * 8, finish="length"
+)
+
+
 def prompts(generations, lengths):
     """As many answers, each with these verify rounds."""
     made = []
@@ -192,8 +198,7 @@ def prompts(generations, lengths):
 @pytest.mark.parametrize(("rounds", "verdict"), [(24, "pass"), (44, "fail"), (16, "fail")])
 def test_acceptance_is_judged_by_its_interval_both_ways(rounds, verdict):
     """A drafter that is worse, and one that is better than the golden's: neither is the golden's."""
-    one = Generation(emitted=(0,) * 57, acceptance_length=(3, 2, 2) * 8, accepted_drafts=(2, 1, 1) * 8, finish="length")
-    checks = acceptance(prompts([one] * 20, [(56, rounds)] * 20), KNOWN[0], 0.05, 0)
+    checks = acceptance(prompts([GENERATED] * 20, [(56, rounds)] * 20), KNOWN[0], 0.05, 0)
     assert {check.name: check.verdict for check in checks}["acceptance length"] == verdict
 
 
@@ -203,6 +208,13 @@ def test_forced_acceptance_is_refused(golden, monkeypatch):
     assert judged(golden, args={"synthetic_acceptance_length": None})["nothing is made up"].verdict == "pass"
     monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "3.5")
     assert "SGLANG_SIMULATE_ACC_LEN=3.5" in judged(golden)["nothing is made up"].evidence
+
+
+def test_acceptance_of_counters_that_do_not_add_up_is_inconclusive():
+    asked = prompts([GENERATED] * 20, [(56, 24)] * 20)
+    for one in asked:
+        one.counted = replace(one.counted, accepted=one.counted.accepted * 3)
+    assert [check.verdict for check in acceptance(asked, KNOWN[0], 0.05, 0)] == ["inconclusive"] * 2 + ["not judged"]
 
 
 def routed(golden, change):
