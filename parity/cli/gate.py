@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--only", multiple=True, metavar="GATE", help="Only these gates; may be repeated.")
 @click.option(
+    "--quick",
+    is_flag=True,
+    help="The most telling gates over one prompt's first rounds: exit 1 if one fails, else 3; nothing passes by it.",
+)
+@click.option(
     "--run",
     "run",
     type=click.Path(path_type=Path),
@@ -62,6 +67,7 @@ def gate(
     device_name: str,
     precision: str,
     only: tuple[str, ...],
+    quick: bool,
     run: Path | None,
     histories: int,
     bound: float,
@@ -72,7 +78,7 @@ def gate(
 ) -> None:
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
-    Which gates there are: `parity gate --only help`.
+    Which gates there are: `parity gate --only help`. --quick answers in under a minute on the tiny pair.
     """
     from parity.api import gate_device
     from parity.gates import GATES
@@ -93,6 +99,7 @@ def gate(
             device_name,
             precision,
             only,
+            quick=quick,
             run=made,
             histories=histories,
             seed=seed,
