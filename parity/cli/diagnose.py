@@ -16,7 +16,8 @@ from parity.cli.common import (
     isolation_options,
     json_option,
     limits,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     write_json,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@partial_option
 @isolation_options(default=False)
 @json_option
 def diagnose(
@@ -42,6 +44,7 @@ def diagnose(
     precision: str,
     policy: str | None,
     threads: int,
+    partial: bool,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
@@ -51,11 +54,9 @@ def diagnose(
     nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
     """
     from parity.api import diagnose_device
-    from parity.golden.store import Dump
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
 
-    opened = open_judging(golden)
-    made = Dump(run) if run else None
+    opened, made = open_both(golden, run, partial)
     if made is not None:
         agree(made, device_name=device_name, precision=precision)
     held = limits(**isolation)

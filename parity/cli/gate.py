@@ -15,7 +15,8 @@ from parity.cli.common import (
     isolation_options,
     json_option,
     limits,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     write_json,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Judge this run instead of making one of its mode.",
 )
+@partial_option
 @click.option(
     "--histories",
     type=click.IntRange(min=1),
@@ -69,6 +71,7 @@ def gate(
     only: tuple[str, ...],
     quick: bool,
     run: Path | None,
+    partial: bool,
     histories: int,
     bound: float,
     seed: int,
@@ -82,13 +85,12 @@ def gate(
     """
     from parity.api import gate_device
     from parity.gates import GATES
-    from parity.golden.store import Dump
     from parity.reports.gates import print_gates, print_names, print_result
 
     if only == ("help",):
         print_names(GATES)
         return
-    opened, made = open_judging(golden), Dump(run) if run else None
+    opened, made = open_both(golden, run, partial)
     if made:
         agree(made, precision=precision)
         precision = made.manifest.case.precision
