@@ -117,7 +117,9 @@ def test_a_map_that_declares_no_stage_is_refused(said, words, dumped, tmp_path):
     assert found.code == 2 and words in found.err and not (tmp_path / "run").exists()
 
 
-def test_diagnose_judges_a_partial_dump_by_what_it_holds_and_gates_ask_for_its_device(parity, dumped, short_golden, tmp_path):
+def test_diagnose_judges_a_partial_dump_by_what_it_holds_and_gates_ask_for_its_device(
+    parity, dumped, short_golden, tmp_path
+):
     def scaled(arrays):
         return {place: value * 2 if "layers.1" in place[1] else value for place, value in arrays.items()}
 

@@ -70,6 +70,11 @@ def test_an_honest_run_passes_and_garbage_behind_its_flips_fails(golden, run, re
     assert spoilt.exit_code == 1 and spoilt.first.stage == "target.pre_head_hidden"
 
 
+def test_it_says_nothing_of_what_is_emitted_for_its_choices_may_be_others(golden, run, rerun):
+    told = rerun(golden, run, [0]).manifest.case.prompts
+    assert [prompt.generation for prompt in told] == [None]
+
+
 def test_with_the_goldens_own_experts_it_is_the_golden_bit_for_bit(golden, run, tmp_path):
     """Of two prompts, one runs again."""
     from parity.references.rerun import rerun
