@@ -192,6 +192,14 @@ def open_both(wanted: Wanted, folder: Path | None, partial: bool) -> tuple[Opene
     return golden, run.partial(golden) if run and partial else run
 
 
+def foretell(verb: str, golden: OpenedGolden, device_name: str) -> None:
+    """Say on standard error how long a command will take, where that is long."""
+    from parity.estimate import estimate
+
+    if said := estimate(verb, golden, device_name):
+        echo(said, err=True)
+
+
 def agree(run: Any, **chosen: Any) -> None:
     """An option that was given beside a run says what the run says; `chosen` are the command's parameters.
 

@@ -12,6 +12,7 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
@@ -60,6 +61,7 @@ def diagnose(
     if made is not None:
         agree(made, device_name=device_name, precision=precision)
     held = limits(**isolation)
+    foretell("diagnose", opened, device_name)
     with progress(f"diagnose {device_name}") as bar:
         told = diagnose_device(
             opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar

@@ -13,6 +13,7 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
@@ -105,6 +106,7 @@ def diff(
     if made:
         agree(made, device_name=device_name, mode=mode, precision=precision)
     else:
+        foretell("diff", opened, device_name)
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)
     compared: DumpView = made

@@ -11,6 +11,7 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
@@ -95,6 +96,8 @@ def gate(
         agree(made, precision=precision)
         precision = made.manifest.case.precision
     held = limits(**isolation)
+    if not (only or quick):
+        foretell("gate", opened, device_name)
     with progress("gate") as bar:
         gates = gate_device(
             opened,
