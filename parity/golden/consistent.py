@@ -232,9 +232,7 @@ class PromptRounds:
         return sizes.get(named.stage.axes[0])
 
 
-def _sizes(
-    rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]
-) -> Iterator[str]:
+def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]) -> Iterator[str]:
     for round_, stage, row in rows:
         due, size = rounds.due(round_, names[stage]) if stage in names else None, row.full_shape[0]
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
