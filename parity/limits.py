@@ -41,6 +41,8 @@ LAYERS = 1_024
 """Of one model; the deepest published decoder has 126."""
 
 PROMPTS = 100_000
+PROMPTS_BYTES = 64 * MIB
+"""A file of prompts that is looked at before a night."""
 """Of one golden."""
 
 ROUNDS = 1_000_000
