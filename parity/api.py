@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,7 @@ def gate_device(
     precision: str = "bfloat16",
     only: Sequence[str] = (),
     *,
+    quick: bool = False,
     run: DumpView | None = None,
     histories: int = 500,
     seed: int = 0,
@@ -242,6 +244,8 @@ def gate_device(
 
     Args:
         only: names of `parity.gates.GATES`; all where empty.
+        quick: the most telling gates over one prompt's first rounds, see `parity.gates.quick`: the report fails, or is
+            inconclusive; with neither `only` nor `run`.
         run: judged instead of one that is made in its mode.
         histories: accept/reject histories of the rollback gate.
         seed: of everything random.
@@ -255,11 +259,19 @@ def gate_device(
     """
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
+    from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.partial import scratch
     from parity.producers import ReferenceRerun, gate_context
 
     if unknown := [name for name in only if name not in GATES]:
         raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
+    if quick and (only or run):
+        raise UsageError(
+            "a quick look chooses its gates and makes its own short runs: it goes with neither --only nor --run"
+        )
+    look = quick_look(golden, histories) if quick else None
+    if look:
+        golden, only, histories = look.golden, QUICK_GATES, HISTORIES
     with ExitStack() as stack:
         if keep and Path(keep).exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
@@ -268,7 +280,7 @@ def gate_device(
         context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
             context.give(run)
-        return run_gates(context, only, done)
+        return replace(run_gates(context, only, done), left_out=tuple(look.left_out) if look else ())
 
 
 def judge_endpoint(

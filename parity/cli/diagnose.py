@@ -12,11 +12,13 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
     limits,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     write_json,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@partial_option
 @isolation_options(default=False)
 @json_option
 def diagnose(
@@ -42,6 +45,7 @@ def diagnose(
     precision: str,
     policy: str | None,
     threads: int,
+    partial: bool,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
@@ -51,14 +55,13 @@ def diagnose(
     nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
     """
     from parity.api import diagnose_device
-    from parity.golden.store import Dump
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
 
-    opened = open_judging(golden)
-    made = Dump(run) if run else None
+    opened, made = open_both(golden, run, partial)
     if made is not None:
         agree(made, device_name=device_name, precision=precision)
     held = limits(**isolation)
+    foretell("diagnose", opened, device_name)
     with progress(f"diagnose {device_name}") as bar:
         told = diagnose_device(
             opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar

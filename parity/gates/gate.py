@@ -74,17 +74,28 @@ class GateResult:
 
 @dataclass(frozen=True)
 class GateReport:
-    """All gates that ran over one device and golden, joined by AND."""
+    """All gates that ran over one device and golden, joined by AND.
+
+    Attributes:
+        left_out: what a quick look did not ask (`parity.gates.quick`), in words; empty for any other.
+    """
 
     device: str
     precision: str
     golden: str
     results: tuple[GateResult, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def quick(self) -> bool:
+        """Whether this was a quick look, which never passes."""
+        return bool(self.left_out)
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of the gates."""
-        return conclude(result.verdict for result in self.results)
+        """The worst verdict of the gates; of a quick look that finds nothing: inconclusive."""
+        worst = conclude(result.verdict for result in self.results)
+        return conclude((worst, INCONCLUSIVE)) if self.quick else worst
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -102,6 +113,7 @@ class GateReport:
         gates = [asdict(result) | {"verdict": result.verdict} for result in self.results]
         return asdict(self) | {
             "results": gates,
+            "quick": self.quick,
             "verdict": self.verdict,
             "unseen": self.unseen,
             "exit_code": self.exit_code,
