@@ -92,8 +92,9 @@ class RememberedLayers:
 
     def _again(self, number: int, result: Result) -> Tensor:
         self.reused += 1
-        k, v = (next(back for stage, _, back in result.handed if stage.endswith(end)) for end in (".k", ".v"))
-        DynamicCache.update(self.target.cache, *(x.transpose(0, 1)[None] for x in (k, v)), number)
+        rows = {stage.rsplit(".", 1)[1]: back for stage, _, back in result.handed}
+        k, v = (rows[part].transpose(0, 1)[None] for part in "kv")
+        DynamicCache.update(self.target.cache, k, v, number)
         return result.out
 
     def _computed(

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the search of causes, beside the device's own runs; 0: no limit.",
+)
 @isolation_options(default=False)
 @json_option
 def diagnose(
@@ -42,13 +50,14 @@ def diagnose(
     precision: str,
     policy: str | None,
     threads: int,
+    limit: float,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
-    nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
+    nothing is wrong; 1: something is, named or not; 3: what would show it is missing, or --limit cut the search short.
     """
     from parity.api import diagnose_device
     from parity.golden.store import Dump
@@ -61,7 +70,15 @@ def diagnose(
     held = limits(**isolation)
     with progress(f"diagnose {device_name}") as bar:
         told = diagnose_device(
-            opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar
+            opened,
+            device_name,
+            precision,
+            run=made,
+            policy=policy,
+            threads=threads,
+            limits=held,
+            limit=limit or None,
+            progress=bar,
         )
     if isinstance(told, list):
         write_json(json_file, [asdict(reading) for reading in told])
@@ -74,4 +91,4 @@ def diagnose(
         print_gate_findings(told, opened)
         sys.exit(1)
     print_diagnosis(told, opened)
-    sys.exit(3 if told.verdict in ("inconclusive", "disputed") else 1)
+    sys.exit(3 if told.untried or told.verdict in ("inconclusive", "disputed") else 1)
