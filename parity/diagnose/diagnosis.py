@@ -174,8 +174,16 @@ class _CauseSearch:
             return False
         if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
             return False
+        if self._is_the_references(residual):
+            return False
         own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
         return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
+
+    def _is_the_references(self, residual: Residual) -> bool:
+        """Whether a stage passes against the golden, and fails against the references without any assumption."""
+        before = self.start.get(residual.stage)
+        passes = before is not None and not before.red
+        return passes and residual.red and self.trials.fails_unassumed(residual.stage, self.rounds)
 
     def _cut(self, rounds: int) -> None:
         """Judge these rounds only."""
@@ -191,7 +199,8 @@ class _CauseSearch:
             return False
         alike = [_says(other) for other in step.alike]
         self.left, named = step.full(trial).after, step.at_first(trial)
-        self.causes += _causes(named, first, self.left, self.made, step.holds(trial), alike)
+        failing = {name: residual for name, residual in self.left.items() if not self._is_the_references(residual)}
+        self.causes += _causes(named, first, failing, self.made, step.holds(trial), alike)
         self.known = (*self.known, *trial.assumed)
         self._widen(first)
         return True

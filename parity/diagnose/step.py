@@ -115,9 +115,10 @@ class DiagnosisStep:
         return sum(not residual.settled for residual in change.after.values()), change.after[self.first.stage].error
 
     def _harmless(self, trial: Trial) -> bool:
-        """No stage that was within its bounds fails with it."""
-        after = self.full(trial).after
-        return bool(after) and not _broken(self.left, after)
+        """No stage that was within its bounds, as the references judge it without the trial as well, fails with it."""
+        change = self.full(trial)
+        left = {name: residual for name, residual in self.left.items() if _within(change.before.get(name, residual))}
+        return bool(change.after) and not _broken(left, change.after)
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         """Fewest failing stages left; then the least residual, the fewest assumptions."""
@@ -135,7 +136,11 @@ def leading_trials(ranked: Sequence[Trial]) -> list[Trial]:
 
 def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:
     """Whether a stage that was within its bounds no longer is."""
-    return any(not left.settled and name in before and before[name].worst <= 1.0 for name, left in after.items())
+    return any(not left.settled and name in before and _within(before[name]) for name, left in after.items())
+
+
+def _within(residual: Residual) -> bool:
+    return residual.worst <= 1.0
 
 
 def joint_residuals(parts: Sequence[PromptTrials], assumed: Sequence[Assumption]) -> dict[str, Residual]:

@@ -130,6 +130,14 @@ class PromptTrials:
             return self._residuals(rounds, self.counterfactual(assumed, rounds), ())
         return residuals(*self.cut(rounds), self.policy)
 
+    def fails_unassumed(self, stage: str, rounds: int) -> bool:
+        """Whether a stage fails against the references without an assumption.
+
+        Where it passes against the golden, a row that is set apart there, or a floor over other draws, is the reason.
+        """
+        left = self._baseline((), rounds, (), None)[1].get(stage)
+        return left is not None and left.red
+
     def before(self, known: Sequence[Assumption], rounds: int, stage: str) -> Residual:
         """What is left at one stage under the known assumptions: what a further one starts from."""
         return self._baseline(known, rounds, (stage,), stage)[1][stage]
