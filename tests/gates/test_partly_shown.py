@@ -76,3 +76,14 @@ class LastRow:
 def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdict, gate):
     state = gate("rollback", "numpy", lambda device: LastRow(device, off))["as never speculated"]
     assert state.verdict == verdict and (verdict == "pass" or "verify.logits row" in state.evidence), state
+
+
+@pytest.mark.parametrize("name", ["rollback", "boundary"])
+def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
+    device = "numpy,show=layer-outputs"
+    build = builder(device, shallow_golden)
+    result = run_gate(
+        GateContext(shallow_golden, device, build, "float32", tmp_path, 1, rotate=build.rotary()), name
+    )
+    assert result.verdict == "not judged", result
+    assert "does not declare kv.target.0.k as shown" in result.checks[-1].evidence
