@@ -130,7 +130,8 @@ class _CauseSearch:
             self._run()
         except TimeIsUp:
             clock = self.trials.clock
-            clock.untried = clock.untried or ["what fails beside the named causes was not looked at"]
+            what = "what fails beside the named causes was not looked at" if self.causes else "no hypothesis was tried"
+            clock.untried = clock.untried or [what]
         if self.unexplained is None and self.trials.clock.untried:
             self.unexplained = next(iter(self._failing()), None)
         return self.unexplained

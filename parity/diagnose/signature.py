@@ -18,6 +18,10 @@ ALIKE = 0.02
 """A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
 
 
+EVERY, UNEVEN = 0.95, 4.0
+"""What differs for all rows alike, as a weight does, is wrong in all of them but lucky ones, and by about as much: what
+masks, positions or caches do wrong differs by more than this factor from the typical row to the worst."""
+
 UNRELATED = 0.1
 """Tensors of other weights have a cosine of about 1 / sqrt(width): below 0.1 for a width of 100 and more."""
 
@@ -67,6 +71,8 @@ def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
     yield f"{bad.sum()} of {len(bad)} rows"
     yield from _range("round", rows.round, bad)
     yield from _range("position", rows.position, bad)
+    if bad.mean() > EVERY and len(np.unique(rows.round)) > 1 and error.max() < UNEVEN * np.median(error):
+        yield "alike in every row and round: as from a weight, a bias or a constant of this segment that differs"
     masked = _masked(rows)
     if masked is not None and bad[masked].any() != bad[~masked].any():
         yield "only masked rows" if bad[masked].any() else "only committed rows"

@@ -118,6 +118,23 @@ def test_what_the_comparison_calls_red_is_never_clean_nor_empty(defect, tmp_path
     assert told.unexplained.stage in {one.stage for one in found.residuals()}
 
 
+def test_weights_that_differ_look_like_weights(tmp_path):
+    """Small noise on a projection: no hypothesis has it, and every row shows it."""
+    noise = np.random.default_rng(3)
+
+    def plant(pair: Pair) -> None:
+        drawn: dict[int, np.ndarray] = {}
+        for tensors, place in p.each(pair.run, Q):
+            x = tensors[place].astype(np.float32).reshape(len(tensors[place]), -1)
+            mixed = drawn.setdefault(x.shape[1], noise.normal(0, 0.3 / x.shape[1] ** 0.5, (x.shape[1],) * 2))
+            tensors[place] = (x + x @ mixed).astype(np.float32).reshape(tensors[place].shape)
+
+    found = explained(red(plant, tmp_path), [scaled("other", Q, 1.3)])
+    assert found.causes == () and any("as from a weight" in said for said in found.signature), found
+    found = explained(red(drifting(Q, 0.4, from_round=2), tmp_path / "late"), [scaled("other", Q, 0.7)])
+    assert not any("as from a weight" in said for said in found.signature), found
+
+
 def test_a_green_comparison_has_nothing_to_diagnose(tmp_path):
     assert compared(clean(SHORT), tmp_path)[2] is None
 

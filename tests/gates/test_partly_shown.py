@@ -82,8 +82,6 @@ def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdi
 def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
     device = "numpy,show=layer-outputs"
     build = builder(device, shallow_golden)
-    result = run_gate(
-        GateContext(shallow_golden, device, build, "float32", tmp_path, 1, rotate=build.rotary()), name
-    )
+    result = run_gate(GateContext(shallow_golden, device, build, "float32", tmp_path, 1, rotate=build.rotary()), name)
     assert result.verdict == "not judged", result
     assert "does not declare kv.target.0.k as shown" in result.checks[-1].evidence
