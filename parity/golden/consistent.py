@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parity.errors import UsageError
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
-from parity.stages import Named
+from parity.stages import Named, declared
 
 if TYPE_CHECKING:
     from parity.golden.views import DumpView
@@ -92,6 +92,8 @@ def _generation(told: Generation, case: Case, golden: bool) -> Iterator[str]:
 def _rows(manifest: Manifest) -> Iterator[str]:
     """Each row by itself, and that none is there twice."""
     prompts, variants, stages = len(manifest.case.prompts), VARIANTS[manifest.kind], {*manifest.stages}
+    # A run's axes are what a device did: they are judged.
+    named = declared(manifest.model.num_layers, manifest.model.num_drafter_layers) if manifest.kind == "golden" else {}
     for row in manifest.tensors:
         if row.place[2] not in stages:
             yield f"{row.key} is of a stage that it does not list"
@@ -99,6 +101,8 @@ def _rows(manifest: Manifest) -> Iterator[str]:
             yield f"{row.key} is of a prompt that is not there: there are {prompts}"
         if len(row.axes) != len(row.shape):
             yield f"{row.key} has axes {list(row.axes)} and shape {list(row.shape)}"
+        if row.place[2] in named and row.axes != named[row.place[2]].stage.axes:
+            yield f"{row.key} has axes {list(row.axes)}, its stage {list(named[row.place[2]].stage.axes)}"
         if row.variant not in variants:
             yield f"{row.key} is {row.variant} in a {manifest.kind}"
     if len({(row.variant, row.place, row.rank) for row in manifest.tensors}) < len(manifest.tensors):
@@ -229,10 +233,10 @@ class PromptRounds:
 
 
 def _sizes(
-    rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], declared: dict[str, Named]
+    rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]
 ) -> Iterator[str]:
     for round_, stage, row in rows:
-        due, size = rounds.due(round_, declared[stage]) if stage in declared else None, row.full_shape[0]
+        due, size = rounds.due(round_, names[stage]) if stage in names else None, row.full_shape[0]
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
             kind = f"{row.dtype} of shape {list(row.full_shape)}"
             yield f"{stage} of round {round_} is {kind}, integers in one axis are due"

@@ -96,6 +96,7 @@ EDITS = {
     "a key with a sign": lambda raw: row(raw).update(key="p-01/r0001/verify.tokens"),
     "an empty shape": lambda raw: row(raw).update(shape=[]),
     "a shape of other axes": lambda raw: row(raw).update(shape=[5, 1]),
+    "another axis": lambda raw: row(raw).update(axes=["K"]),
     "70 axes": lambda raw: row(raw).update(shape=[1] * 70, axes=["S"] * 70),
     "a negative size": lambda raw: row(raw).update(shape=[-5]),
     "fewer rows": lambda raw: row(raw).update(shape=[4]),
