@@ -14,6 +14,9 @@ from parity.golden.views import DumpView, TrustedGolden
 RED = 3.0
 """Rows, heads and columns beyond this multiple of their noise carry the error: the default policy's worst row."""
 
+FLOAT32 = 1e-4
+"""A row of a float32 run beyond this relative error carries it, as in the float32 policy: its floor is bfloat16's."""
+
 ALIKE = 0.02
 """A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
 
@@ -48,8 +51,9 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
         yield "the golden's noise at this stage is not finite"
         return
     error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
-    bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))
-    yield from _rows(rows, bad, error)
+    exact = run.manifest.case.precision == "float32"
+    bad = error > (np.full(len(error), FLOAT32) if exact else RED * row_floors(floor, np.zeros(len(floor), bool)))
+    yield from _rows(rows, bad, error, "beyond float32's rounding" if exact else f"{RED:g}x its noise")
     yield from _heads(rows)
     yield from _scale(rows)
     yield from _resembles(golden, run, rows)
@@ -63,10 +67,10 @@ def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     return relative
 
 
-def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
+def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray, bound: str) -> Iterator[str]:
     """Which rows: by round, position, masked or committed; whether it grows with position."""
     if not bad.any():
-        yield f"no single row is {RED:g}x its noise: the error is small and everywhere"
+        yield f"no single row is {bound}: the error is small and everywhere"
         return
     yield f"{bad.sum()} of {len(bad)} rows"
     yield from _range("round", rows.round, bad)

@@ -12,6 +12,7 @@ from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, Report
 from parity.compare.structure import Finding
 from parity.diagnose.failing_run import FailingRun, failing_run, failures
+from parity.diagnose.signature import signature
 from parity.errors import UsageError
 from parity.golden.views import PromptSlice
 from tests.diagnose.toys import POLICY, compared, explained, scaled
@@ -133,6 +134,21 @@ def test_weights_that_differ_look_like_weights(tmp_path):
     assert found.causes == () and any("as from a weight" in said for said in found.signature), found
     found = explained(red(drifting(Q, 0.4, from_round=2), tmp_path / "late"), [scaled("other", Q, 0.7)])
     assert not any("as from a weight" in said for said in found.signature), found
+
+
+def test_rows_of_a_float32_run_are_wrong_far_below_the_noise_of_bfloat16(tmp_path):
+    first = red(p.values(lambda x: x * np.float32(1.1), Q), tmp_path / "red").residuals()[0]
+    pair = clean(SHORT)
+    p.values(lambda x: x * np.float32(1.001), Q)(pair)
+    golden, run = write(pair, tmp_path)
+    assert any("no single row is 3x its noise" in said for said in signature(golden, run, first))
+    finer = run.manifest.case.model_copy(update={"precision": "float32"})
+    run.manifest = run.manifest.model_copy(update={"case": finer})
+    stored = run.stored
+    run.rows, run.parts = ({("float32", *place[1:]): one for place, one in of.items()} for of in (run.rows, run.parts))
+    run.stored = lambda variant, *place: stored("bfloat16", *place)
+    said = list(signature(golden, run, first))
+    assert said and not any("no single row" in one for one in said), said
 
 
 def test_a_green_comparison_has_nothing_to_diagnose(tmp_path):
