@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from parity.device.checkpoint import Checkpoint, Tensors
 from parity.device.config import MOE, TargetConfig, target_config
 from parity.device.drafter import Drafter
-from parity.device.drafter_config import DrafterConfig, drafter_config
+from parity.device.drafter_config import DrafterConfig, Eagle3Config, PEagleConfig, drafter_config
+from parity.device.eagle3 import Eagle3
 from parity.device.engines import AnyEngine, ranks
+from parity.device.peagle import PEagle
 from parity.device.pipeline import Pipeline
 from parity.device.sharding import shard
 from parity.device.target import Target
@@ -43,13 +46,19 @@ def assemble(
     sharding = shard(tp, outer, inner)
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
+    weights = target_weights(target_files, outer)
+    inner_weights = drafter_weights(drafter_files, inner, weights[0]["embed"])
     return Pipeline(
-        Target(outer, target_weights(target_files, outer), rows, engine, dtype),
-        Drafter(inner, drafter_weights(drafter_files, inner, outer.hidden), rows, engine, dtype),
+        Target(outer, weights, rows, engine, dtype),
+        _drafter(inner, inner_weights, rows, engine, dtype),
         k,
         engine,
         precision,
     )
+
+
+def _drafter(config: PEagleConfig | Eagle3Config, *rest: Any) -> Drafter:
+    return PEagle(config, *rest) if isinstance(config, PEagleConfig) else Eagle3(config, *rest)
 
 
 def _formulation(moe: str) -> str:

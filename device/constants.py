@@ -53,7 +53,7 @@ def constants(target: Target, drafter: Drafter) -> dict[str, dict[str, Any]]:
     outer = {key: getattr(target.config, name) for key, name in _TARGET.items()}
     outer |= {"layer_types": kinds, "eos_token_id": sorted(target.config.eos)}
     outer |= {"sliding_window": windows[0] if len(windows) == 1 else windows} if windows else {}
-    inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name)) is not None}
+    inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name, None)) is not None}
     inner["target_hidden_size"] = target.config.hidden
     return {"target": outer | _attention(target), "drafter": inner | _attention(drafter)}
 

@@ -1,7 +1,8 @@
-"""The drafter on an engine: P-EAGLE over committed and masked rows."""
+"""What drafters on taps have in common on an engine: weights, caches, layers, head."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from parity.device.drafter_config import DrafterConfig
 from parity.device.engines import AnyEngine
 from parity.device.kernels import rows as kernel_rows
-from parity.device.kernels.drafter_layer import fuse, midlayer, plain_layer
+from parity.device.kernels.drafter_layer import midlayer, plain_layer
 from parity.device.kernels.embed import embed
 from parity.device.kernels.head import greedy, to_target_ids
 from parity.device.kernels.linear import linear
@@ -22,10 +23,11 @@ from parity.device.rows import Rows, pad_rows
 from parity.device.weights import Weights
 
 
-class Drafter(Model):
-    """Weights, caches and forward pass of the drafter."""
+class Drafter(Model, ABC):
+    """Weights, caches and passes of a drafter; its family says what the rows of a pass are."""
 
     side = "drafter"
+    config: DrafterConfig
 
     def __init__(
         self,
@@ -38,45 +40,45 @@ class Drafter(Model):
         self.config = config
         super().__init__(weights, config.attention, (None,), positions, engine, dtype)
 
-    def forward(self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Any:
-        """Committed rows from the cache's end on, then masked rows; W logical rows padded to `width`.
+    @abstractmethod
+    def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
+        """Run over the prompt: ids [S-1], each one behind the position of its taps; padded to `width` rows."""
+
+    @abstractmethod
+    def draft(self, taps: Any, first: int, committed: np.ndarray, k: int, record: Recorder) -> np.ndarray:
+        """Run over the committed tokens with their true taps, and draft behind the last of them.
 
         Args:
             taps: [1, S, T * H of the target], of one target pass.
             first: the row of `taps` that belongs to the first committed row.
             committed: ids [C]; row i pairs the token behind a position with the taps at that position.
-            masked: how many masked rows follow.
 
         Returns:
-            the last residual stream [1, width, H].
+            target ids, int64 [K].
         """
-        count = len(committed)
-        taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
-        taps = record.bind(self.side, count)("taps", taps)
-        rows = self.rows(committed, masked, width, record)
-        tap = record.bind(self.side, rows.count)
-        fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
-        return self._layers(rows, tap("fc_out", fused), tap)
+
+    @abstractmethod
+    def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ids, positions and slots of a pass' rows, each int64; `others` is what the family makes of it."""
 
     def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
-        """Drafts of the last committed row and of the K-1 masked rows: target ids, int64 [K]."""
+        """Drafts of row `committed` - 1 and of those behind it: target ids, int64 [k]."""
         x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
         ids = choose(x, self.outer, self.config.eps, record.bind(self.side, k))
         return record.ids(self.side, "draft_tokens", ids, k)
 
-    def rows(self, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Rows:
+    def rows(self, ids: np.ndarray, others: int, width: int, record: Recorder) -> Rows:
         """The rows of a pass, as the recorder wants them and padded."""
-        ids, positions, slots = self.layout(committed, masked)
+        ids, positions, slots = self.layout(ids, others)
         ids = record.exact(self.side, "input_ids", ids)
         positions = record.exact(self.side, "positions", positions)
         slots = record.exact(self.side, "slots", slots)
         return pad_rows(ids, positions, slots, width, self.trash)
 
-    def layout(self, committed: np.ndarray, masked: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ids, shifted by one against their positions; a row writes the slot of its position. int64 [C + masked]."""
-        ids = np.concatenate([committed, np.full(masked, self.config.placeholder)])
-        positions = self.length + np.arange(len(ids))
-        return ids, positions, positions.copy()
+    def shown_taps(self, taps: Any, first: int, count: int, width: int, record: Recorder) -> Any:
+        """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
+        taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
+        return record.bind(self.side, count)("taps", taps)
 
     def _layers(self, rows: Rows, fused: Any, tap: Tap) -> Any:
         step = self.step(rows)

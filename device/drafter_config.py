@@ -1,8 +1,9 @@
-"""What a P-EAGLE drafter's config.json says."""
+"""What a drafter's config.json says: P-EAGLE's or EAGLE-3's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from parity.device.checkpoint import Described
 from parity.device.config import Attention, TargetConfig, open_config, read_attention
@@ -11,13 +12,16 @@ from parity.device.fields import Fields
 # vLLM's precedence for the id of a masked row (v1/spec_decode/eagle.py); hub drafters use the last.
 PLACEHOLDERS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
 EAGLE31 = ("fc_norm", "norm_before_fc", "norm_output")
+ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
+BASE = 10000.0
+"""Llama's own RoPE base: the first EAGLE-3 drafters leave out every word of RoPE, as Llama's first configs do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrafterConfig:
-    """P-EAGLE. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
+    """A drafter on taps. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
 
-    `max_drafts` is the number of parallel positions the drafter was made for, None where it does not say.
+    `max_drafts` is the number of drafts a round that it was made for, None where it does not say.
     """
 
     hidden: int
@@ -28,14 +32,28 @@ class DrafterConfig:
     intermediate: int
     eps: float
     max_positions: int
-    placeholder: int
     taps: tuple[int, ...]
     norm_before_residual: bool
-    max_drafts: int | None
+    max_drafts: int | None = None
 
 
-def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig:
-    """Parse a P-EAGLE config.json; `target` gives the default taps and the vocabulary it must share."""
+@dataclass(frozen=True, kw_only=True)
+class PEagleConfig(DrafterConfig):
+    """P-EAGLE; `placeholder` is the token of its masked rows."""
+
+    placeholder: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eagle3Config(DrafterConfig):
+    """EAGLE-3: one layer, run K times."""
+
+
+def drafter_config(checkpoint: Described, target: TargetConfig) -> PEagleConfig | Eagle3Config:
+    """Parse a drafter's config.json; `target` gives the default taps and the vocabulary it must share.
+
+    One layer and no placeholder is EAGLE-3: the two share architecture names and most keys.
+    """
     fields = open_config(checkpoint, "llama")
     for option in (*EAGLE31, "attention_bias", "mlp_bias"):
         fields.only(option, False, default=False)
@@ -43,26 +61,48 @@ def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig
     if vocab != target.vocab:
         raise fields.refuse("vocab_size", f"is {vocab}, the target's is {target.vocab}")
     fields.only("target_hidden_size", target.hidden, default=target.hidden)
-    return DrafterConfig(
+    common: dict[str, Any] = dict(
         hidden=fields.integer("hidden_size"),
         vocab=vocab,
         draft_vocab=fields.integer("draft_vocab_size", vocab),
-        attention=read_attention(fields),
         layers=fields.integer("num_hidden_layers"),
         intermediate=fields.integer("intermediate_size"),
         eps=fields.number("rms_norm_eps"),
         max_positions=fields.integer("max_position_embeddings"),
-        placeholder=_placeholder(fields, vocab),
         taps=_taps(fields, target.layers),
         norm_before_residual=fields.flag("norm_before_residual", False),
+    )
+    return _eagle3(fields, common) if _is_chain(fields) else _peagle(fields, common)
+
+
+def _is_chain(fields: Fields) -> bool:
+    return fields.integer("num_hidden_layers") == 1 and _named_placeholder(fields) is None
+
+
+def _peagle(fields: Fields, common: dict[str, Any]) -> PEagleConfig:
+    return PEagleConfig(
+        **common,
+        attention=read_attention(fields),
+        placeholder=_placeholder(fields, common["vocab"]),
         max_drafts=fields.integer("num_parallel_positions") if fields.has("num_parallel_positions") else None,
     )
 
 
+def _eagle3(fields: Fields, common: dict[str, Any]) -> Eagle3Config:
+    if any(fields.has(name) for name in ROPE):
+        return Eagle3Config(**common, attention=read_attention(fields))
+    plain = Fields(fields.path, fields.data | {"rope_theta": BASE})
+    return Eagle3Config(**common, attention=read_attention(plain))
+
+
+def _named_placeholder(fields: Fields) -> tuple[Fields, str] | None:
+    """Where the id of a masked row stands."""
+    named = [(fields.part("dflash_config"), "mask_token_id"), *((fields, name) for name in PLACEHOLDERS)]
+    return next((pair for pair in named if pair[0].has(pair[1])), None)
+
+
 def _placeholder(fields: Fields, vocab: int) -> int:
-    inner = fields.part("dflash_config")
-    named = [(inner, "mask_token_id"), *((fields, name) for name in PLACEHOLDERS)]
-    where, name = next((pair for pair in named if pair[0].has(pair[1])), (fields, PLACEHOLDERS[-1]))
+    where, name = _named_placeholder(fields) or (fields, PLACEHOLDERS[-1])
     token = where.integer(name, least=0)
     if token >= vocab:
         raise where.refuse(name, f"is {token}, outside a vocabulary of {vocab}")

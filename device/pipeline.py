@@ -29,7 +29,7 @@ class Pipeline:
     """Target and drafter with one sequence in their caches.
 
     Args:
-        k: K, drafts per round; the drafter pass is 2K rows wide, K+1 committed at the most.
+        k: K, drafts per round.
     """
 
     prompt_bucket = PROMPT_BUCKET
@@ -77,18 +77,17 @@ class Pipeline:
         with self._whole():
             first = self._start(prompt, max_new_tokens, record)
             self.drafter.clear()
-            self.drafter.forward(self._taps[0], 0, prompt[1:], 0, round_up(count - 1, self.prompt_bucket), record)
+            self.drafter.prefill(self._taps[0], prompt[1:], round_up(count - 1, self.prompt_bucket), record)
             self.drafter.length = count - 1
             self._record_caches(record)
         return first
 
     def draft(self, tap: Tap | None = None) -> np.ndarray:
-        """The emitted tokens re-fed as C committed rows and K-1 masked rows; K target ids."""
+        """The emitted tokens re-fed as C committed rows, and what the drafter drafts behind them; K target ids."""
         self._refuse_finished()
         record, count = Recorder(tap, self._engine), len(self._emitted)
         self._refuse_skipped(count)
-        x = self.drafter.forward(*self._taps, self._emitted, self.k - 1, 2 * self.k, record)
-        tokens = self.drafter.choose(x, count, self.k, record)
+        tokens = self.drafter.draft(*self._taps, self._emitted, self.k, record)
         self._drafted = True
         return tokens
 

@@ -13,7 +13,7 @@ from parity.device.kernels.tap import Tap as LayerTap
 from parity.device.kernels.tap import untapped
 from parity.device.sharding import Sharding
 from parity.errors import UsageError
-from parity.seam import RankTap, Tap
+from parity.seam import RankTap, RowTap, Tap
 from parity.stages import TABLE
 
 # `drafter.attn_out` to `drafter.layers.{l}.attn_out`, `kv.target.k` to `kv.target.{l}.k`: names are made in the table.
@@ -31,6 +31,13 @@ class Recorder:
     def __init__(self, tap: Tap | None, engine: AnyEngine) -> None:
         self._tap, self._engine = tap, engine
         self._sharding: Sharding | None = getattr(engine, "sharding", None)
+        self._passed: dict[str, list[np.ndarray]] = {}
+
+    def part(self, first: int, total: int) -> Recorder:
+        """The same for a pass that computes rows `first` … of a stage's `total` rows in this round."""
+        if self._tap is None:
+            return self
+        return Recorder(_Part(self._tap, first, total, self._passed), self._engine)
 
     def bind(self, group: str, rows: int, layer: int | None = None) -> LayerTap:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
@@ -96,6 +103,24 @@ def _fitting(stage: str, taken: Any, given: np.ndarray) -> np.ndarray:
     if array.shape != given.shape:
         raise UsageError(f"stage {stage}: the tap returned shape {list(array.shape)} for {list(given.shape)}.")
     return array.astype(given.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A tap for some rows of a stage; one that knows no such rows gets the whole stage with the last of them."""
+
+    tap: Tap
+    first: int
+    total: int
+    passed: dict[str, list[np.ndarray]]
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        if isinstance(self.tap, RowTap):
+            return self.tap.rows(stage, value, self.first, self.total)
+        rows = self.passed[stage] = [*(self.passed[stage] if self.first else ()), value]
+        if self.first + len(value) < self.total:
+            return value
+        return np.asarray(self.tap(stage, np.concatenate(rows)))[self.first :]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from parity.device import mxfp4
 from parity.device.checkpoint import FLOATS, INTEGERS, Tensors
 from parity.device.config import Attention, TargetConfig
-from parity.device.drafter_config import DrafterConfig
+from parity.device.drafter_config import DrafterConfig, Eagle3Config, PEagleConfig
 from parity.errors import UsageError
 
 Weights = dict[str, np.ndarray]
@@ -63,19 +63,27 @@ def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, 
     return outer, layers
 
 
-def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target_hidden: int) -> tuple[Weights, list[Weights]]:
-    """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0."""
-    reader = Reader(checkpoint)
-    taps = len(config.taps) * target_hidden
+def drafter_weights(
+    checkpoint: Tensors, config: PEagleConfig | Eagle3Config, target: np.ndarray
+) -> tuple[Weights, list[Weights]]:
+    """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0.
+
+    Args:
+        target: the target's embeddings [V, H of the target], for an EAGLE-3 drafter whose file has none of its own.
+    """
+    reader, chain = Reader(checkpoint), isinstance(config, Eagle3Config)
+    taps = len(config.taps) * target.shape[1]
     outer = {
-        "embed": reader.take("embed_tokens.weight", config.vocab, config.hidden),
+        "embed": _embeddings(reader, config, target if chain else None),
         "fc": reader.matrix("fc.weight", taps, config.hidden),
-        "mask_hidden": reader.take("mask_hidden", 1, 1, taps),
         "norm": reader.take("norm.weight", config.hidden),
         "head": reader.matrix("lm_head.weight", config.hidden, config.draft_vocab),
         "d2t": _draft_to_target(reader, config),
     }
-    layers = [_drafter_layer(reader, layer, config) for layer in range(config.layers)]
+    if not chain:
+        outer["mask_hidden"] = reader.take("mask_hidden", 1, 1, taps)
+    first = "layers.0." if chain and reader.has("layers.0.hidden_norm.weight") else "midlayer."
+    layers = [_drafter_layer(reader, layer, config, first) for layer in range(config.layers)]
     reader.close()
     return outer, layers
 
@@ -93,8 +101,18 @@ def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
     }
 
 
-def _drafter_layer(reader: Reader, layer: int, config: DrafterConfig) -> Weights:
-    prefix, hidden, wide = f"layers.{layer}." if layer else "midlayer.", config.hidden, config.intermediate
+def _embeddings(reader: Reader, config: DrafterConfig, shared: np.ndarray | None) -> np.ndarray:
+    """The drafter's own, or the target's where it may share them and has none."""
+    name = "embed_tokens.weight"
+    if shared is None or reader.has(name):
+        return reader.take(name, config.vocab, config.hidden)
+    if shared.shape != (config.vocab, config.hidden):
+        raise reader.refuse(name, f"is missing, and the target's {list(shared.shape)} are no {config.hidden} wide")
+    return shared
+
+
+def _drafter_layer(reader: Reader, layer: int, config: DrafterConfig, first: str) -> Weights:
+    prefix, hidden, wide = f"layers.{layer}." if layer else first, config.hidden, config.intermediate
     weights = {
         "input_norm": reader.take(f"{prefix}input_layernorm.weight", hidden),
         "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from parity.contract.lines import Checked
     from parity.diagnose import Diagnosis
     from parity.diagnose.gates import GateCause
+    from parity.endpoint import EndpointReport
     from parity.gates.gate import GateReport, GateResult
     from parity.golden.manifest import Mode
     from parity.golden.store import Dump
@@ -268,6 +269,48 @@ def gate_device(
         if run:
             context.give(run)
         return run_gates(context, only, done)
+
+
+def judge_endpoint(
+    golden: TrustedGolden,
+    url: str,
+    plain: str | None = None,
+    precision: str = "bfloat16",
+    *,
+    speculates: bool = True,
+    kind: str = "",
+    model: str = "",
+    timeout: float = 120.0,
+    key: str = "",
+    bound: float = 0.05,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> EndpointReport:
+    """Compare a serving endpoint with a golden of its pair: log-probabilities, greedy text, acceptance, experts.
+
+    Args:
+        url: of an OpenAI-compatible server, `http://host:port`.
+        plain: another one that serves the same model without speculation.
+        precision: the servers compute in, `bfloat16` or `float32`.
+        speculates: False where the server decodes plainly: its acceptance is not asked for.
+        kind: `vllm`, `sglang`, `llamacpp` or `trtllm`; what the server says where empty.
+        model: its name there; the only one where empty.
+        timeout: seconds in which one answer is there, whole.
+        key: sent as a bearer token where there is one.
+        bound: relative loss of acceptance length that still passes.
+        seed: of the interval.
+
+    Raises:
+        UsageError: that is no URL, nobody listens there, or there is no such kind or model.
+        Inconclusive: the server does not answer as such a server does, or the golden lacks logits.
+    """
+    from parity.endpoint import Examination, examine
+    from parity.endpoint.connection import Connection
+    from parity.endpoint.server import Server
+
+    server = Server(Connection(url, timeout, key), kind, model)
+    other = Server(Connection(plain, timeout, key), kind, model) if plain else None
+    return examine(Examination(golden, server, other, precision, speculates, bound, seed, progress))
 
 
 def diagnose_device(

@@ -58,19 +58,27 @@ class Factory:
 
     def unchecked(self, precision: str, **options: int) -> Guarded:
         """Build a device as a call does, whatever it describes itself as."""
-        named = {**self._named}
-        show = named.pop(SHOW, "")
-        for option in ("k", *named, *options):
-            if not takes(self._make, option):
-                raise NotOffered(f"--device {self.name}: its factory takes no {option}")
-        read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
-        given: dict[str, Any] = {"k": self.k, **read, **options}
+        given, show = self.given(**options), self._named.get(SHOW, "")
         watch_threads()
         return call_guarded(
             self.name,
             "its factory",
             lambda: guard(shown_only(self._make(**self._fixed, precision=precision, **given), show), self.name),
         )
+
+    def given(self, **options: int) -> dict[str, Any]:
+        """What its factory is called with beside checkpoints and precision.
+
+        Raises:
+            NotOffered: the factory does not take an option.
+            UsageError: an option does not fit.
+        """
+        named = {option: text for option, text in self._named.items() if option != SHOW}
+        for option in ("k", *named, *options):
+            if not takes(self._make, option):
+                raise NotOffered(f"--device {self.name}: its factory takes no {option}")
+        read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
+        return {"k": self.k, **read, **options}
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""

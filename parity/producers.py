@@ -271,6 +271,20 @@ def present_engines() -> tuple[tuple[str, ...], dict[str, str]]:
     return here, {name: why for name, why in absent.items() if why}
 
 
+def refuse_device(name: str, target: Path, drafter: Path, k: int) -> bool:
+    """Import a device without building it; whether it shows its rotation alone.
+
+    Raises:
+        ParityError: it cannot be imported, its engine cannot run here, or it takes no such option.
+    """
+    engine = name.partition(",")[0]
+    if engine in ENGINES and (why := import_module("parity.device").absent(engine)):
+        raise UsageError(f"--device {name}: {why}")
+    factory = Factory(name, target, drafter, k)
+    factory.given()
+    return factory.rotary() is not None
+
+
 def clean_devices() -> tuple[str, ...]:
     """Names of the devices that ship to be clean: engines that run here, and `parity.device.variants`."""
     return (

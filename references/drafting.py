@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from parity.golden.manifest import Family
 from parity.references.chain import ChainLoop
 from parity.references.checkpoint import read_config
 from parity.references.drafter_config import ARCHITECTURES, Eagle3Config, PEagleConfig
@@ -31,6 +32,11 @@ def is_chain(drafter: str | Path) -> bool:
 def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:
     """The config of either kind."""
     return (Eagle3Config if is_chain(drafter) else PEagleConfig).read(drafter)
+
+
+def family(config: Eagle3Config | PEagleConfig) -> Family:
+    """The drafter's family, as a golden's manifest has it."""
+    return "eagle-3" if isinstance(config, Eagle3Config) else "p-eagle"
 
 
 def load_loop(

@@ -21,7 +21,7 @@ from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
 from parity.references.constants import constants
-from parity.references.drafting import is_chain, load_loop
+from parity.references.drafting import family, is_chain, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
@@ -119,7 +119,8 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
-        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings, constants(truth)))
+        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family(truth.drafter.config))
+        finish(writer, request, checkpoints, dumped)
     return request.out
 
 

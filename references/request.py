@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.errors import UsageError
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
+from parity.golden.manifest import Case, Checkpoint, Family, Generation, Model, Producer, PromptCase
 from parity.golden.provenance import checkpoint, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.stages import Named, inputs, select
@@ -61,6 +61,7 @@ class Dumped:
     prompts: Sequence[tuple[str, Sequence[int], Generation]]
     roundings: int = 1
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    family: Family = "p-eagle"
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -78,7 +79,9 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         stages=[named.name for named in dumped.stages],
         created=now(),
         producer=dumped.producer,
-        model=with_constants(Model(**checkpoints, num_layers=target, num_drafter_layers=drafter), dumped.constants),
+        model=with_constants(
+            Model(**checkpoints, num_layers=target, num_drafter_layers=drafter, family=dumped.family), dumped.constants
+        ),
         case=Case(
             k=request.k,
             max_new_tokens=request.max_new_tokens,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from parity.compare.report import FORCED
 from parity.plain import printable
 
 STYLE = {
@@ -58,3 +60,10 @@ def say(out: Console, text: str | Text, head: str | Text = "") -> None:
     for number, line in enumerate(text.wrap(out, max(out.width - head.cell_len, 20))):
         line.rstrip()
         out.print((Text(" " * head.cell_len) if number else head) + line, soft_wrap=True)
+
+
+def families_counted(words: Mapping[str, str], stages: int) -> str:
+    """`23 families of 80 stages: 1 fail, 20 pass, 2 forced`: verdicts by family, as every table of them ends."""
+    counts = Counter(words.values())
+    told = [f"{counts[word]} {word}" for word in (*STYLE, FORCED) if counts[word]]
+    return f"{len(words)} families of {stages} stages: {', '.join(told)}"

@@ -35,11 +35,11 @@ def line(check: Check, gate: str) -> Text:
     return text
 
 
-def print_gates(gates: GateReport) -> None:
+def print_gates(gates: GateReport, what: str = "gates") -> None:
     """The last line: the verdict, and the first gate that does not pass with the command that repeats it."""
     for said in gates.unseen:
         console().print(Text(f"not seen: {said}"), soft_wrap=True)
-    word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])
+    word = Text(f"{what} verdict: {gates.verdict}", style=STYLE[gates.verdict])
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):
             check = result.first

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from parity.history.changes import Change
+from parity.history.changes import Change, counted, counted_words
 from parity.history.ratchet import Proposal
 from parity.history.series import Figure
 from parity.reports.console import STYLE, console
@@ -23,10 +23,10 @@ KINDS = {
     "improvement": "green",
     "new": "cyan",
     "moved": "dim",
+    "acknowledged": "dim",
 }
 FIGURE_COLUMNS = ("stage", "mode", "figure", "latest", "bound", "least", "largest", "nights", "trend", "unit")
 PROPOSAL_COLUMNS = ("stages", "statistic", "bound", "proposed", "largest clean", "nights", "why")
-GRAVE, LACKING = ("regression", "drift"), ("broken", "gone")
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
@@ -111,13 +111,13 @@ def print_changes(night: str, changes: Sequence[Change], waiting: Mapping[str, i
             ),
             soft_wrap=True,
         )
-    grave = sum(change.kind in GRAVE for change in changes)
-    lacking = sum(change.kind in LACKING for change in changes) + len(waiting)
-    code = 1 if grave else 3 if lacking else 0
-    others = len(changes) + len(waiting) - grave - lacking
-    counts = f"{grave} changed for the worse, {lacking} without evidence, {others} other changes"
+    counts = counted((change.kind for change in changes), len(waiting))
+    code = 1 if counts[0] else 3 if counts[1] else 0
     out.print(
-        Text(f"up to night {night}: {counts}", style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]]),
+        Text(
+            f"up to night {night}: {counted_words(counts)}",
+            style=STYLE[{0: "pass", 1: "fail", 3: "inconclusive"}[code]],
+        ),
         soft_wrap=True,
     )
     return code

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from parity.compare.report import PASS, WARN
+from parity.compare.report import INCONCLUSIVE, PASS, WARN
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import Cell, CellResult
 from parity.reports.console import STYLE, console
@@ -29,8 +29,8 @@ def word(result: CellResult) -> str:
     return BROKEN if result.error else result.verdict
 
 
-def print_plan(cells: Sequence[Cell]) -> None:
-    """The cells, and what each stands for."""
+def print_plan(cells: Sequence[Cell], obstacles: Mapping[str, Sequence[str]]) -> None:
+    """The cells, what each stands for, and why some cannot be conclusive."""
     out = console()
     for cell in cells:
         golden = f", golden {cell.golden}" if cell.golden else ""
@@ -40,7 +40,9 @@ def print_plan(cells: Sequence[Cell]) -> None:
             f"    --device {cell.device} --precision {cell.precision}{bounds}{golden}; gates {', '.join(cell.gates)}",
             soft_wrap=True,
         )
-    out.print(f"{len(cells)} cells")
+        for why in obstacles.get(cell.name, ()):
+            out.print(Text(f"    cannot be conclusive: {why}", style=STYLE[INCONCLUSIVE]), soft_wrap=True)
+    out.print(f"{len(cells)} cells" + (f", {len(obstacles)} of them cannot be conclusive" if obstacles else ""))
 
 
 def print_cell(result: CellResult, ended: int, planned: int) -> None:
@@ -129,7 +131,7 @@ def print_view(view: NightView, page: Path) -> None:
     for changed in view.past.worse:
         out.print(Text(changed.change.sentence), soft_wrap=True)
     out.print(f"report {page}", soft_wrap=True)
-    word = Text(f"night verdict: {view.verdict}", style=STYLE[view.verdict])
+    word = Text(f"{'run' if view.alone else 'night'} verdict: {view.verdict}", style=STYLE[view.verdict])
     word.append(f"; {view.tally}", style="default")
     first = next((cell for cell in view.red if cell.reproduce), None)
     if first is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -11,9 +10,9 @@ from rich.text import Text
 
 from parity.compare.breakdown import Slice
 from parity.compare.places import CORROBORATED
-from parity.compare.report import DISPUTED, FAIL, PASS, Report, StageResult, join
+from parity.compare.report import DISPUTED, FORCED, PASS, Report, StageResult
 from parity.golden.views import DumpView
-from parity.reports.console import STYLE, console, say
+from parity.reports.console import STYLE, console, families_counted, say
 from parity.reports.dumps import print_dump
 from parity.reports.verdict import print_verdict
 
@@ -50,8 +49,6 @@ def print_demo(golden: DumpView, reports: Sequence[Report]) -> None:
 
 ROOMY = 130
 """Columns in which every figure has one of its own."""
-FORCED = "forced"
-"""What a family says in place of pass where all that it is made from was the golden's."""
 
 
 def _print_families(out: Console, report: Report, whole: bool) -> None:
@@ -59,24 +56,15 @@ def _print_families(out: Console, report: Report, whole: bool) -> None:
     families: dict[str, list[StageResult]] = {}
     for stage in report.stages:
         families.setdefault(stage.family, []).append(stage)
-    said = {family: _word(report, family, members) for family, members in families.items()}
+    said = report.families
     listed = {family: members for family, members in families.items() if whole or said[family] not in (PASS, FORCED)}
     unit = "x noise" if report.precision == "bfloat16" else "relative to the golden's RMS"
     say(out, Text(f"{report.device} {report.precision}, {report.mode}: figures in {unit}", style="bold"))
     if listed:
         table = family_table if out.width >= ROOMY else narrow_table
         out.print(table(report, listed, said))
-    counts = Counter(said.values())
-    told = [f"{counts[word]} {word}" for word in (*STYLE, FORCED) if counts[word]]
     more = "" if whole else "; --all lists every one"
-    say(out, f"{len(families)} families of {len(report.stages)} stages: {', '.join(told)}{more}")
-
-
-def _word(report: Report, family: str, members: Sequence[StageResult]) -> str:
-    """A family's verdict, with what is wrong whatever its values; `forced` where it passes on what was the golden's."""
-    broken = {finding.stage for finding in report.findings} & {member.stage for member in members}
-    verdict = FAIL if broken else join(member.verdict for member in members)
-    return FORCED if verdict == PASS and family in report.forced else verdict
+    say(out, f"{families_counted(said, len(report.stages))}{more}")
 
 
 def _worst(verdict: str, members: Sequence[StageResult]) -> StageResult:

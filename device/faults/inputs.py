@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from parity.device.drafter_config import PEagleConfig
 from parity.device.faults.planting import Family, instead
 from parity.device.pipeline import Pipeline
 
@@ -53,7 +54,7 @@ def _(pipeline: Pipeline) -> None:
     "input-wrong-placeholder", "another placeholder id for masked rows", IDS, round=1, seen="vLLM's precedence of keys"
 )
 def _(pipeline: Pipeline) -> None:
-    pipeline.drafter.config = replace(pipeline.drafter.config, placeholder=0)
+    pipeline.drafter.config = replace(cast(PEagleConfig, pipeline.drafter.config), placeholder=0)
 
 
 @fault("input-hidden-one-step-late", "a row pairs token p + 1 with the hidden of p + 1", TAPS, seen="NKIPy PR 63")

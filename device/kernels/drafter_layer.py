@@ -1,4 +1,4 @@
-"""The P-EAGLE drafter (arXiv 2602.01469): fusion, a midlayer over twice the width, plain Llama layers."""
+"""P-EAGLE's and EAGLE-3's drafter: fusion, a midlayer over twice the width, plain Llama layers."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def fuse(taps: Any, mask_hidden: Any, committed: Any, fc: Any) -> Any:
     """
     row = np.arange(taps.shape[1], dtype=np.int32)
     return linear(np.where((row < committed[:, None])[:, :, None], taps, mask_hidden), fc)
+
+
+@program
+def project(taps: Any, fc: Any) -> Any:
+    """Fused hidden of rows that all have taps [B, W, T * H of the target]."""
+    return linear(taps, fc)
 
 
 @program

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.common import STAGE_HELP, json_option, write_json
+from parity.errors import UsageError
 from parity.home import home
+from parity.plain import echo
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,6 +46,12 @@ url_argument = click.argument("url", required=False)
     "evidence is missing.",
 )
 @click.option(
+    "--acknowledge",
+    metavar="GLOB",
+    help="Cells of such a name that are gone are meant to be: they are told so, and are no lack of evidence.",
+)
+@click.option("--because", metavar="WHY", help="With --acknowledge: the reason, in one line.")
+@click.option(
     "--rows", "most", type=click.IntRange(min=1), default=60, show_default=True, help="Lines printed at the most."
 )
 @click.option(
@@ -64,6 +72,8 @@ def history(
     last: int | None,
     listing: bool,
     changes: bool,
+    acknowledge: str | None,
+    because: str | None,
     most: int,
     csv_file: Path | None,
     json_file: Path | None,
@@ -74,8 +84,14 @@ def history(
     from parity.metrics.record import plain_numbers
 
     url = default_url(url)
+    if (acknowledge is None) != (because is None):
+        raise UsageError("--acknowledge GLOB and --because WHY go together")
+    if acknowledge is not None and because is not None:
+        _acknowledge(url, acknowledge, because)
+        return
     if changes:
-        sys.exit(_changes(load(url, cell=cell, last=None if night else last or WINDOW, repeats=True), night, json_file))
+        frame = load(url, cell=cell, last=None if night else last or WINDOW, repeats=True)
+        sys.exit(_changes(url, frame, night, json_file))
     day = since and since.date()
     frame = load(url, cell=cell, stage=stage, metric=metric, mode=mode, since=day, night=night, last=last)
     if csv_file:
@@ -99,24 +115,33 @@ def _list(frame: DataFrame, json_file: Path | None) -> None:
     print_nights(found)
 
 
-def _changes(frame: DataFrame, night: str | None, json_file: Path | None) -> int:
+def _acknowledge(url: str, cell: str, because: str) -> None:
+    from parity.history import WINDOW, acknowledge, acknowledged, acknowledgements, load, verdicts
+
+    frame = load(url, last=WINDOW, repeats=True)
+    night = str(frame["night"].iloc[-1])
+    changes = acknowledged(verdicts(frame, night), acknowledgements(url))
+    for name in acknowledge(url, cell, because, night, changes):
+        echo(f"acknowledged: {name}, gone up to night {night}: {because}")
+
+
+def _changes(url: str, frame: DataFrame, night: str | None, json_file: Path | None) -> int:
     from dataclasses import asdict
 
     from parity.errors import Inconclusive
-    from parity.history import verdicts, waiting
+    from parity.history import acknowledged, acknowledgements, verdicts, waiting
     from parity.metrics.record import plain_numbers
     from parity.reports.history import print_changes
 
     if frame.empty:
         raise Inconclusive("history has no such night or cell")
     night = night or str(frame["night"].iloc[-1])
-    found, few = verdicts(frame, night), waiting(frame, night)
+    found, few = acknowledged(verdicts(frame, night), acknowledgements(url)), waiting(frame, night)
     write_json(json_file, plain_numbers({"night": night, "changes": [asdict(one) for one in found], "waiting": few}))
     return print_changes(night, found, few)
 
 
 def _write_csv(frame: DataFrame, path: Path) -> None:
-    from parity.errors import UsageError
     from parity.partial import partial_file
 
     try:

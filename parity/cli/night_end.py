@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from parity.cli.common import write_json
 from parity.errors import ParityError
+from parity.nightly.folder import REPORT
 from parity.plain import echo
 
 if TYPE_CHECKING:
     from parity.history.changes import Change
     from parity.nightly.folder import NightFolder
     from parity.nightly.records import CellResult
-
-REPORT = "report.html"
 
 
 def end(folder: NightFolder, history: str, github: bool, json_file: Path | None) -> int:
@@ -71,6 +70,9 @@ def _tell(folder: NightFolder, history: str) -> list[Change]:
 
     view = night_view(folder.path, history)
     write(view, folder.path / REPORT)
+    if history and (before := folder.beside()[0]):
+        lead = "the page of the night before does not lead to this one"
+        _tried(lead, lambda: write(night_view(before.path, history), before.path / REPORT))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown(view))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "A new one under .parity/nights by default.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="List the cells and end.")
+@click.option("--dry-run", is_flag=True, help="List the cells, say which cannot be conclusive and why, and end.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
@@ -104,9 +104,13 @@ def nightly(
     planned = cells(plan)
     wanted = chosen(planned, only)
     if dry_run:
-        write_json(json_file, [cell.model_dump(mode="json") for cell in wanted])
-        print_plan(wanted)
-        return
+        from parity.nightly.foresight import obstacles
+
+        cannot = obstacles(wanted)
+        listed = [cell.model_dump(mode="json") | {"cannot": cannot.get(cell.name, ())} for cell in wanted]
+        write_json(json_file, listed)
+        print_plan(wanted, cannot)
+        sys.exit(3 if cannot else 0)
     _installed()
     from parity.cli.night_end import end, interruptible
     from parity.nightly.run import begin

@@ -10,6 +10,8 @@ from parity.compare.structure import Finding
 
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_JUDGED = "not judged"
+FORCED = "forced"
+"""What a family says in place of pass where all that it is made from was the golden's."""
 DISPUTED = "disputed"
 """The references disagree: no fault of the device's, and no evidence for it."""
 RANK = {NOT_JUDGED: -1, PASS: 0, WARN: 1, INCONCLUSIVE: 2, DISPUTED: 2.5, FAIL: 3}
@@ -217,6 +219,19 @@ class Report:
             return ""
         stage = next((stage for stage in self.stages if stage.first == self.first), None)
         return str(self.first) + (f" ({stage.rows_summary})" if stage and stage.rows_summary else "")
+
+    @property
+    def families(self) -> dict[str, str]:
+        """Stage families in dataflow order, each with its verdict; `forced` where it passes on the golden's."""
+        members: dict[str, list[StageResult]] = {}
+        for stage in self.stages:
+            members.setdefault(stage.family, []).append(stage)
+        broken = {finding.stage for finding in self.findings}
+        words = {
+            family: FAIL if broken & {stage.stage for stage in stages} else join(stage.verdict for stage in stages)
+            for family, stages in members.items()
+        }
+        return {family: FORCED if word == PASS and family in self.forced else word for family, word in words.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -125,14 +125,19 @@ class PlantedTies:
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         """Logits [R, X] come back tied in three columns a row; tokens are looked at."""
+        return self.rows(stage, value, 0, len(value))
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """The same for a pass of a chain, as `parity.seam.RowTap` has it."""
         if stage in self.tied:
             self.look(stage, value)
         ids = self._ids(stage, value.shape[1]) if stage in TOKENS else np.empty(0)
         free = np.flatnonzero((ids >= 0) & ~np.isin(ids, self.ends))
         if len(free) < PARTS:
             return value
-        columns = np.stack([self._columns(free, row) for row in range(len(value))])
-        self.tied[TOKENS[stage]] = ids[columns]
+        columns = np.stack([self._columns(free, first + row) for row in range(len(value))])
+        before = self.tied[TOKENS[stage]][:first] if first else np.empty((0, columns.shape[1]), ids.dtype)
+        self.tied[TOKENS[stage]] = np.concatenate([before, ids[columns]])
         tied = value.copy()
         np.put_along_axis(tied, columns, _above(value), axis=1)
         return tied

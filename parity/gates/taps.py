@@ -17,7 +17,7 @@ from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
 from parity.golden.views import DumpView, TrustedGolden
-from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_TAPS, TARGET_EMBED
+from parity.stages import DRAFT_TOKENS, DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_TAPS, TARGET_EMBED
 
 
 def checks(context: GateContext) -> Iterator[Check]:
@@ -269,8 +269,23 @@ def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> I
             committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
             due = tokens[start + 1 : start + 1 + committed]
             masked = golden.manifest.case.k - 1 if round_ else 0
+            if masked and golden.manifest.model.family == "eagle-3":
+                due, masked = np.append(due, _chained(golden, dump, variant, prompt, round_)[:masked]), 0
             wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start)
-            yield TokenPairing(prompt, round_, committed + masked, wrong, start + row)
+            yield TokenPairing(prompt, round_, len(due) + masked, wrong, start + row)
+
+
+def _chained(golden: TrustedGolden, dump: DumpView, variant: Variant, prompt: int, round_: int) -> np.ndarray:
+    """The drafts that a round's chain rows carry: the golden's where they were forced.
+
+    Raises:
+        Inconclusive: they are not there.
+    """
+    own = dump is not golden and DRAFT_TOKENS not in dump.manifest.case.forced
+    drafts = (dump if own else golden).stored(variant if own else "float32", prompt, round_, DRAFT_TOKENS)
+    if drafts is None:
+        raise Inconclusive(f"without {DRAFT_TOKENS} of prompt {prompt}, round {round_} nobody knows its chain's ids")
+    return drafts
 
 
 def _wrong(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
+from parity.golden.manifest import Case, Family, Generation, Manifest, PromptCase, TensorRow, Variant, key
 from parity.stages import Named, declared
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def refuse_untold(golden: DumpView) -> None:
             rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest.case.k)
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
             tokens = _tokens(rounds, _reader(golden, number))
-            for wrong in chain(sizes, tokens):  # in this order: tokens of a wrong size cannot be read
+            drafted = _drafted(rounds, _reader(golden, number), golden.manifest.model.family)
+            for wrong in chain(sizes, tokens, drafted):  # in this order: tokens of a wrong size cannot be read
                 raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
 
 
@@ -232,9 +233,7 @@ class PromptRounds:
         return sizes.get(named.stage.axes[0])
 
 
-def _sizes(
-    rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]
-) -> Iterator[str]:
+def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]) -> Iterator[str]:
     for round_, stage, row in rows:
         due, size = rounds.due(round_, names[stage]) if stage in names else None, row.full_shape[0]
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
@@ -280,6 +279,18 @@ def _accepted(rounds: PromptRounds, round_: int, read: ReadTensor) -> Iterator[s
         matched = int((drafts == tokens[: len(drafts)]).cumprod().sum())
         if min(matched, len(fresh)) != rounds.accepted[round_]:
             yield f"round {round_} accepts {rounds.accepted[round_]} drafts, of which {matched} are the target's tokens"
+
+
+def _drafted(rounds: PromptRounds, read: ReadTensor, family: Family) -> Iterator[str]:
+    """Rows behind the committed ones carry the draft before each, or one placeholder, as the family has it."""
+    for round_ in range(1, len(rounds.fresh)):
+        ids, drafts = read(round_, "drafter.input_ids"), read(round_, "drafter.draft_tokens")
+        if ids is None or drafts is None:
+            continue
+        behind = ids[len(rounds.fresh[round_ - 1]) :]
+        due = drafts[: len(behind)] if family == "eagle-3" else behind[:1].repeat(len(behind))
+        if behind.tolist() != due.tolist():
+            yield f"rows of round {round_} carry {_few(behind)}; of {family} {_few(due)} are due"
 
 
 def _few(values: Iterable[int]) -> list[int]:

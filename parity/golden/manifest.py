@@ -124,13 +124,18 @@ class Checkpoint(Record):
     constants: Annotated[dict[_Line, Constant], Field(max_length=limits.LAYERS)] = {}
 
 
+Family = Literal["p-eagle", "eagle-3"]
+"""How a drafter drafts: K rows in one pass, or one row behind the other."""
+
+
 class Model(Record):
-    """The pair of checkpoints and the layer numbers that expand the stage table."""
+    """The pair of checkpoints, the drafter's family, and the layer numbers that expand the stage table."""
 
     target: Checkpoint
     drafter: Checkpoint
     num_layers: _Layers
     num_drafter_layers: _Layers
+    family: Family = "p-eagle"
 
 
 class Generation(Record):

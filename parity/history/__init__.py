@@ -3,6 +3,7 @@
 `append` records a night, `load` reads the table, `verdicts` says what changed; `ratchet` proposes tighter bounds.
 """
 
+from parity.history.acknowledged import acknowledge, acknowledged, acknowledgements
 from parity.history.changes import Change
 from parity.history.repeats import Suspicion, suspicious
 from parity.history.series import WINDOW
@@ -15,6 +16,9 @@ __all__ = [
     "Bands",
     "Change",
     "Suspicion",
+    "acknowledge",
+    "acknowledged",
+    "acknowledgements",
     "append",
     "gathered",
     "load",

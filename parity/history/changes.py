@@ -5,7 +5,7 @@ Cells begin to fail, give no verdict, vanish, or are new; what their figures sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,9 +17,34 @@ from parity.history.series import Stamp
 if TYPE_CHECKING:
     import pandas as pd
 
-ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved"]
-GRAVITY: tuple[ChangeKind, ...] = ("regression", "drift", "broken", "gone", "improvement", "new", "moved")
+ChangeKind = Literal["regression", "drift", "broken", "gone", "improvement", "new", "moved", "acknowledged"]
+GRAVITY: tuple[ChangeKind, ...] = (
+    "regression",
+    "drift",
+    "broken",
+    "gone",
+    "improvement",
+    "new",
+    "moved",
+    "acknowledged",
+)
 """Gravest first. `moved`: within what a harmless change of rounding moves; worth a quiet line and no more."""
+
+GRAVE: tuple[ChangeKind, ...] = ("regression", "drift")
+LACKING: tuple[ChangeKind, ...] = ("broken", "gone")
+
+
+def counted(kinds: Iterable[str], waiting: int) -> tuple[int, int, int]:
+    """Changes for the worse; those without evidence, cells that wait for a noise band among them; all others."""
+    kinds = list(kinds)
+    grave, lacking = (sum(kind in group for kind in kinds) for group in (GRAVE, LACKING))
+    return grave, lacking + waiting, len(kinds) - grave - lacking
+
+
+def counted_words(counts: tuple[int, int, int]) -> str:
+    """`1 changed for the worse, 0 without evidence, 2 other changes`."""
+    return "{} changed for the worse, {} without evidence, {} other changes".format(*counts)
+
 
 RECENT = 14
 """Nights for which good, quiet and lost things are told; what is worse is told as long as it lasts."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE = re.compile(r"date=(?P<date>\d{4}-\d\d-\d\d)/(?P<night>[^/]+)-[0-9a-f]{32}\.parquet$")
+ACKNOWLEDGED = re.compile(r"acknowledged/[0-9a-f]{32}\.json$")
 LOCAL = ("file", "local")
 ANSWER = 120.0
 """Seconds that a store has for one answer: files of a night are small, and the next night is waiting."""
@@ -67,8 +68,28 @@ class HistoryStore:
 
     def add(self, day: date, night: str, content: bytes) -> str:
         """A new file with this content; its full name."""
-        folder = f"{self.root}/date={day.isoformat()}"
-        path = f"{folder}/{night}-{uuid4().hex}.parquet"
+        return self._write(f"{self.root}/date={day.isoformat()}", f"{night}-{uuid4().hex}.parquet", content)
+
+    def keep_acknowledgement(self, content: bytes) -> str:
+        """A new file below `acknowledged`; its full name."""
+        return self._write(f"{self.root}/acknowledged", f"{uuid4().hex}.json", content)
+
+    def acknowledged(self) -> list[tuple[str, bytes]]:
+        """Full name and content of every such file."""
+        try:
+            paths = sorted(ask(self.url, lambda: self.files.find(f"{self.root}/acknowledged"), ANSWER))
+        except FileNotFoundError:
+            return []
+        return [(path, self._small(path)) for path in paths if ACKNOWLEDGED.search(path)]
+
+    def _small(self, path: str) -> bytes:
+        content: bytes | None = ask(self.url, lambda: self._content(path, limits.RECORD_BYTES), ANSWER)
+        if content is None:
+            raise UsageError(f"history file {path} is no regular file of at most {limits.RECORD_BYTES} bytes")
+        return content
+
+    def _write(self, folder: str, name: str, content: bytes) -> str:
+        path = f"{folder}/{name}"
         try:
             if _protocol(self.files) in LOCAL:
                 _write_local(folder, path, content)
@@ -90,7 +111,7 @@ class HistoryStore:
         import pyarrow.parquet as pq
 
         try:
-            content = ask(self.url, lambda: self._content(file), ANSWER)
+            content = ask(self.url, lambda: self._content(file.path, limits.HISTORY_BYTES), ANSWER)
         except FileNotFoundError:
             raise UsageError(f"history file {file.path} is gone since it was listed; run the command again") from None
         try:
@@ -106,11 +127,10 @@ class HistoryStore:
             ) from None
         return migrated(stored, file.path)
 
-    def _content(self, file: HistoryFile) -> bytes | None:
+    def _content(self, path: str, most: int) -> bytes | None:
         """A file's bytes; None where it is none, or too large."""
-        info = self.files.info(file.path)
-        fits = info["type"] == "file" and info["size"] <= limits.HISTORY_BYTES
-        return self.files.cat_file(file.path) if fits else None
+        info = self.files.info(path)
+        return self.files.cat_file(path) if info["type"] == "file" and info["size"] <= most else None
 
 
 def _packages() -> None:

@@ -46,7 +46,10 @@ def _by_gates(readings: list[GateCause]) -> DiagnosisSummary:
         for reading in readings
     ]
     words = [f"{reading.says} ({reading.id})" for reading in readings if reading.id]
-    return DiagnosisSummary(causes=tuple(causes), words="; ".join(dict.fromkeys(words)) or "no reading fits")
+    titles = tuple(reading.says if reading.id else "" for reading in readings)
+    return DiagnosisSummary(
+        causes=tuple(causes), titles=titles, words="; ".join(dict.fromkeys(words)) or "no reading fits"
+    )
 
 
 def _by_hypotheses(told: Diagnosis) -> DiagnosisSummary:
@@ -58,4 +61,5 @@ def _by_hypotheses(told: Diagnosis) -> DiagnosisSummary:
         "no hypothesis fits" if told.verdict == "fail" else told.verdict
     )
     rest = str(told.unexplained.stage) if told.unexplained else ""
-    return DiagnosisSummary(causes=tuple(causes), unexplained=rest, words=words)
+    titles = tuple(cause.says for cause in told.causes)
+    return DiagnosisSummary(causes=tuple(causes), titles=titles, unexplained=rest, words=words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from parity.compare.report import RANK
@@ -10,7 +11,9 @@ from parity.files import put
 from parity.nightly.records import CellResult, Night, NightRecord, read_record
 from parity.partial import partial_folder
 
-NIGHT = "night.json"
+NIGHT, REPORT = "night.json", "report.html"
+NEAR = 500
+"""Folders beside a night that are looked at."""
 PARTS = ("cells", "goldens", "again")
 
 
@@ -96,6 +99,19 @@ class NightFolder:
     def measured(self) -> tuple[CellResult, ...]:
         """Every result that is there, repeats behind their cell."""
         return tuple(result for cell in self.night.cells for result in self.results_of(cell.name))
+
+    def beside(self) -> tuple[NightFolder | None, NightFolder | None]:
+        """The nights before and behind this one: of the same matrix, with a page, in the folder that this one is in."""
+        night, place = self.night, self.path.resolve().parent
+        others: list[tuple[str, Path]] = []
+        for path in sorted(place.glob(f"*/{REPORT}"))[-NEAR:]:
+            with suppress(UsageError):
+                other = NightFolder(path.parent).night
+                if other.matrix == night.matrix and other.name != night.name:
+                    others.append((other.name, path.parent))
+        before = max((one for one in others if one[0] < night.name), default=None)
+        behind = min((one for one in others if one[0] > night.name), default=None)
+        return before and NightFolder(before[1]), behind and NightFolder(behind[1])
 
     def missing(self) -> tuple[str, ...]:
         """Planned cells without a result."""

@@ -13,7 +13,8 @@ from parity.compare.basis import Rerun
 from parity.compare.breakdown import heat
 from parity.compare.places import CORROBORATED
 from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, conclude
-from parity.errors import NotOffered
+from parity.errors import NotOffered, UsageError
+from parity.files import config_of
 from parity.gates import run_gates
 from parity.gates.acceptance_counts import AcceptanceCounts
 from parity.gates.acceptance_interval import wilson_limits
@@ -29,8 +30,10 @@ from parity.nightly.records import (
     CellAxes,
     CellResult,
     CellVerdict,
+    ComparedMode,
     DiagnosisSummary,
     HeatMap,
+    Landmarks,
     Night,
     PositionAcceptance,
     PromptAcceptance,
@@ -74,9 +77,11 @@ def judge(
         reproduce=reproduce,
         gates=tuple(plain_numbers(_gate(result)) for result in gates.results),
         stages={mode: _stages(report) for mode, report in reports.items()},
+        compared={mode: _compared(report) for mode, report in reports.items()},
         findings=tuple(f"{mode}: {finding.message}" for mode, report in reports.items() for finding in report.findings),
         corroborated=_corroborated(reports["chained"]),
         heat=tuple(heat_map for mode in MODES for heat_map in heat_maps(context, mode)),
+        landmarks=landmarks(context.golden),
         prompts=prompts,
         positions=positions,
         speed=speed,
@@ -111,6 +116,20 @@ def _gate(result: GateResult) -> dict[str, Any]:
 
 def _stages(report: Report) -> tuple[dict[str, Any], ...]:
     return tuple(plain_numbers(asdict(stage)) for stage in report.stages)
+
+
+def _compared(report: Report) -> ComparedMode:
+    return ComparedMode(families=report.families, first=report.first.stage if report.first else "")
+
+
+def landmarks(golden: DumpView) -> Landmarks:
+    """What every map of this golden's rows marks; a checkpoint that is not here any more has no window."""
+    try:
+        window = config_of(Path(golden.manifest.model.target.path)).get("sliding_window")
+    except UsageError:
+        window = None
+    ends = sorted({len(prompt.ids) for prompt in golden.manifest.case.prompts})
+    return Landmarks(window=window if type(window) is int and window > 0 else None, prompt_ends=tuple(ends))
 
 
 def _corroborated(report: Report) -> tuple[str, ...]:
@@ -219,9 +238,11 @@ def night_of(
         first=str(place) if red else "",
         reproduce=report.reproduce if red else "",
         stages={mode: _stages(report)},
+        compared={mode: _compared(report)},
         findings=tuple(f"{mode}: {finding.message}" for finding in report.findings),
         corroborated=_corroborated(report),
         heat=tuple(heat_maps(context, mode)),
+        landmarks=landmarks(golden),
         prompts=prompts,
         positions=positions,
         metrics=tuple(metrics.of_report(report)),

@@ -164,11 +164,30 @@ class Speed(NightRecord):
 
 
 class DiagnosisSummary(NightRecord):
-    """What a diagnosis says: causes in the order in which they show, the stage that stays unexplained, all in words."""
+    """What a diagnosis says: causes in the order in which they show, the stage that stays unexplained, all in words.
+
+    `titles` are the causes' defects without this cell's figures, '' for one that no known defect explains: what is the
+    same in several cells has the same title.
+    """
 
     causes: tuple[tuple[str, str, str], ...] = Field(default=(), description="(hypothesis, what it says, usual fix)")
+    titles: tuple[str, ...] = ()
     unexplained: str = ""
     words: str
+
+
+class ComparedMode(NightRecord):
+    """One comparison in words: every family's verdict as the terminal tells it, and the stage where it parts first."""
+
+    families: dict[str, str]
+    first: str = ""
+
+
+class Landmarks(NightRecord):
+    """Positions that mean something in every map: the sliding window (None without one), and where prompts end."""
+
+    window: int | None = None
+    prompt_ends: tuple[int, ...] = ()
 
 
 class CellResult(NightRecord):
@@ -191,9 +210,11 @@ class CellResult(NightRecord):
     reproduce: str = ""
     gates: tuple[dict[str, Any], ...] = ()
     stages: dict[str, tuple[dict[str, Any], ...]] = {}
+    compared: dict[str, ComparedMode] = {}
     findings: tuple[str, ...] = ()
     corroborated: tuple[str, ...] = ()
     heat: tuple[HeatMap, ...] = ()
+    landmarks: Landmarks = Landmarks()
     prompts: tuple[PromptAcceptance, ...] = ()
     positions: tuple[PositionAcceptance, ...] = ()
     speed: Speed | None = None
@@ -207,12 +228,22 @@ class CellResult(NightRecord):
         return f"{self.cell.name}, measured again ({self.repeat})" if self.repeat else self.cell.name
 
 
+class Commit(NightRecord):
+    """One commit as git tells it; `address` is where it can be read, '' where the repository has no page."""
+
+    name: str
+    subject: str
+    author: str
+    address: Annotated[str, StringConstraints(pattern=r"^(https://[\w.-]+/[\w.~/-]+)?$")] = ""
+
+
 class Night(NightRecord):
     """One night: what was planned, and on what.
 
     Attributes:
         name: unique, sorts by time: `20261121T020000.123`.
         commit: of the system under test, '' where it lies in no git repository; `dirty` if files differed from it.
+        head: the same commit with subject and author.
         matrix: path of the matrix; `matrix_digest` is over its bytes.
     """
 
@@ -221,6 +252,7 @@ class Night(NightRecord):
     started: str
     commit: str
     dirty: bool
+    head: Commit | None = None
     matrix: str
     matrix_digest: str
     engine: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from parity.errors import UsageError
 from parity.golden.provenance import now
+from parity.nightly import commits
 from parity.nightly.engines import LocalEngine
 from parity.nightly.folder import PARTS, NightFolder
 from parity.nightly.judge import broken
@@ -36,7 +36,7 @@ def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell,
             f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs"
         )
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    commit, dirty = _commit()
+    commit, dirty = commits.head()
     if path is not None and path.exists():
         return _resumed(NightFolder(path), matrix, commit, dirty)
     night = Night(
@@ -44,6 +44,7 @@ def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell,
         started=now(),
         commit=commit,
         dirty=dirty,
+        head=commits.commit(commit),
         matrix=str(matrix.path),
         matrix_digest=matrix.digest,
         engine=engine,
@@ -71,19 +72,6 @@ def _resumed(folder: NightFolder, matrix: NightMatrix, commit: str, dirty: bool)
     for part in PARTS:
         (folder.path / part).mkdir(exist_ok=True)
     return folder
-
-
-def _commit() -> tuple[str, bool]:
-    """Commit of the working directory, and whether tracked files differ from it; ('', False) outside a repository."""
-    try:
-        head = _git("rev-parse", "HEAD")
-        return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):
-        return "", False
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 
 OnResult = Callable[[CellResult], None]

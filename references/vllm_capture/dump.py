@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from parity.errors import UsageError
+from parity.golden.manifest import Family
 from parity.golden.store import DumpWriter
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
@@ -73,9 +74,9 @@ def dump_golden(request: Request) -> Path:
             writer.add(number, "bfloat16", stages, pooled(tensors, found))
         cases = [(name, ids, rounds.generation) for (name, ids), rounds in zip(prompts, truth, strict=True)]
         who = describe(result, request, notes)
-        finish(
-            writer, request, checkpoints, Dumped(who, layers, stages, cases, request.roundings if request.floor else 1)
-        )
+        roundings = request.roundings if request.floor else 1
+        family: Family = "p-eagle" if parallel(request.drafter) else "eagle-3"
+        finish(writer, request, checkpoints, Dumped(who, layers, stages, cases, roundings, family=family))
     return request.out
 
 

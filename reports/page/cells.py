@@ -8,11 +8,13 @@ from typing import Any, cast
 
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, PASS, WARN
 from parity.nightly.records import Cell, CellResult, CellVerdict, DiagnosisSummary, Speed
+from parity.reports.console import families_counted
 from parity.reports.page import heatmap
 from parity.reports.page.figures import count, figure, legend
-from parity.reports.page.past import ChangeView, Past, TrendLine
+from parity.reports.page.past import ChangeView, Past
 from parity.reports.page.pipeline import PipelineGroup, error, pipeline
 from parity.reports.page.plots import Bars, Forest, acceptance_lengths, by_draft, by_prompt, speed_bars
+from parity.reports.page.trends import TrendLine
 
 RED = (FAIL, DISPUTED, INCONCLUSIVE)
 """Verdicts that want somebody to look: wrong, or without evidence."""
@@ -57,7 +59,9 @@ class CellView:
     findings: tuple[str, ...]
     groups: tuple[PipelineGroup, ...]
     worst: dict[str, str]
+    counted: dict[str, str]
     maps: dict[str, list[heatmap.MapPicture]]
+    landmarks: tuple[tuple[str, str], ...]
     legends: dict[str, list[tuple[str, str]]]
     drafts: Forest | None
     prompts: Forest | None
@@ -113,9 +117,14 @@ def view(number: int, cell: Cell, result: CellResult | None, past: Past, log: st
         reproduce=shown.reproduce,
         diagnosis=shown.diagnosis,
         findings=shown.findings,
-        groups=pipeline(shown.stages),
+        groups=pipeline(shown.stages, {mode: found.first for mode, found in shown.compared.items()}),
         worst={mode: _worst(stages) for mode, stages in shown.stages.items()},
+        counted={
+            mode: families_counted(found.families, len(shown.stages.get(mode, ())))
+            for mode, found in shown.compared.items()
+        },
         maps=maps,
+        landmarks=tuple(heatmap.told(shown.landmarks)),
         legends={unit: legend(unit) for unit in heatmap.units(maps)},
         drafts=by_draft(shown),
         prompts=by_prompt(shown),
@@ -157,8 +166,13 @@ def _choices(result: CellResult) -> Iterator[DecisionFigures]:
                 yield DecisionFigures(check["name"].split(",")[0], check["verdict"], check["figures"])
 
 
+def counts(cells: tuple[CellView, ...]) -> dict[str, int]:
+    """How many cells are told as what, gravest first."""
+    counted = {word: sum(cell.word == word for cell in cells) for word in WORDS}
+    return {word: number for word, number in counted.items() if number}
+
+
 def tally(cells: tuple[CellView, ...]) -> str:
     """`1 fail, 2 inconclusive, 9 pass`."""
-    counted = {word: sum(cell.word == word for cell in cells) for word in WORDS}
-    shown = [f"{number} {word}" for word, number in counted.items() if number]
+    shown = [f"{number} {word}" for word, number in counts(cells).items()]
     return f"{count(len(cells), 'cell')}: {', '.join(shown) or 'none'}"

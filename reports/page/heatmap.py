@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
+from typing import Any
 
 from parity.compare.report import NOT_JUDGED, join
-from parity.nightly.records import CellResult, HeatMap
+from parity.nightly.records import CellResult, HeatMap, Landmarks
+from parity.reports.page import axes
 from parity.reports.page.figures import figure, level
 
 
@@ -25,15 +27,23 @@ class LayerLine:
 
 @dataclass(frozen=True)
 class MapPicture:
-    """One map, ready to draw: `paths` are (class, path data) on a grid of `columns` x `rows`."""
+    """One map, ready to draw: `paths` are (class, path data) on a grid of `columns` x `rows`.
+
+    Args:
+        marks: (class, percent of the width) of the lines at window, prompt ends and first bad position.
+        ticks: (percent of the width, position); `sides`: (percent of the height, layer).
+        values: what a pointer reads: layers, first positions and errors, by `|`, `;` and `,`.
+    """
 
     family: str
     verdict: str
     unit: str
     columns: int
     rows: int
-    layers: tuple[str, ...]
-    positions: str
+    marks: tuple[tuple[str, float], ...]
+    ticks: tuple[tuple[float, str], ...]
+    sides: tuple[tuple[float, str], ...]
+    values: str
     paths: tuple[tuple[str, str], ...]
     lines: tuple[LayerLine, ...]
     says: str
@@ -41,14 +51,15 @@ class MapPicture:
 
 def pictures(result: CellResult, mode: str) -> list[MapPicture]:
     """Every map of a mode, in dataflow order, with the verdict of its stages."""
-    verdicts: dict[str, list[str]] = {}
+    stages: dict[str, list[Mapping[str, Any]]] = {}
     for stage in result.stages.get(mode, ()):
-        verdicts.setdefault(stage["family"], []).append(stage["verdict"])
+        stages.setdefault(stage["family"], []).append(stage)
     maps = (heat_map for heat_map in result.heat if heat_map.mode == mode)
-    return [_picture(heat_map, join(verdicts.get(heat_map.family, [NOT_JUDGED]))) for heat_map in maps]
+    return [_picture(heat_map, stages.get(heat_map.family, []), result.landmarks) for heat_map in maps]
 
 
-def _picture(heat_map: HeatMap, verdict: str) -> MapPicture:
+def _picture(heat_map: HeatMap, stages: Sequence[Mapping[str, Any]], landmarks: Landmarks) -> MapPicture:
+    verdict = join([stage["verdict"] for stage in stages] or [NOT_JUDGED])
     layers = tuple("" if layer is None else str(layer) for layer in heat_map.layers)
     paths: dict[str, str] = {}
     for row, values in enumerate(heat_map.x):
@@ -61,8 +72,10 @@ def _picture(heat_map: HeatMap, verdict: str) -> MapPicture:
         unit=heat_map.unit,
         columns=max(len(heat_map.positions), 1),
         rows=max(len(layers), 1),
-        layers=layers,
-        positions=f"{heat_map.positions[0]} to {heat_map.positions[-1]}" if heat_map.positions else "none",
+        marks=axes.marks(heat_map.positions, landmarks, axes.first_bad(stages)),
+        ticks=axes.ticks(heat_map.positions),
+        sides=axes.sides(layers),
+        values=axes.values(heat_map, layers),
         paths=tuple(sorted(paths.items())),
         lines=lines,
         says=_says(heat_map, verdict),
@@ -112,3 +125,11 @@ def _says(heat_map: HeatMap, verdict: str) -> str:
 def units(maps: Mapping[str, Sequence[MapPicture]]) -> list[str]:
     """The units that occur, each once."""
     return list(dict.fromkeys(picture.unit for pictures in maps.values() for picture in pictures))
+
+
+def told(landmarks: Landmarks) -> Iterator[tuple[str, str]]:
+    """The lines that every map of a cell has: class and words."""
+    if landmarks.window is not None:
+        yield "window", f"sliding window, {landmarks.window}"
+    if ends := landmarks.prompt_ends:
+        yield "end", f"prompts end at {ends[0]}" + (f" to {ends[-1]}" if len(ends) > 1 else "")

@@ -17,7 +17,8 @@ SIGNS = {"pass": "✅", "warn": "⚠️", "fail": "❌", "disputed": "❓", "inc
 
 def markdown(view: NightView) -> str:
     """About sixty lines at the most."""
-    return "\n".join([*_head(view), *_changes(view), *_red(view), *_all(view)]) + "\n"
+    changes = () if view.alone else _changes(view)
+    return "\n".join([*_head(view), *changes, *_red(view), *_all(view)]) + "\n"
 
 
 def _head(view: NightView) -> Iterator[str]:
@@ -26,7 +27,8 @@ def _head(view: NightView) -> Iterator[str]:
     yield ""
     commit = f"commit {_code(night.commit)}{' with changes' if night.dirty else ''}, " if night.commit else ""
     where = f"{commit}{_text(night.machine)}, engine {_text(night.engine)}"
-    yield f"{_text(view.tally)}. {view.says} Night {_text(night.name)}, {where}."
+    named = f"Run {_text(night.name)}, {_text(night.machine)}" if view.alone else f"Night {_text(night.name)}, {where}"
+    yield f"{_text(view.tally)}. {view.says} {named}."
     yield ""
 
 

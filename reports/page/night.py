@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from parity.compare.report import conclude
 from parity.errors import UsageError
 from parity.golden.manifest import FILE
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
-from parity.nightly.folder import NIGHT, NightFolder
+from parity.nightly.folder import NIGHT, REPORT, NightFolder
 from parity.nightly.judge import night_of
 from parity.nightly.records import CellResult, Night
 from parity.producers import ReferenceRerun
 from parity.progress import Progress, quiet
-from parity.reports.page.cells import CellView, tally, view
+from parity.reports.page.causes import Cause, causes
+from parity.reports.page.cells import CellView, counts, tally, view
 from parity.reports.page.past import Past, read_past
 
 SAYS = {
@@ -28,9 +30,31 @@ SAYS = {
 }
 
 
+RUN_SAYS = {
+    "pass": "The run agrees with its golden.",
+    "warn": "The run agrees with its golden, with a warning.",
+    "fail": "The run is wrong.",
+    "disputed": "References disagree: no fault is shown, and nothing is proved.",
+    "inconclusive": "Evidence is missing, which is never a pass.",
+}
+
+
+@dataclass(frozen=True)
+class NightLink:
+    """Another night's name, and its page as seen from this one."""
+
+    name: str
+    address: str
+
+
 @dataclass(frozen=True)
 class NightView:
-    """A night, ready for the template and for Markdown."""
+    """A night, ready for the template and for Markdown.
+
+    Args:
+        alone: it is one run compared with its golden, and no night.
+        before, behind: the pages of the nights beside it.
+    """
 
     night: Night
     verdict: str
@@ -40,11 +64,24 @@ class NightView:
     past: Past
     versions: dict[str, str]
     seconds: float
+    alone: bool = False
+    before: NightLink | None = None
+    behind: NightLink | None = None
 
     @property
     def red(self) -> tuple[CellView, ...]:
         """Cells that want somebody to look, failures first."""
         return tuple(sorted((cell for cell in self.cells if cell.red), key=lambda cell: cell.verdict != "fail"))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cells by verdict as it is told, gravest first."""
+        return counts(self.cells)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """What is wrong, each thing once."""
+        return causes(self.cells, self.night.name)
 
     @property
     def ids(self) -> dict[str, str]:
@@ -97,7 +134,12 @@ def night_view(path: Path, history: str | None) -> NightView:
     night, results = folder.night, folder.worst()
     past = read_past(history, night.name, [cell.name for cell in night.cells]) if history else None
     logs = {broken.cell.name: folder.log_tail(broken.cell.name, broken.repeat) for broken in results if broken.error}
-    return make_view(night, results, past, logs)
+    before, behind = (_link(other) if other else None for other in folder.beside())
+    return replace(make_view(night, results, past, logs), before=before, behind=behind)
+
+
+def _link(other: NightFolder) -> NightLink:
+    return NightLink(other.night.name, f"../{quote(other.path.name)}/{REPORT}")
 
 
 def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Progress = quiet) -> NightView:
@@ -110,7 +152,9 @@ def run_view(path: Path, golden: TrustedGolden, policy: str | None, progress: Pr
     if run.manifest.kind != "run":
         raise UsageError(f"{path} is a golden; a report tells what a device's run or a night found")
     night, result = night_of(golden, run, policy, ReferenceRerun(progress))
-    return make_view(night, [result])
+    view = make_view(night, [result])
+    counted = " ".join(view.cells[0].counted.values())
+    return replace(view, alone=True, says=RUN_SAYS[view.verdict], tally=counted)
 
 
 def refuse_other(path: Path) -> None:

@@ -1,149 +1,23 @@
-"""What history adds to a night: its changes, and how every figure came to where it is: a line over the nights.
-
-The only reader of `parity.history`.
-"""
+"""What history adds to a night: its changes, and its cells' trends. The only reader of `parity.history`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from shlex import quote
+from typing import TYPE_CHECKING
 
-from parity.reports.page.figures import figure
-from parity.reports.page.pipeline import GROUPS, node_of
-from parity.reports.page.plots import SMALL, DrawingSize, TrendDrawing, trend
+from parity.home import home
+from parity.nightly.commits import between
+from parity.nightly.records import Commit
+from parity.reports.page.plots import DrawingSize
+from parity.reports.page.trends import FIGURES, WORSE, BandOf, CellTrends, TrendLine
 from parity.stages import TABLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from parity.history import Change
-
-COLUMNS = ("stage", "mode", "metric", "night", "value", "unit")
-WORSE = ("regression", "drift", "broken", "gone")
-"""Kinds of change that are to look at."""
-FIGURES: dict[tuple[str, str], str] = {
-    ("acceptance", "acceptance_length"): "Acceptance length, tokens per round",
-    ("acceptance", "relative"): "Acceptance against the reference",
-    ("decisions.target", "kl_mean"): "KL, target, nats",
-    ("decisions.verify", "kl_mean"): "KL, verify, nats",
-    ("decisions.drafter", "kl_mean"): "KL, drafter, nats",
-    ("decisions.target", "regret_mean"): "Regret, target, logits",
-    ("decisions.verify", "regret_mean"): "Regret, verify, logits",
-    ("decisions.drafter", "regret_mean"): "Regret, drafter, logits",
-    ("speed", "over_plain"): "Speed over plain decoding",
-    ("speed", "model_over_plain"): "Speed over plain, by the model",
-    ("speed", "over_baseline"): "Speed over the baseline",
-}
-"""Stage and metric of the figures with a trend of their own; stages' errors are shown by node of the pipeline."""
-
-
-class BandOf(Protocol):
-    """Bands of figures without a change, by (cell, stage, mode, metric): `parity.history.Bands`, or a mapping."""
-
-    def get(self, key: tuple[str, str, str, str], /) -> tuple[float, float] | None:
-        """The band; None where it has none."""
-
-
-@dataclass(frozen=True)
-class TrendLine:
-    """One figure over the nights that have it, oldest first; `tonight` is None where the last one has not."""
-
-    label: str
-    nights: tuple[str, ...]
-    values: tuple[float, ...]
-    tonight: float | None
-    says: str
-    change: str
-    drawn: TrendDrawing
-
-    @property
-    def dates(self) -> tuple[str, str]:
-        """The first and the last night's day, as far as their names tell it."""
-        return _day(self.nights[0]), _day(self.nights[-1])
-
-
-class CellTrends:
-    """One cell's rows of history.
-
-    Args:
-        rows: of this cell and no other, with text columns as strings.
-        order: names of the nights, oldest first; the last is tonight.
-        changes: of the night, any cell's.
-        bands: of figures without a change.
-    """
-
-    def __init__(self, rows: pd.DataFrame, order: Sequence[str], changes: Sequence[Change], bands: BandOf):
-        self.order, self.bands, self.cell = order, bands, str(rows["cell"].iloc[0])
-        self.values: dict[tuple[str, str, str], dict[str, float]] = {}
-        self.units: dict[tuple[str, str, str], str] = {}
-        for stage, mode, metric, night, value, unit in zip(*(rows[name] for name in COLUMNS), strict=True):
-            self.values.setdefault((stage, mode, metric), {})[night] = float(value)
-            self.units[stage, mode, metric] = unit
-        own = [change for change in changes if change.cell == self.cell]
-        self.changes = {(change.stage, change.mode, change.metric): change for change in reversed(own)}
-        self.worse = next((change for change in own if change.kind in WORSE), None)
-
-    def line(self, label: str, stage: str, mode: str, metric: str, size: DrawingSize = SMALL) -> TrendLine | None:
-        """One figure; None where no night has it. One that is outside its band has left it with the cell's change."""
-        if not (by_night := self.values.get((stage, mode, metric))):
-            return None
-        values = {night: by_night[night] for night in self.order if night in by_night}
-        change = self.changes.get((stage, mode, metric))
-        band = change.band if change else self.bands.get((self.cell, stage, mode, metric))
-        tonight = values.get(self.order[-1])
-        outside = band is not None and tonight is not None and not band[0] <= tonight <= band[1]
-        since = change or (self.worse if outside else None)
-        nights = (number for number, night in enumerate(values) if since and night >= since.since_night)
-        first = next(nights, None)
-        return TrendLine(
-            label=label or f"{metric} of {stage}" + (f", {mode}" if mode else ""),
-            nights=tuple(values),
-            values=tuple(values.values()),
-            tonight=tonight,
-            says=_says(tuple(values.values())),
-            change=f"{change.kind} since {change.since_date}" if change else "outside its band" if outside else "",
-            drawn=trend(tuple(values.values()), band, first, size),
-        )
-
-    def lines(self) -> Iterator[TrendLine]:
-        """The figures that have a trend of their own, then of every node and mode the stage that is largest tonight."""
-        for (stage, metric), label in FIGURES.items():
-            if line := self.line(label, stage, "" if stage == "speed" else "chained", metric):
-                yield line
-        tonight = self.order[-1]
-        largest: dict[tuple[tuple[int, int], str], tuple[float, str, str]] = {}
-        for (stage, mode, metric), by_night in self.values.items():
-            if metric == "l2" and tonight in by_night:
-                place, error = (
-                    (PLACES[node_of(stage)], mode),
-                    (by_night[tonight], stage, self.units[stage, mode, metric]),
-                )
-                largest[place] = max(largest.get(place, error), error)
-        for (_, mode), (_, stage, unit) in sorted(largest.items()):
-            if line := self.line(f"{stage}, {mode}, {unit}", stage, mode, "l2"):
-                yield line
-
-
-PLACES = {
-    (group, node): (number, place)
-    for number, (group, nodes) in enumerate(GROUPS.items())
-    for place, node in enumerate(nodes)
-}
-"""Nodes of the pipeline by their place in dataflow order."""
-
-
-def _day(night: str) -> str:
-    """`20261121T020000.123` as 2026-11-21; another name as it is."""
-    return f"{night[:4]}-{night[4:6]}-{night[6:8]}" if night[:8].isdigit() and night[8:9] == "T" else night
-
-
-def _says(values: Sequence[float]) -> str:
-    """A line over the nights, in a sentence."""
-    if len(values) == 1:
-        return f"one night: {figure(values[0])}"
-    return f"{len(values)} nights from {figure(min(values))} to {figure(max(values))}, last {figure(values[-1])}"
-
 
 NIGHTS = 60
 """Nights that a trend shows."""
@@ -153,11 +27,17 @@ BIG = DrawingSize(width=640.0, height=150.0, left=52.0, bottom=20.0)
 
 @dataclass(frozen=True)
 class ChangeView:
-    """One change, the stage it shows at (empty where no stage has it), and its figure's line."""
+    """One change, the stage it shows at (empty where no stage has it), its figure's line, and what was committed."""
 
     change: Change
     first_stage: str
     series: TrendLine | None
+    commits: tuple[Commit, ...] = ()
+
+    @property
+    def says(self) -> str:
+        """Its sentence without the cell's name."""
+        return self.change.sentence.removeprefix(f"{self.change.cell}: ")
 
     @property
     def since(self) -> str:
@@ -167,19 +47,41 @@ class ChangeView:
 
 @dataclass(frozen=True)
 class Past:
-    """Everything of history that a page shows; `known` is False where there is no history to ask, and `why` says so."""
+    """What of the history at `url` a page shows; `known` is False where there is none to ask, and `why` says so."""
 
     known: bool = False
     nights: int = 0
     changes: tuple[ChangeView, ...] = ()
     waiting: Mapping[str, int] = field(default_factory=dict)
     series: Mapping[str, tuple[TrendLine, ...]] = field(default_factory=dict)
+    url: str = ""
     why: str = "no history was given (--history URL)"
+
+    @property
+    def where(self) -> str:
+        """The URL as the argument of a command; '' for the default."""
+        return "" if self.url in ("", str(home() / "history")) else f"{quote(self.url)} "
+
+    @property
+    def counted(self) -> str:
+        """How many changes there are, as `parity history --changes` ends."""
+        from parity.history.changes import counted, counted_words
+
+        return counted_words(counted((changed.change.kind for changed in self.changes), len(self.waiting)))
 
     @property
     def worse(self) -> tuple[ChangeView, ...]:
         """What is to look at."""
         return tuple(changed for changed in self.changes if changed.change.kind in WORSE)
+
+    @property
+    def events(self) -> tuple[tuple[ChangeView, ...], ...]:
+        """What is to look at: cells that changed alike on one night are one event."""
+        events: dict[tuple[str, str, str], list[ChangeView]] = {}
+        for changed in self.worse:
+            change = changed.change
+            events.setdefault((change.kind, change.since_night, change.stage), []).append(changed)
+        return tuple(map(tuple, events.values()))
 
     @property
     def quiet(self) -> tuple[ChangeView, ...]:
@@ -197,7 +99,7 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     Raises:
         UsageError: the history cannot be read.
     """
-    from parity.history import WINDOW, Bands, load, verdicts, waiting
+    from parity.history import WINDOW, Bands, acknowledged, acknowledgements, load, verdicts, waiting
 
     frame = load(url, last=WINDOW, repeats=True)
     if night not in set(frame["night"].astype(str)):
@@ -205,7 +107,9 @@ def read_past(url: str, night: str, cells: Iterable[str]) -> Past:
     if night not in set(frame["night"].astype(str)):
         return Past(why=f"this night is not in the history {url}")
     own = frame[frame["repeat"] == 0]
-    return past_from(own, verdicts(frame, night), waiting(frame, night), night, cells, Bands(frame, night))
+    changes = acknowledged(verdicts(frame, night), acknowledgements(url))
+    past = past_from(own, changes, waiting(frame, night), night, cells, Bands(frame, night))
+    return replace(past, url=url)
 
 
 def past_from(
@@ -234,7 +138,7 @@ def past_from(
         nights=len(order),
         changes=tuple(_change_view(change, trends.get(change.cell)) for change in changes),
         waiting=waiting,
-        series={cell: tuple(trends[cell].lines()) for cell in cells if cell in trends},
+        series={cell: trends[cell].movers() for cell in cells if cell in trends},
     )
 
 
@@ -242,4 +146,5 @@ def _change_view(change: Change, trends: CellTrends | None) -> ChangeView:
     template = ".".join("{l}" if part.isdigit() else part for part in change.stage.split("."))
     known = any(stage.template == template for stage in TABLE)
     line = trends.line("", change.stage, change.mode, change.metric, BIG) if trends else None
-    return ChangeView(change, change.stage if known else "", line)
+    before, behind = (name.removesuffix("-dirty") for name in change.commits)
+    return ChangeView(change, change.stage if known else "", line, between(before, behind))

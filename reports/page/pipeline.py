@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -32,6 +32,7 @@ StageRecord = Mapping[str, Any]
 """One `StageResult` as a cell's record keeps it."""
 ByNode = dict[tuple[str, str], dict[str, list[StageRecord]]]
 """Stages by group and node, then by mode."""
+ORIGIN, INHERITED = "origin", "inherited"
 CHOICE_LEVEL = {PASS: "h0", WARN: "h3", FAIL: "h5"}
 
 
@@ -47,7 +48,11 @@ class LayerSquare:
 
 @dataclass(frozen=True)
 class NodeReading:
-    """A node in one mode: colour, figure with unit, verdict, and what is behind them."""
+    """A node in one mode: colour, figure with unit, verdict, and what is behind them.
+
+    Args:
+        mark: `origin` where the comparison parts first, `inherited` where all that does not pass comes from before it.
+    """
 
     mode: str
     verdict: str
@@ -56,6 +61,7 @@ class NodeReading:
     unit: str
     detail: str
     squares: tuple[LayerSquare, ...] = ()
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,11 @@ class PipelineNode:
     name: str
     verdict: str
     readings: tuple[NodeReading, ...]
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The modes in which the comparison parts here first."""
+        return tuple(reading.mode for reading in self.readings if reading.mark == ORIGIN)
 
 
 @dataclass(frozen=True)
@@ -86,21 +97,39 @@ def node_of(stage: str) -> tuple[str, str]:
     return next(matching)
 
 
-def pipeline(stages: Mapping[str, Sequence[StageRecord]]) -> tuple[PipelineGroup, ...]:
-    """The drawing of a cell: `stages` by mode, as a result keeps them. A mode without stages has no reading."""
+def pipeline(
+    stages: Mapping[str, Sequence[StageRecord]], firsts: Mapping[str, str] | None = None
+) -> tuple[PipelineGroup, ...]:
+    """The drawing of a cell: `stages` by mode, as a result keeps them. A mode without stages has no reading.
+
+    Args:
+        firsts: by mode, the stage of the first divergent place; '' where nothing diverges.
+    """
     by_node: ByNode = {}
     for mode, results in stages.items():
         for stage in results:
             by_node.setdefault(node_of(stage["stage"]), {}).setdefault(mode, []).append(stage)
-    groups = {group: tuple(_nodes(group, names, by_node)) for group, names in GROUPS.items()}
+    groups = {group: tuple(_nodes(group, names, by_node, firsts or {})) for group, names in GROUPS.items()}
     return tuple(PipelineGroup(group, nodes) for group, nodes in groups.items() if nodes)
 
 
-def _nodes(group: str, names: Mapping[str, tuple[str, ...]], by_node: ByNode) -> Iterator[PipelineNode]:
+def _nodes(
+    group: str, names: Mapping[str, tuple[str, ...]], by_node: ByNode, firsts: Mapping[str, str]
+) -> Iterator[PipelineNode]:
     for name in names:
         if modes := by_node.get((group, name)):
-            readings = tuple(_reading(mode, members) for mode, members in modes.items())
+            readings = tuple(
+                replace(_reading(mode, members), mark=_mark(members, firsts.get(mode, "")))
+                for mode, members in modes.items()
+            )
             yield PipelineNode(name, join(reading.verdict for reading in readings), readings)
+
+
+def _mark(members: Sequence[StageRecord], first: str) -> str:
+    wrong = [stage for stage in members if stage["verdict"] not in (PASS, NOT_JUDGED)]
+    if any(stage["stage"] == first for stage in members):
+        return ORIGIN
+    return INHERITED if wrong and all(INHERITED in stage["marks"] for stage in wrong) else ""
 
 
 def error(stage: StageRecord) -> float | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from parity.errors import UsageError
 from parity.files import put
 from parity.reports.page import figures
-from parity.reports.page.cells import WORDS
 from parity.reports.page.night import NightView
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -27,7 +26,7 @@ def render(view: NightView) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"marks": figures.MARKS, "count": figures.count, "words": WORDS}
+    environment.globals |= {"marks": figures.MARKS, "count": figures.count}
     forms = (figures.figure, figures.number, figures.percent, figures.signed, figures.seconds)
     environment.filters |= {form.__name__: form for form in forms}
     style, script = (_inline(name) for name in ("page.css", "page.js"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from parity.reports.page.render import write
 from tests.browser.driven import DESK, PHONE
 from tests.reports.nights import RED, told
 
-PLOTS = ".map svg, svg.squares, svg.row-plot, svg.spark, svg.trend, svg.axis, svg.swatch, svg.mark"
+PLOTS = ".map > svg, svg.squares, svg.row-plot, svg.spark, svg.trend, svg.axis, svg.swatch, svg.mark"
 HIDDEN_WIDTH = """
 const wide = [...document.querySelectorAll('body *')]
   .filter(one => !one.closest('.scroll, .command code, pre, .symbols, .skip'))
@@ -63,7 +64,7 @@ def test_every_plot_is_there_and_has_a_size(browser, page, view):
     browser.unfold()
     judged = [cell for cell in view.cells if not cell.error]
     expected = {
-        ".map svg": sum(len(maps) for cell in judged for maps in cell.maps.values()),
+        ".map .plot": sum(len(maps) for cell in judged for maps in cell.maps.values()),
         ".node": sum(len(group.nodes) for cell in judged for group in cell.groups),
         ".forest .row-plot": sum(len(cell.drafts.rows) + len(cell.prompts.rows) for cell in judged),
         ".speeds .row-plot": 3 * len(judged),
@@ -86,7 +87,7 @@ def test_every_plot_is_there_and_has_a_size(browser, page, view):
     )
     assert browser.js(empty, PLOTS) == []
     drawn = (
-        "return [...document.querySelectorAll('.map svg, svg.trend, svg.spark')]"
+        "return [...document.querySelectorAll('.map .plot, svg.trend, svg.spark')]"
         ".filter(one => !one.querySelector('path, polyline')).length"
     )
     assert browser.js(drawn) == 0
@@ -168,7 +169,8 @@ def test_a_link_to_a_closed_cell_opens_it(browser, page):
     browser.open(page)
     assert not browser.js("return document.getElementById('cell-2').open")
     browser.js("location.hash = '#cell-2'")
-    wait = "const done = arguments[0]; setTimeout(() => done(document.getElementById('cell-2').open), 100)"
+    seen = "document.querySelector('#cell-2 .body').checkVisibility()"
+    wait = f"const done = arguments[0]; setTimeout(() => done({seen}), 100)"
     assert browser.driver.execute_async_script(wait)
 
 
@@ -206,10 +208,100 @@ def test_the_checks_object_to_a_bad_page(browser, bad, axe):
     assert all(rule in found for rule in ("color-contrast", "image-alt", "html-has-lang"))
 
 
-def test_the_recorded_red_cell_is_open_and_the_green_ones_closed(browser, page):
+def test_red_cells_are_open_and_those_that_pass_folded_behind_them(browser, page):
     browser.open(page)
     found = browser.js(
         "return [...document.querySelectorAll('details.cell')]"
-        ".map(one => [one.querySelector('h3').textContent, one.open])"
+        ".map(one => [one.querySelector('h3').textContent, one.open, one.checkVisibility()])"
     )
-    assert found[0] == [RED, True] and [opened for _, opened in found[1:]] == [False, False, True]
+    assert found[0] == [RED, True, True]
+    assert [shown for *_, shown in found] == [True, True, False, False]
+
+
+def test_a_map_is_read_by_pointer_and_by_keys(browser, page):
+    browser.open(page)
+    told = "return document.getElementById('tip').checkVisibility() && document.getElementById('tip').textContent"
+    plots = "[...document.querySelectorAll('.plot')].filter(one => one.checkVisibility())"
+    browser.js(f"const plot = {plots}[0]; plot.scrollIntoView({{block: 'center'}}); window.plot = plot")
+    x, y = browser.js("const box = plot.getBoundingClientRect(); return [box.left + 2, box.top + 2]")
+    assert browser.js(told) is False
+    browser.cdp("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert re.fullmatch(r"positions? 0( to \d+)?: [\d,.]+ x noise", browser.js(told)), browser.js(told)
+    browser.cdp("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    assert browser.js(told) is False
+    browser.js("plot.focus()")
+    for code in (39, 39, 37):
+        key = {37: "ArrowLeft", 39: "ArrowRight"}[code]
+        browser.cdp("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code)
+    assert browser.js("return plot.dataset.at") == "0,1" and "position" in browser.js(told)
+
+
+def test_every_square_that_is_read_is_a_recorded_figure(browser, page, view):
+    browser.open(page)
+    values = browser.js("return [...document.querySelectorAll('.plot')].map(one => one.dataset.values)")
+    for said in values:
+        layers, positions, rows = said.split("|")
+        rows = [row.split(",") for row in rows.split(";")]
+        assert len(rows) == len(layers.split(",")) and {len(row) for row in rows} == {len(positions.split(","))}
+
+
+def test_navigation_stays_in_sight_and_leaves_headings_uncovered(browser, page):
+    for size in (DESK, PHONE):
+        browser.open(page, size)
+        browser.js("document.documentElement.style.scrollBehavior = 'auto'; location.hash = '#cells'")
+        wait = (
+            "const done = arguments[0]; setTimeout(() => done([document.querySelector('nav').getBoundingClientRect(), "
+            "document.getElementById('h-cells').getBoundingClientRect()].map(one => [one.top, one.bottom])), 200)"
+        )
+        (top, bottom), (heading, _) = browser.driver.execute_async_script(wait)
+        assert top == 0 and 0 < bottom <= heading, size
+
+
+LUMINANCE = """
+const probe = document.body.appendChild(document.createElement('i'));
+return arguments[0].map(name => {
+  probe.style.color = `var(--${name})`;
+  const [r, g, b] = getComputedStyle(probe).color.match(/[\\d.]+/g).map(one => one / 255)
+    .map(one => one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b;
+})
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_red_stands_out_more_than_orange_and_a_failure_more_than_a_warning(browser, page, theme):
+    browser.open(page, theme=theme)
+    card, *levels = browser.js(LUMINANCE, ["card", "h2", "h3", "h4", "h5", "h6"])
+    contrast = [(max(one, card) + 0.05) / (min(one, card) + 0.05) for one in levels]
+    assert contrast[2:] == sorted(contrast[2:]) and contrast[1] < contrast[3], contrast
+    warn, fail = browser.js(LUMINANCE, ["warn", "fail"])
+    assert abs(fail - card) >= abs(warn - card)
+
+
+def test_the_origin_is_marked_and_what_inherits_is_dimmed(browser, page):
+    browser.open(page)
+    marked = "return [...document.querySelectorAll('.node.origin')].map(one => one.textContent.trim().split(/\\s+/)[0])"
+    assert browser.js(marked) == ["Taps"]
+    plain, dimmed = browser.js(
+        "return ['.node.origin .chip', '.inherits > .chip'].map("
+        "one => getComputedStyle(document.querySelector(one)).backgroundColor)"
+    )
+    assert plain != dimmed == "rgba(0, 0, 0, 0)"
+
+
+@pytest.fixture(scope="module")
+def run_page(view, tmp_path_factory):
+    """The recorded red cell as a page of a run alone."""
+    path = tmp_path_factory.mktemp("page") / "run.html"
+    write(replace(view, cells=view.red[:1], alone=True), path)
+    return path
+
+
+@pytest.mark.parametrize(("theme", "size"), [("light", DESK), ("dark", PHONE)])
+def test_the_page_of_a_run_is_sound_too(browser, run_page, axe, nu, theme, size):
+    browser.open(run_page, size, theme)
+    browser.unfold()
+    width, wide = browser.js(HIDDEN_WIDTH)
+    assert width <= size[0] and wide == [] and browser.console() == [] and browser.requests() == [run_page.as_uri()]
+    assert browser.violations(axe) == [] and nu(run_page) == [[]]
+    assert browser.js("return document.querySelector('nav, .matrix, .cell, #changed')") is None

@@ -10,6 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from parity.cli.night_end import _tell
+from parity.files import put
+from parity.history import append
 from parity.nightly.judge import _cell
 from tests.reports.nights import RED, unpack
 
@@ -33,6 +36,19 @@ def test_a_night_becomes_a_page_beside_it(parity, night):
     )
 
 
+def test_the_page_of_the_night_before_leads_to_the_next_one(parity, tmp_path):
+    url, folders = str(tmp_path / "history"), [unpack(tmp_path / "nights" / name) for name in ("a", "b & c")]
+    later = folders[1].night.model_copy(update={"name": "20261122T020000.000"})
+    put(folders[1].path / "night.json", later.model_dump_json().encode())
+    for folder in folders:
+        few = [one.model_copy(update={"metrics": one.metrics[:3]}) for one in folder.results()]
+        append(url, folder.night, few)
+        _tell(folder, url)
+    pages = [(folder.path / "report.html").read_text() for folder in folders]
+    assert 'rel="next" href="../b%20%26%20c/report.html"' in pages[0] and 'rel="prev"' not in pages[0]
+    assert 'rel="prev" href="../a/report.html"' in pages[1] and 'rel="next"' not in pages[1]
+
+
 def test_markdown_goes_to_standard_output_alone(parity, night):
     ended = parity("report", night.path, "--markdown")
     assert ended.out.startswith("## ❌ Parity: fail") and not (night.path / "report.html").exists()
@@ -47,13 +63,17 @@ def test_an_unfinished_night_is_no_pass(parity, night):
     assert "night verdict: inconclusive; 4 cells: 3 not run, 1 pass" in parity("report", night.path).last
 
 
-def test_a_run_is_a_night_of_one_comparison(parity, small_golden, tmp_path):
+def test_a_run_has_nothing_of_a_night_and_the_terminals_counts(parity, small_golden, tmp_path):
     options = ("--golden", small_golden.folder, "--device", "parity.device.faults:tap_off_by_one")
     parity("run", *options, "--out", tmp_path / "run")
     ended = parity("report", tmp_path / "run", "--golden", small_golden.folder)
-    assert ended.code == 0 and "night verdict: fail; 1 cell: 1 fail" in ended.last and "drafter.taps" in ended.last
+    told = parity("diff", tmp_path / "run", "--golden", small_golden.folder)
+    counts = next(line for line in told.out.splitlines() if " families of " in line).partition(";")[0]
+    assert ended.code == 0 and f"run verdict: fail; {counts}" in ended.last and "drafter.taps" in ended.last
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.count('<figure class="heat">') == 23 and "Chained, 23 stages" in page and "Local, " not in page
+    assert f"The run is wrong. {counts}." in page
+    assert not [word for word in ("Matrix", "What changed", "Night", "Trend", "<nav") if word in page]
+    assert page.count('<figure class="heat">') == 23 and "Chained, 23 maps" in page and "Local, " not in page
     assert "Tokens per round by prompt" in page and "Gates</h4>" not in page
     assert parity("inspect", tmp_path / "run").code == 0, "the run can still be read"
 

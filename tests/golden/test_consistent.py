@@ -103,6 +103,7 @@ EDITS = {
     "rows that no round before has": continued_rows,
     "rows before the first round": lambda raw: row(raw, "p000/r0000/kv.target.0.k").update(start=3),
     "a million layers": lambda raw: raw["model"].update(num_layers=1_000_000),
+    "another family of drafters": lambda raw: raw["model"].update(family="eagle-3"),
     "no layer": lambda raw: raw["model"].update(num_layers=0),
     "another unit of K": lambda raw: raw["case"].update(k=10**30),
     "a rank that is far": lambda raw: row(raw).update(rank=10**9),

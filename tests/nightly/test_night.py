@@ -155,7 +155,7 @@ def test_a_night_of_another_matrix_or_commit_does_not_go_on(night, write_matrix,
     other = write_matrix({"numpy": "numpy"})
     ended = parity("nightly", other, "--out", night.folder.path)
     assert ended.code == 2 and "is a night of another matrix" in ended.err
-    monkeypatch.setattr("parity.nightly.run._commit", lambda: ("0" * 40, False))
+    monkeypatch.setattr("parity.nightly.commits.head", lambda: ("0" * 40, False))
     ended = parity("nightly", night.matrix, "--out", night.folder.path)
     assert ended.code == 2 and "cells of two commits are no night" in ended.err
 

@@ -13,7 +13,8 @@ import pandas as pd
 from parity.nightly.folder import NightFolder
 from parity.nightly.records import CellResult
 from parity.reports.page.night import NightView, make_view
-from parity.reports.page.past import FIGURES, Past, past_from
+from parity.reports.page.past import Past, past_from
+from parity.reports.page.trends import FIGURES
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "nights" / "small.zip"
 BEFORE, SINCE = 20, 17

@@ -11,7 +11,7 @@ from html import unescape
 import pytest
 from markdown_it import MarkdownIt
 
-from parity.nightly.records import DiagnosisSummary
+from parity.nightly.records import Commit, DiagnosisSummary
 from parity.reports.page.markdown import markdown
 from parity.reports.page.night import make_view
 from parity.reports.page.render import render
@@ -41,7 +41,7 @@ def evil(night):
     results = []
     for one in night.results():
         prompts = tuple(prompt.model_copy(update={"prompt": EVIL}) for prompt in one.prompts)
-        said = DiagnosisSummary(causes=((EVIL, EVIL, EVIL),), unexplained=EVIL, words=EVIL)
+        said = DiagnosisSummary(causes=((EVIL, EVIL, EVIL),), titles=(EVIL,), unexplained=EVIL, words=EVIL)
         stages = {
             mode: tuple(stage | {"note": EVIL, "family": EVIL} for stage in found) for mode, found in one.stages.items()
         }
@@ -57,7 +57,8 @@ def evil(night):
             heat=heat,
         )
         results.append(one.model_copy(update=update))
-    plan = night.night.model_copy(update={"machine": EVIL, "commit": EVIL, "matrix": EVIL})
+    head = Commit.model_construct(name=EVIL, subject=EVIL, author=EVIL, address='https://host.invalid/"><script>')
+    plan = night.night.model_copy(update={"machine": EVIL, "commit": EVIL, "matrix": EVIL, "head": head})
     changes = past(night, step(sentence=EVIL, commits=(EVIL, EVIL)))
     return make_view(plan, results, changes, {cell.name: EVIL for cell in plan.cells})
 
@@ -75,8 +76,8 @@ def test_the_verdict_comes_first_then_changes_red_cells_the_matrix_and_the_cells
         for words in (
             "Fail",
             "4 cells: 1 fail, 1 broken, 2 pass",
-            "What changed since last night",
-            "Cells to look at",
+            "What is wrong",
+            "What changed since the night before",
             "Matrix Show",
             "Cells ",
         )
@@ -93,16 +94,17 @@ def test_a_change_says_which_cell_since_when_which_stage_and_why(page):
         "2026-11-18",
         "1111111..2222222",
         "First stage drafter.taps",
-        "taps +1 layers away (tap-off-by-one)",
         "1 quiet change",
     ):
         assert words in section
 
 
-def test_a_red_cell_has_its_place_its_usual_fix_and_its_command(page, night):
+def test_a_cause_has_its_cells_their_places_the_usual_fix_and_a_command(page, night):
     red = next(one for one in night.results() if one.verdict == "fail")
-    section = text(page.split('id="red"')[1].split("</section>")[0])
+    section = text(page.split('id="causes"')[1].split("</section>")[0])
     for words in (
+        "Taps +1 layers away : 1 of 4 cells, since 2026-11-18",
+        RED,
         red.first,
         red.reproduce,
         "Usual fix: the layer at which the target's hidden is captured",
@@ -162,6 +164,18 @@ def test_the_policy_names_its_one_style_and_script_by_digest_and_forbids_the_res
 def test_twelve_cells_stay_below_three_megabytes(view, page):
     per_cell = len(page.encode()) / sum(not cell.error for cell in view.cells)
     assert 12 * per_cell < 3e6
+
+
+def test_cells_that_pass_are_folded_together_behind_the_red_ones(page):
+    red, green = page.split('id="cells"')[1].split('<details class="greens">')
+    assert red.count('<details class="cell"') == 2 and green.count('<details class="cell"') == 2
+    assert "2 cells without a failure" in text(green)
+
+
+def test_the_head_commit_is_told_with_its_author_and_its_page(night):
+    head = Commit(name="1" * 40, subject="Read taps", author="Ada", address=f"https://host.invalid/c/{'1' * 40}")
+    page = render(make_view(night.night.model_copy(update={"head": head}), night.results()))
+    assert f'<a href="{head.address}" rel="noreferrer"><code>{"1" * 10}</code></a> Read taps' in page and "Ada" in page
 
 
 def test_markdown_is_short_and_folds_the_cells(view):

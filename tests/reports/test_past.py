@@ -90,3 +90,25 @@ def test_the_real_history_tells_a_step(parity, night, tmp_path):
     assert 'class="band"' in page and "regression since 2026-11-18" in page
     ended = parity("report", night.path, "--history", str(tmp_path / "none"))
     assert ended.code == 2
+
+
+def test_a_trend_needs_two_nights(frame, night):
+    assert past_from(frame[frame["night"] == night.night.name], (), {}, night.night.name, [RED]).series[RED] == ()
+    two = frame[frame["night"].isin([name(BEFORE - 1), night.night.name])]
+    assert all(len(one.values) == 2 for one in past_from(two, (), {}, night.night.name, [RED]).series[RED])
+
+
+def test_what_changed_comes_first_then_what_moved_furthest(frame, night):
+    moved = frame.copy()
+    tonight = (moved["night"] == night.night.name) & (moved["cell"] == RED)
+    moved.loc[tonight & (moved["stage"] == "speed") & (moved["metric"] == "over_plain"), "value"] = 50.0
+    found = past_from(moved, [step()], {}, night.night.name, [RED]).series[RED]
+    assert [one.label for one in found[:2]] == ["drafter.taps, local, x noise", "Speed over plain decoding"]
+    assert found[0].moves and found[1].moves and not found[-1].moves
+
+
+def test_cells_that_changed_alike_are_one_event(night):
+    other = [cell.name for cell in night.night.cells][1]
+    found = past(night, step(), step(cell=other), step("gone", cell=other, stage="cell"))
+    assert [[changed.change.cell for changed in event] for event in found.events] == [[RED, other], [other]]
+    assert found.counted == "2 changed for the worse, 1 without evidence, 0 other changes"

@@ -16,6 +16,7 @@ def stage(name, verdict="pass", l2=0.9, layer=None, judge="noise", **changes):
         judge=judge,
         rows=100,
         note="",
+        marks=(),
         choices={},
         x={"l2": l2},
         bounds={"l2": [1.5, 3.0]},
@@ -80,3 +81,16 @@ def test_a_stage_without_evidence_has_no_colour_of_a_pass():
 def test_an_infinite_error_is_told_in_words():
     found = node(pipeline({"local": [stage("drafter.taps", "fail", "inf")]}), "Drafter", "Taps").readings[0]
     assert (found.figure, found.level) == ("infinite", "hx")
+
+
+def test_the_first_divergent_box_is_the_origin_and_what_comes_from_it_inherits():
+    stages = [
+        stage("drafter.taps", "fail", 9.0, marks=("own", "step")),
+        stage("drafter.fc_out", "fail", 5.0, marks=("inherited",)),
+        stage("drafter.logits", "fail", 5.0, marks=("inherited", "grown")),
+        stage("drafter.pre_head_hidden", "fail", 5.0, marks=("own",)),
+    ]
+    groups = pipeline({"chained": stages, "local": stages[:1]}, {"chained": "drafter.taps", "local": ""})
+    found = {one.name: one for one in groups[0].nodes}
+    assert found["Taps"].origins == ("chained",)
+    assert [found[name].readings[0].mark for name in ("Fuse (fc)", "Logits")] == ["inherited", ""]

@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from parity.gates.acceptance_interval import mean_limits
-from parity.nightly.records import HeatMap
+from parity.nightly.records import HeatMap, Landmarks
 from parity.reports.page.figures import figure, legend, level, seconds, signed
 from parity.reports.page.heatmap import _picture
 from parity.reports.page.plots import DrawingSize, Scale, round_steps, trend
@@ -52,7 +52,7 @@ def test_a_heat_map_draws_runs_of_one_colour_and_leaves_gaps():
         positions=(0, 4, 8, 12),
         x=((0.9, 0.9, None, 5.0), (None,) * 4),
     )
-    picture = _picture(one, "fail")
+    picture = _picture(one, [{"verdict": "fail", "bad_rows": 0, "first": None}], Landmarks())
     assert picture.paths == (("h1", "M0 0h2v1h-2z"), ("h4", "M3 0h1v1h-1z"))
     assert picture.says == "f, fail: largest 5.00 x noise in layer 0 from position 12"
     assert [(line.middle, line.largest, line.position) for line in picture.lines] == [

@@ -249,6 +249,7 @@ def _same(a: Any, b: Any) -> bool:
             "when": "",
             "rows": "all",
             "parted": None,
+            "family": "p-eagle",
         }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
         return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})

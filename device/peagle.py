@@ -1,0 +1,50 @@
+"""P-EAGLE on an engine: K drafts in one pass over committed and masked rows (arXiv 2602.01469)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity.device.drafter import Drafter
+from parity.device.drafter_config import PEagleConfig
+from parity.device.kernels.drafter_layer import fuse
+from parity.device.recorder import Recorder
+
+
+class PEagle(Drafter):
+    """A pass is 2K rows wide: C committed rows, K + 1 at the most, and K - 1 masked ones."""
+
+    config: PEagleConfig
+
+    def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
+        """No masked rows."""
+        self.forward(taps, 0, ids, 0, width, record)
+
+    def draft(self, taps: Any, first: int, committed: np.ndarray, k: int, record: Recorder) -> np.ndarray:
+        """One pass."""
+        x = self.forward(taps, first, committed, k - 1, 2 * k, record)
+        return self.choose(x, len(committed), k, record)
+
+    def forward(self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Any:
+        """Committed rows from the cache's end on, then masked rows; W logical rows padded to `width`.
+
+        Args:
+            taps, first, committed: as for `draft`.
+            masked: how many masked rows follow.
+
+        Returns:
+            the last residual stream [1, width, H].
+        """
+        count = len(committed)
+        taps = self.shown_taps(taps, first, count, width, record)
+        rows = self.rows(committed, masked, width, record)
+        tap = record.bind(self.side, rows.count)
+        fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
+        return self._layers(rows, tap("fc_out", fused), tap)
+
+    def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Committed ids, shifted by one against their positions, and `others` masked rows; slots are positions."""
+        ids = np.concatenate([ids, np.full(others, self.config.placeholder)])
+        positions = self.length + np.arange(len(ids))
+        return ids, positions, positions.copy()
