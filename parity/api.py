@@ -334,6 +334,7 @@ def diagnose_device(
     policy: File | None = None,
     threads: int = 1,
     limits: ProcessLimits | None = None,
+    limit: float | None = None,
     progress: Progress = quiet,
 ) -> Diagnosis | list[GateCause] | None:
     """Name the defect behind a red run, or behind a device that is run now; needs torch.
@@ -341,6 +342,8 @@ def diagnose_device(
     Args:
         run: what a device did, instead of running it.
         threads: of the references.
+        limit: seconds for the search of causes, beside the device's own runs; None for no limit. What it left out
+            stands in `Diagnosis.untried`.
 
     Returns:
         A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
@@ -349,7 +352,7 @@ def diagnose_device(
     from parity.partial import scratch
 
     with scratch("diagnose") as folder:
-        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress))
+        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit))
 
 
 def reduce_failure(

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
 @partial_option
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the search of causes, beside the device's own runs; 0: no limit.",
+)
 @isolation_options(default=False)
 @json_option
 def diagnose(
@@ -46,13 +54,14 @@ def diagnose(
     policy: str | None,
     threads: int,
     partial: bool,
+    limit: float,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
-    nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
+    nothing is wrong; 1: something is, named or not; 3: what would show it is missing, or --limit cut the search short.
     """
     from parity.api import diagnose_device
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
@@ -64,7 +73,15 @@ def diagnose(
     foretell("diagnose", opened, device_name)
     with progress(f"diagnose {device_name}") as bar:
         told = diagnose_device(
-            opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar
+            opened,
+            device_name,
+            precision,
+            run=made,
+            policy=policy,
+            threads=threads,
+            limits=held,
+            limit=limit or None,
+            progress=bar,
         )
     if isinstance(told, list):
         write_json(json_file, [asdict(reading) for reading in told])
@@ -77,4 +94,4 @@ def diagnose(
         print_gate_findings(told, opened)
         sys.exit(1)
     print_diagnosis(told, opened)
-    sys.exit(3 if told.verdict in ("inconclusive", "disputed") else 1)
+    sys.exit(3 if told.untried or told.verdict in ("inconclusive", "disputed") else 1)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from parity.compare.choices import SAME
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.scores import SCORES
 from parity.drive import untapped
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, judge_rows, own_choices, read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.golden.trust import refuse_shared
+from parity.seam import Looping
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 
 GROUPS = {"target": TARGET_TOKENS, "verify": VERIFY_TOKENS, "drafter": DRAFT_TOKENS}
@@ -28,16 +29,22 @@ def checks(context: GateContext) -> Iterator[Check]:
     refuse_shared(golden.manifest.producer, run.manifest.producer)
     vocabulary = read_draft_vocabulary(golden)
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
+    own = isinstance(context.device(), Looping)
     for name, stage in GROUPS.items():
         yield _group(
-            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free
+            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free, own
         )
     yield own_choices(golden, run, vocabulary)
     yield planted_ties(context, vocabulary)
 
 
-def _group(name: str, judged: JudgedRows, precision: str, free: list[str]) -> Check:
-    """One group of rows under the tie rule; in float32 every choice must be the golden's."""
+def _group(name: str, judged: JudgedRows, precision: str, free: list[str], own: bool) -> Check:
+    """One group of rows under the tie rule; in float32 every choice must be the golden's.
+
+    Args:
+        free: stages that were not forced: rows behind a difference in them have another context.
+        own: the device's loop is one piece, and continues with its own choices by its nature.
+    """
     figures = judged.figures()
     if name == "drafter":
         figures["slots"] = {_slot(slot): judged.of(judged.slot == slot).figures() for slot in np.unique(judged.slot)}
@@ -48,8 +55,11 @@ def _group(name: str, judged: JudgedRows, precision: str, free: list[str]) -> Ch
         place = Place(judged.stage, None, *(int(x[first]) for x in (judged.prompt, judged.round, judged.position)))
     verdict = FAIL if bad.any() else PASS
     unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
+    if free and own:
+        unforced = f"the device's loop is one piece and continues with its own choices: {unforced}"
     if lack := "; ".join(reason for reason in (judged.lack, unforced) if reason):
-        verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
+        missing = NOT_JUDGED if own and not judged.lack else INCONCLUSIVE
+        verdict, said = (FAIL if bad.any() else missing), f"{lack}; {said}"
     return Check(_title(name, figures), verdict, said, figures, place)
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from parity.compare.report import INCONCLUSIVE, ROUNDED, Place, conclude, exit_code
-from parity.errors import ParityError, UsageError
+from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, ROUNDED, Place, conclude, exit_code
+from parity.errors import NotShown, ParityError, UsageError
 from parity.guard import as_parity_error
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Check:
         figures: the same and more, for JSON; plain numbers, strings, lists and dicts.
         place: where it first shows, for a failure.
         exact: the device was judged in float32, though the run is in another precision.
+        undeclared: it needs what the device's description leaves out.
     """
 
     name: str
@@ -51,11 +52,15 @@ class Check:
     figures: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     exact: bool = False
+    undeclared: bool = False
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """One gate: its verdict is that of its worst check; a gate without a check is inconclusive."""
+    """One gate: its verdict is that of its worst check; a gate without a check is inconclusive.
+
+    One of which the device declares to show nothing is not judged.
+    """
 
     gate: str
     checks: tuple[Check, ...]
@@ -64,6 +69,8 @@ class GateResult:
     @property
     def verdict(self) -> str:
         """The worst verdict of the checks."""
+        if self.checks and all(check.undeclared and check.verdict == NOT_JUDGED for check in self.checks):
+            return NOT_JUDGED
         return conclude(check.verdict for check in self.checks)
 
     @property
@@ -151,6 +158,8 @@ def run_gate(context: GateContext, name: str) -> GateResult:
             made.append(check)
     except UsageError:
         raise
+    except NotShown as error:
+        made.append(Check(name, NOT_JUDGED, str(error), undeclared=True))
     except ParityError as error:
         made.append(Check(name, INCONCLUSIVE, str(error)))
     except Exception as error:
