@@ -130,7 +130,7 @@ class PlantedTies:
     def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
         """The same for a pass of a chain, as `parity.seam.RowTap` has it."""
         if stage in self.tied:
-            self.look(stage, value)
+            self.look(stage, value, first if len(value) < total else None)
         ids = self._ids(stage, value.shape[1]) if stage in TOKENS else np.empty(0)
         free = np.flatnonzero((ids >= 0) & ~np.isin(ids, self.ends))
         if len(free) < PARTS:
@@ -142,9 +142,10 @@ class PlantedTies:
         np.put_along_axis(tied, columns, _above(value), axis=1)
         return tied
 
-    def look(self, stage: str, tokens: Sequence[int] | np.ndarray) -> None:
-        """Compare tokens [R] with the ties of the last R rows of this stage."""
-        tied = self.tied.get(stage, np.empty((0, 3), np.int64))[-len(tokens) :]
+    def look(self, stage: str, tokens: Sequence[int] | np.ndarray, first: int | None = None) -> None:
+        """Compare tokens [R] with the ties of this stage's rows from `first` on; of the last R rows without it."""
+        rows = slice(-len(tokens), None) if first is None else slice(first, first + len(tokens))
+        tied = self.tied.get(stage, np.empty((0, 3), np.int64))[rows]
         self.counts[stage] = self.counts.get(stage, 0) + len(tied)
         for row, (token, due) in enumerate(zip(np.asarray(tokens).tolist(), tied.tolist(), strict=False)):
             if token != min(due):
