@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
+.PHONY: demo test lint site package catalogue fuzz browser vllm torture torture-slice mutants coverage lowest newest lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,15 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/vulture
+
+# The documentation as a static site, build/site/html: its tools in an environment of their own, a warning is an error.
+build/site/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv build/site/tools
+	build/site/tools/bin/pip install -qq --disable-pip-version-check -c constraints.txt furo myst-parser sphinx
+	touch $@
+
+site: build/site/ready
+	build/site/tools/bin/sphinx-build -qWn --keep-going -b html -d build/site/pages docs build/site/html
 
 # The wheel and the sdist in build/package/dist, and what of them a user's project sees (tests/package).
 build/package/ready: Makefile
@@ -97,7 +106,7 @@ lock: build/uv/bin/uv
 	touch $@
 
 vllm: $(VENV)/ready .venv-vllm/ready
-	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py
+	PARITY_VLLM_PYTHON=.venv-vllm/bin/python $(VENV)/bin/pytest -p no:cacheprovider tests/references/test_vllm_live.py tests/adapters/test_vllm_port.py tests/endpoint/test_vllm_live.py
 
 clean:
 	rm -rf $(VENV) .venv-vllm .parity build *.egg-info .mypy_cache .ruff_cache

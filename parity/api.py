@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from parity.contract.lines import Checked
     from parity.diagnose import Diagnosis
     from parity.diagnose.gates import GateCause
+    from parity.endpoint import EndpointReport
     from parity.gates.gate import GateReport, GateResult
     from parity.golden.manifest import Mode
     from parity.golden.store import Dump
@@ -228,6 +230,7 @@ def gate_device(
     precision: str = "bfloat16",
     only: Sequence[str] = (),
     *,
+    quick: bool = False,
     run: DumpView | None = None,
     histories: int = 500,
     seed: int = 0,
@@ -241,6 +244,8 @@ def gate_device(
 
     Args:
         only: names of `parity.gates.GATES`; all where empty.
+        quick: the most telling gates over one prompt's first rounds, see `parity.gates.quick`: the report fails, or is
+            inconclusive; with neither `only` nor `run`.
         run: judged instead of one that is made in its mode.
         histories: accept/reject histories of the rollback gate.
         seed: of everything random.
@@ -254,11 +259,19 @@ def gate_device(
     """
     from parity.errors import UsageError
     from parity.gates import GATES, run_gates
+    from parity.gates.quick import HISTORIES, QUICK_GATES, quick_look
     from parity.partial import scratch
     from parity.producers import ReferenceRerun, gate_context
 
     if unknown := [name for name in only if name not in GATES]:
         raise UsageError(f"--only {unknown[0]}: no such gate; there is {', '.join(GATES)}")
+    if quick and (only or run):
+        raise UsageError(
+            "a quick look chooses its gates and makes its own short runs: it goes with neither --only nor --run"
+        )
+    look = quick_look(golden, histories) if quick else None
+    if look:
+        golden, only, histories = look.golden, QUICK_GATES, HISTORIES
     with ExitStack() as stack:
         if keep and Path(keep).exists():
             raise UsageError(f"{keep} exists already; choose another --keep or remove it")
@@ -267,7 +280,49 @@ def gate_device(
         context = gate_context(golden, device, precision, folder, limits, **asked)
         if run:
             context.give(run)
-        return run_gates(context, only, done)
+        return replace(run_gates(context, only, done), left_out=tuple(look.left_out) if look else ())
+
+
+def judge_endpoint(
+    golden: TrustedGolden,
+    url: str,
+    plain: str | None = None,
+    precision: str = "bfloat16",
+    *,
+    speculates: bool = True,
+    kind: str = "",
+    model: str = "",
+    timeout: float = 120.0,
+    key: str = "",
+    bound: float = 0.05,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> EndpointReport:
+    """Compare a serving endpoint with a golden of its pair: log-probabilities, greedy text, acceptance, experts.
+
+    Args:
+        url: of an OpenAI-compatible server, `http://host:port`.
+        plain: another one that serves the same model without speculation.
+        precision: the servers compute in, `bfloat16` or `float32`.
+        speculates: False where the server decodes plainly: its acceptance is not asked for.
+        kind: `vllm`, `sglang`, `llamacpp` or `trtllm`; what the server says where empty.
+        model: its name there; the only one where empty.
+        timeout: seconds in which one answer is there, whole.
+        key: sent as a bearer token where there is one.
+        bound: relative loss of acceptance length that still passes.
+        seed: of the interval.
+
+    Raises:
+        UsageError: that is no URL, nobody listens there, or there is no such kind or model.
+        Inconclusive: the server does not answer as such a server does, or the golden lacks logits.
+    """
+    from parity.endpoint import Examination, examine
+    from parity.endpoint.connection import Connection
+    from parity.endpoint.server import Server
+
+    server = Server(Connection(url, timeout, key), kind, model)
+    other = Server(Connection(plain, timeout, key), kind, model) if plain else None
+    return examine(Examination(golden, server, other, precision, speculates, bound, seed, progress))
 
 
 def diagnose_device(
@@ -279,6 +334,7 @@ def diagnose_device(
     policy: File | None = None,
     threads: int = 1,
     limits: ProcessLimits | None = None,
+    limit: float | None = None,
     progress: Progress = quiet,
 ) -> Diagnosis | list[GateCause] | None:
     """Name the defect behind a red run, or behind a device that is run now; needs torch.
@@ -286,6 +342,8 @@ def diagnose_device(
     Args:
         run: what a device did, instead of running it.
         threads: of the references.
+        limit: seconds for the search of causes, beside the device's own runs; None for no limit. What it left out
+            stands in `Diagnosis.untried`.
 
     Returns:
         A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
@@ -294,7 +352,7 @@ def diagnose_device(
     from parity.partial import scratch
 
     with scratch("diagnose") as folder:
-        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress))
+        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit))
 
 
 def reduce_failure(

@@ -88,7 +88,8 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
         chosen = device.verify(NO_DRAFTS, tap)
         fresh = device.commit(NO_DRAFTS, chosen, untapped)
         if VERIFY_LOGITS not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
-            raise Inconclusive(f"plain decoding, token {step + 1}: chose {list(chosen)}, emitted {list(fresh)}")
+            said = f"chose {[int(token) for token in chosen]}, emitted {[int(token) for token in fresh]}"
+            raise Inconclusive(f"plain decoding, token {step + 1}: {said}")
         tokens.append(int(fresh[0]))
         seen.append(tap.seen)
     return Decoded(tuple(tokens), {name: np.concatenate([step[name] for step in seen]) for name in (seen or [{}])[0]})

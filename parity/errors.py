@@ -27,6 +27,10 @@ class NotOffered(Inconclusive):
     """The device does not offer what a check needs: the check was not made."""
 
 
+class NotShown(Inconclusive):
+    """A check needs what the device's description says that it does not show: it is not judged."""
+
+
 class DeviceFailed(Inconclusive):
     """Code of a device raised: it gives no evidence.
 

@@ -19,6 +19,9 @@ TEXT_BYTES = 4 * MIB
 CONFIG_BYTES = MIB
 """Of a checkpoint's config.json: the largest met has 40 kB."""
 
+CURVE_BYTES = MIB // 4
+"""Of an acceptance curve: the largest met has 2 kB, and YAML is slow to read."""
+
 VALUES = 20_000_000
 """Of one JSON file. A value of two bytes takes 32 parsed: so many stay below 1 GB, and hold a manifest at its limit."""
 

@@ -19,6 +19,7 @@ from parity.references.hypotheses.mutating import NotApplicable, drafter_layers
 from parity.references.loop import Recorder, Result
 from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
+from parity.references.remembered import RememberedLayers
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
 """Hypotheses with their values, applied in this order."""
@@ -36,6 +37,7 @@ class Counterfactuals:
             raise UsageError(f"{drafter} is an EAGLE-3 drafter; the hypotheses of diagnosis are about P-EAGLE drafters")
         dtype = getattr(torch, precision)
         self.loop = ParallelLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k)
+        self.layers = RememberedLayers(self.loop.target)
 
     def run(
         self, assumed: Assumed, ids: Sequence[int], budget: int, recorder: Recorder, rounds: int | None = None

@@ -77,7 +77,7 @@ def rerun(
             created=now(),
             producer=manifest.producer,
             model=manifest.model,
-            case=_only(manifest.case, prompts),
+            case=_forced(manifest.case),
         )
     return out
 
@@ -88,13 +88,11 @@ def _load(from_plain: bool, target: Path, drafter: Path, k: int, dtype: torch.dt
     return (plain.load_loop if from_plain else load_loop)(target, drafter, dtype, k)
 
 
-def _only(case: Case, prompts: Sequence[int]) -> Case:
-    """The case in which the prompts that do not run again emit nothing, as they have no tensors."""
-    kept = (
-        one if number in prompts else one.model_copy(update={"generation": None})
-        for number, one in enumerate(case.prompts)
+def _forced(case: Case) -> Case:
+    """The case without what its prompts emitted: here all tokens are forced, and choices are recorded beside them."""
+    return case.model_copy(
+        update={"prompts": tuple(prompt.model_copy(update={"generation": None}) for prompt in case.prompts)}
     )
-    return case.model_copy(update={"prompts": tuple(kept)})
 
 
 class OwnExperts:

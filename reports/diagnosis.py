@@ -40,10 +40,13 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
         _print_cause(out, number, cause)
     if diagnosis.unexplained is not None:
         _print_unexplained(out, diagnosis.unexplained, diagnosis)
-    word = "; ".join(f"{cause.says} ({cause.hypothesis})" for cause in diagnosis.causes) or "no hypothesis fits"
+    word = "; ".join(map(_named, diagnosis.causes)) or "no hypothesis fits"
     if diagnosis.verdict != FAIL:
         word = f"{diagnosis.verdict}: nothing fails, and not everything could be compared"
     rest = f"; {diagnosis.unexplained.stage} stays unexplained" if diagnosis.causes and diagnosis.unexplained else ""
+    for left_out in diagnosis.untried:
+        out.print(f"cut short by --limit: {left_out}", soft_wrap=True)
+    rest += "; the search was cut short" if diagnosis.untried else ""
     out.print(Text(f"diagnosis: {word}{rest}", style="bold red" if diagnosis.causes else "magenta"), soft_wrap=True)
 
 
@@ -67,6 +70,11 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     )
 
 
+def _named(cause: Cause) -> str:
+    """A cause, with what cannot be told apart from it."""
+    return " or ".join((f"{cause.says} ({cause.hypothesis})", *cause.alike))
+
+
 def _print_cause(out: Console, number: int, cause: Cause) -> None:
     out.print(
         f"{number}. {cause.says} explains {cause.explained:.2%} of {cause.stage}'s error; "
@@ -81,6 +89,8 @@ def _print_cause(out: Console, number: int, cause: Cause) -> None:
         out.print(f"   usual fix: {cause.fix}", soft_wrap=True)
     if cause.seen:
         out.print(f"   met in: {', '.join(cause.seen)}", soft_wrap=True)
+    if cause.alike:
+        out.print(f"   no stage, round or prompt tells it apart from: {'; '.join(cause.alike)}", soft_wrap=True)
     if cause.others:
         out.print(f"   explains this stage as well: {'; '.join(cause.others)}", soft_wrap=True)
 
@@ -97,5 +107,5 @@ def _amount(residual: Residual) -> str:
     if isinf(residual.error):
         return "wrong whatever its values"
     if residual.x is not None:
-        return f"{residual.x:.3g}x noise"
+        return f"{residual.x:.3g}x noise" if residual.judge == "noise" else f"{residual.x:.2g} of the stage's L2 norm"
     return f"{residual.error:.1%} of rows wrong"

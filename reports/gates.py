@@ -35,11 +35,16 @@ def line(check: Check, gate: str) -> Text:
     return text
 
 
-def print_gates(gates: GateReport) -> None:
+def print_gates(gates: GateReport, what: str = "gates") -> None:
     """The last line: the verdict, and the first gate that does not pass with the command that repeats it."""
     for said in gates.unseen:
         console().print(Text(f"not seen: {said}"), soft_wrap=True)
-    word = Text(f"gates verdict: {gates.verdict}", style=STYLE[gates.verdict])
+    for said in gates.left_out:
+        console().print(Text(f"left out: {said}"), soft_wrap=True)
+    word = Text(f"{'quick' if gates.quick else what} verdict: {gates.verdict}", style=STYLE[gates.verdict])
+    if gates.quick and not any(result.verdict == gates.verdict for result in gates.results):
+        whole = f"parity gate --golden {gates.golden} --device {gates.device} --precision {gates.precision}"
+        word.append(f"; nothing fails in what was asked; a pass needs the whole: {whole}", style="default")
     for result in gates.results:
         if result.verdict == gates.verdict and result.verdict not in (PASS, NOT_JUDGED):
             check = result.first

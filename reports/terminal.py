@@ -14,7 +14,7 @@ from parity.compare.report import DISPUTED, FORCED, PASS, Report, StageResult
 from parity.golden.views import DumpView
 from parity.reports.console import STYLE, console, families_counted, say
 from parity.reports.dumps import print_dump
-from parity.reports.verdict import print_verdict
+from parity.reports.verdict import print_pass, print_verdict
 
 
 def print_report(
@@ -36,15 +36,18 @@ def print_report(
     print_verdict(out, report)
 
 
-def print_demo(golden: DumpView, reports: Sequence[Report]) -> None:
-    """Both comparisons of a demo, with every family."""
+def print_demo(golden: DumpView, reports: Sequence[Report], whole: bool = False) -> None:
+    """Both comparisons of a demo: the families that do not pass, and both verdicts.
+
+    Args:
+        whole: every family, and what each verdict rests on and cannot see.
+    """
     out = console()
     print_dump(golden)
     for report in reports:
-        _print_families(out, report, True)
-    for report in reports:
         out.print()
-        print_verdict(out, report)
+        _print_families(out, report, whole)
+        (print_verdict if whole or report.verdict != PASS else print_pass)(out, report)
 
 
 ROOMY = 130

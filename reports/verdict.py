@@ -39,6 +39,13 @@ def print_verdict(out: Console, report: Report) -> None:
     _print_last(out, report)
 
 
+def print_pass(out: Console, report: Report) -> None:
+    """What a pass shows at a glance: acceptance where it was measured, and the last line."""
+    if report.acceptance.same_prompts is not None:
+        _print_acceptance(out, report.acceptance)
+    _print_last(out, report)
+
+
 def _tell(out: Console, about: str, said: str, style: str = "") -> None:
     """One statement with what it is about in the margin."""
     say(out, Text(said, style=style), Text(f"{about:{MARGIN}}", style="bold"))

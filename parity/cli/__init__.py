@@ -15,10 +15,12 @@ import click
 
 from parity.cli.calibrate import calibrate
 from parity.cli.corroborate import corroborate
+from parity.cli.curve import curve
 from parity.cli.demo import demo
 from parity.cli.device import check_device, new_device
 from parity.cli.diagnose import diagnose
 from parity.cli.diff import diff
+from parity.cli.endpoint import endpoint
 from parity.cli.engines import engines
 from parity.cli.faults import faults
 from parity.cli.gate import gate
@@ -124,6 +126,8 @@ GROUPS = {
             "parity diff --device my_port:load --stage 'drafter.*'",
         ),
         (gate, "every gate over a device, joined by AND", "parity gate --device my_port:load --only lossless"),
+        (endpoint, "a serving endpoint with a golden", "parity endpoint http://HOST:8000 --plain http://HOST:8001"),
+        (curve, "acceptance by draft length, with a published curve", "parity curve GOLDEN --against FILE.yaml"),
         (engines, "every engine with the golden, and every two of them", "parity engines"),
         (shapes, "every matrix multiplication of a run, from the configs", "parity shapes --model 20b"),
         (ops, "every other operation of a run, alone, with float64", "parity ops --device xla"),

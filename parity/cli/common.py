@@ -130,6 +130,13 @@ json_option = click.option(
 )
 
 
+partial_option = click.option(
+    "--partial",
+    is_flag=True,
+    help="The run is a dump of some stages and does not say which: judge what is there, and say which are missing.",
+)
+
+
 def golden_option(command: Command) -> Command:
     """--golden, --target and --drafter, for the command together its `golden`: see `open_golden`."""
     option = click.option(
@@ -168,6 +175,29 @@ def open_judging(wanted: Wanted) -> OpenedGolden:
     from parity.golden.trust import trusted
 
     return trusted(open_golden(wanted))
+
+
+def open_both(wanted: Wanted, folder: Path | None, partial: bool) -> tuple[OpenedGolden, Dump | None]:
+    """A golden to judge by, and the run in a folder, if one is named; a partial run shows what it holds and no more.
+
+    Raises:
+        UsageError: as `open_judging`; the folder is no run, or nothing is named that could be partial.
+    """
+    from parity.golden.store import Dump
+
+    if partial and folder is None:
+        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
+    golden = open_judging(wanted)
+    run = None if folder is None else Dump(folder)
+    return golden, run.partial(golden) if run and partial else run
+
+
+def foretell(verb: str, golden: OpenedGolden, device_name: str) -> None:
+    """Say on standard error how long a command will take, where that is long."""
+    from parity.estimate import estimate
+
+    if said := estimate(verb, golden, device_name):
+        echo(said, err=True)
 
 
 def agree(run: Any, **chosen: Any) -> None:

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
+@click.option("--all", "whole", is_flag=True, help="Print every stage family, and what each verdict cannot see.")
 @json_option
-def demo(k: int, max_new_tokens: int, json_file: Path | None) -> None:
-    """The whole job on the tiny pair: golden, device both ways, one summary."""
+def demo(k: int, max_new_tokens: int, whole: bool, json_file: Path | None) -> None:
+    """The whole job on the tiny pair: golden, device both ways, one summary.
+
+    Takes about two minutes on one core.
+    """
     from parity.api import compare_dumps, run_device
     from parity.golden.trust import trusted
     from parity.producers import dump_golden
@@ -34,5 +38,5 @@ def demo(k: int, max_new_tokens: int, json_file: Path | None) -> None:
             run = run_device(golden, "numpy", mode, progress=bar)
         reports.append(compare_dumps(golden, run))
     write_json(json_file, {report.mode: report.to_dict() for report in reports})
-    print_demo(golden, reports)
+    print_demo(golden, reports, whole)
     sys.exit(max(report.exit_code for report in reports))

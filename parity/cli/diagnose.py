@@ -12,11 +12,13 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
     limits,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     write_json,
@@ -33,6 +35,15 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--policy", metavar="FILE|NAME", help="Bounds; the default policy of the precision where not given.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of the references.")
+@partial_option
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the search of causes, beside the device's own runs; 0: no limit.",
+)
 @isolation_options(default=False)
 @json_option
 def diagnose(
@@ -42,26 +53,35 @@ def diagnose(
     precision: str,
     policy: str | None,
     threads: int,
+    partial: bool,
+    limit: float,
     json_file: Path | None,
     **isolation: Any,
 ) -> None:
     """Name the defect behind a red RUN, or behind --device: run the references under one hypothesis at a time.
 
     A hypothesis is named if the references under it give the device's tensors, down to the noise floor. Exit code 0:
-    nothing is wrong; 1: something is, named or not; 3: what would show it is missing.
+    nothing is wrong; 1: something is, named or not; 3: what would show it is missing, or --limit cut the search short.
     """
     from parity.api import diagnose_device
-    from parity.golden.store import Dump
     from parity.reports.diagnosis import print_clean, print_diagnosis, print_gate_findings
 
-    opened = open_judging(golden)
-    made = Dump(run) if run else None
+    opened, made = open_both(golden, run, partial)
     if made is not None:
         agree(made, device_name=device_name, precision=precision)
     held = limits(**isolation)
+    foretell("diagnose", opened, device_name)
     with progress(f"diagnose {device_name}") as bar:
         told = diagnose_device(
-            opened, device_name, precision, run=made, policy=policy, threads=threads, limits=held, progress=bar
+            opened,
+            device_name,
+            precision,
+            run=made,
+            policy=policy,
+            threads=threads,
+            limits=held,
+            limit=limit or None,
+            progress=bar,
         )
     if isinstance(told, list):
         write_json(json_file, [asdict(reading) for reading in told])
@@ -74,4 +94,4 @@ def diagnose(
         print_gate_findings(told, opened)
         sys.exit(1)
     print_diagnosis(told, opened)
-    sys.exit(3 if told.verdict in ("inconclusive", "disputed") else 1)
+    sys.exit(3 if told.untried or told.verdict in ("inconclusive", "disputed") else 1)

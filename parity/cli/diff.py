@@ -13,12 +13,14 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
     limits,
     mode_option,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     stage_option,
@@ -59,11 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--worst", type=click.IntRange(min=1), default=5, show_default=True, help="With --per: how many lines a stage."
 )
-@click.option(
-    "--partial",
-    is_flag=True,
-    help="RUN is a dump of some stages and does not say which: compare what is there, and say which are missing.",
-)
+@partial_option
 @click.option("--all", "whole", is_flag=True, help="Print every stage family, those that pass as well.")
 @click.option("--strict", is_flag=True, help="A warning is a failure.")
 @isolation_options(default=False)
@@ -96,8 +94,6 @@ def diff(
     or .pt files, folders of them, or checkpoints, tensor by tensor by relative error.
     """
     from parity.api import compare_dumps, device_difference, run_device, worst_slices
-    from parity.errors import UsageError
-    from parity.golden.store import Dump
     from parity.producers import ReferenceRerun
     from parity.reports.terminal import print_report
 
@@ -105,14 +101,12 @@ def diff(
     pair = {name: rest.pop(name) for name in OWN}
     if run and other:
         sys.exit(diff_pair(run, other, json_file, pair))
-    if partial and not run:
-        raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
-    opened = open_judging(golden)
+    opened, made = open_both(golden, run, partial)
     held = limits(**rest)
-    if run:
-        agree(made := Dump(run), device_name=device_name, mode=mode, precision=precision)
-        made = made.partial(opened) if partial else made
+    if made:
+        agree(made, device_name=device_name, mode=mode, precision=precision)
     else:
+        foretell("diff", opened, device_name)
         with progress(f"{device_name} {mode}") as bar:
             made = run_device(opened, device_name, mode, precision, stages, limits=held, progress=bar)
     compared: DumpView = made

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
+from parity.cli.common import foretell, golden_option, json_option, open_judging, precision_option, progress, write_json
 from parity.plain import echo
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def engines(
     if not devices:
         devices, absent = present_engines()
     opened = open_judging(golden)
+    foretell("engines", opened, "numpy")
     with scratch("engines") as folder:
 
         def run(name: str, mode: Mode) -> Dump:

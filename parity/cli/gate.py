@@ -11,11 +11,13 @@ import click
 from parity.cli.common import (
     agree,
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
     limits,
-    open_judging,
+    open_both,
+    partial_option,
     precision_option,
     progress,
     write_json,
@@ -31,12 +33,18 @@ if TYPE_CHECKING:
 @precision_option
 @click.option("--only", multiple=True, metavar="GATE", help="Only these gates; may be repeated.")
 @click.option(
+    "--quick",
+    is_flag=True,
+    help="The most telling gates over one prompt's first rounds: exit 1 if one fails, else 3; nothing passes by it.",
+)
+@click.option(
     "--run",
     "run",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Judge this run instead of making one of its mode.",
 )
+@partial_option
 @click.option(
     "--histories",
     type=click.IntRange(min=1),
@@ -62,7 +70,9 @@ def gate(
     device_name: str,
     precision: str,
     only: tuple[str, ...],
+    quick: bool,
     run: Path | None,
+    partial: bool,
     histories: int,
     bound: float,
     seed: int,
@@ -72,27 +82,29 @@ def gate(
 ) -> None:
     """Run every gate over a device, joined by AND: stages, decisions, losslessness, acceptance, caches.
 
-    Which gates there are: `parity gate --only help`.
+    Which gates there are: `parity gate --only help`. --quick answers in under a minute on the tiny pair.
     """
     from parity.api import gate_device
     from parity.gates import GATES
-    from parity.golden.store import Dump
     from parity.reports.gates import print_gates, print_names, print_result
 
     if only == ("help",):
         print_names(GATES)
         return
-    opened, made = open_judging(golden), Dump(run) if run else None
+    opened, made = open_both(golden, run, partial)
     if made:
         agree(made, precision=precision)
         precision = made.manifest.case.precision
     held = limits(**isolation)
+    if not (only or quick):
+        foretell("gate", opened, device_name)
     with progress("gate") as bar:
         gates = gate_device(
             opened,
             device_name,
             precision,
             only,
+            quick=quick,
             run=made,
             histories=histories,
             seed=seed,

@@ -9,6 +9,7 @@ import click
 
 from parity.cli.common import (
     device_option,
+    foretell,
     golden_option,
     isolation_options,
     json_option,
@@ -55,6 +56,7 @@ def run(
     from parity.reports.dumps import print_dump
 
     opened, held = open_judging(golden), limits(**isolation)
+    foretell("run", opened, device_name)
     with progress(f"{device_name} {mode}") as bar:
         made = run_device(opened, device_name, mode, precision, stages, out, limits=held, progress=bar)
     write_json(json_file, print_dump(made))

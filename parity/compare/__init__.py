@@ -40,6 +40,7 @@ from parity.compare.rows import StageRows, order, stage_rows
 from parity.compare.scores import contradicting, paired, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.errors import UsageError
+from parity.golden.synthetic import refuse_synthetic
 from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
@@ -248,7 +249,7 @@ def _scores(golden: TrustedGolden, run: DumpView, named: Named) -> StageRows | N
 
 
 def comparable(golden: TrustedGolden, run: DumpView) -> None:
-    """Same case, same checkpoints, and no source in common."""
+    """Same case, same checkpoints, no source in common, and acceptance that is the drafter's."""
     true, seen = golden.manifest, run.manifest
     if seen.kind != "run":
         raise UsageError(f"{run.folder} is a golden; the device's side of a comparison is a run folder")
@@ -266,6 +267,8 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
             f"{run.folder} says that the pair has {layers[1]} layers, {golden.folder} that it has {layers[0]}"
         )
     refuse_shared(true.producer, seen.producer)
+    for side in run.sides:
+        refuse_synthetic(side.manifest.producer, str(side.folder))
 
 
 def _fits(policy: Policy, golden: TrustedGolden) -> None:

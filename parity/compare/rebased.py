@@ -74,7 +74,8 @@ class WithExperts(DumpView):
         names = {place[3] for place in experts}
         stages = tuple(name for name in run.declared if name in names or name in run.manifest.stages)
         manifest = run.manifest.model_copy(update={"stages": stages, "tensors": tuple(rows.values())})
-        super().__init__(run.folder, manifest, run.declared, rows, run.parts)
+        parts = {**run.parts, **{place: (rows[place],) for place in experts}}
+        super().__init__(run.folder, manifest, run.declared, rows, parts)
 
     def stored(self, variant: Variant, prompt: int, round_: int, stage: str) -> NDArray[np.generic] | None:
         """The inferred experts, or what the run recorded."""

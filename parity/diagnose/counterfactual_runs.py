@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from parity.diagnose.clock import SearchClock
 from parity.golden.manifest import Generation, Mode
 from parity.golden.views import TrustedGolden
 from parity.seam import Tap
@@ -116,6 +117,7 @@ class CounterfactualRuns:
         followed: full names of the stages whose golden values the device's run continued with.
         count: runs so far.
         references: those made so far, by precision; runs over other prompts share them.
+        clock: the time that they may take.
     """
 
     make: Callable[[str], CounterfactualReference]
@@ -124,11 +126,17 @@ class CounterfactualRuns:
     followed: frozenset[str]
     count: int = 0
     references: dict[str, CounterfactualReference] = field(default_factory=dict)
+    clock: SearchClock = field(default_factory=SearchClock)
 
     def run(
         self, precision: str, assumed: Sequence[Assumption], golden: TrustedGolden, recorder: Tap, rounds: int | None
     ) -> Generation:
-        """One run over a golden of one prompt."""
+        """One run over a golden of one prompt.
+
+        Raises:
+            TimeIsUp: the limit is reached.
+        """
+        self.clock.check()
         self.count += 1
         if precision not in self.references:
             self.references[precision] = self.make(precision)

@@ -9,6 +9,7 @@ from typing import Any
 
 from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
 from parity.diagnose.residuals import Residual
@@ -31,7 +32,7 @@ class Cause:
 
     `before` and `after` are residuals at `stage`, the first failing one, over the same rounds and rows; `whole` says
     that it is back at its floor; `remaining` counts stages that still fail with it; `others` are hypotheses that
-    explain the stage as well (it cannot tell them apart).
+    explain the stage as well, and something else less; `alike` those that nothing observed tells apart from it.
     """
 
     hypothesis: str
@@ -47,6 +48,7 @@ class Cause:
     fix: str = ""
     seen: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Diagnosis:
     """Causes in the order in which they show; `unexplained` is the first stage that still fails, with its signature.
 
     `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
-    what is unexplained, with the share that each explains.
+    what is unexplained, with the share that each explains. `untried` says what a time limit left out; it is empty
+    where the search came to its end.
     """
 
     mode: str
@@ -67,6 +70,7 @@ class Diagnosis:
     trials: int = 0
     verdict: str = FAIL
     evidence: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
 
 
 def diagnose(
@@ -87,12 +91,15 @@ def diagnose(
         shown = error_signature(trials, failing, search.rounds)
         nearest = nearest_hypotheses(search.made)
         diagnosis = replace(diagnosis, unexplained=failing, nearest=nearest, signature=shown)
-    diagnosis = renumbered(diagnosis, trials.prompt)
-    if search.causes and not failing:
-        diagnosis = _with_other_prompts(diagnosis, trials, search.known, evidence)
-    elif evidence and not failing:
-        diagnosis = _over_all_prompts(diagnosis, trials, hypotheses, evidence)
-    return replace(diagnosis, trials=trials.count)
+    diagnosis, clock = renumbered(diagnosis, trials.prompt), trials.clock
+    try:
+        if search.causes and not failing and not clock.untried:
+            diagnosis = _with_other_prompts(diagnosis, trials, search.known, evidence)
+        elif evidence and not search.causes and not failing:
+            diagnosis = _over_all_prompts(diagnosis, trials, hypotheses, evidence)
+    except TimeIsUp:
+        clock.untried.append("what the causes leave on the comparison's other prompts was not looked at")
+    return replace(diagnosis, trials=trials.count, untried=tuple(dict.fromkeys(clock.untried)))
 
 
 class _CauseSearch:
@@ -105,6 +112,7 @@ class _CauseSearch:
         start, left: the residuals without and with it.
         made: the trials of the last search, the best first.
         aside: stages that no hypothesis explains.
+        unexplained: the first of them.
     """
 
     def __init__(self, trials: PromptTrials, hypotheses: Sequence[CheckableHypothesis]):
@@ -113,15 +121,28 @@ class _CauseSearch:
         self.causes: list[Cause] = []
         self.made: list[Trial] = []
         self.aside: set[str] = set()
+        self.unexplained: Residual | None = None
         self.start = self.left = trials.residuals((), self.rounds)
 
     def run(self) -> Residual | None:
-        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None.
+        """Name causes until nothing asks for one; the first failing residual that no hypothesis explains, or None."""
+        try:
+            self._run()
+        except TimeIsUp:
+            clock = self.trials.clock
+            what = "what fails beside the named causes was not looked at" if self.causes else "no hypothesis was tried"
+            clock.untried = clock.untried or [what]
+        if self.unexplained is None and self.trials.clock.untried:
+            self.unexplained = next(iter(self._failing()), None)
+        return self.unexplained
 
-        What is not computed from an unexplained stage may still have a cause of its own.
-        """
-        unexplained: Residual | None = None
-        while failing := [residual for residual in self.left.values() if self._needs_cause(residual)]:
+    def _failing(self) -> list[Residual]:
+        """What asks for a cause, the first to show first."""
+        return [residual for residual in self.left.values() if self._needs_cause(residual)]
+
+    def _run(self) -> None:
+        """What is not computed from an unexplained stage may still have a cause of its own."""
+        while (failing := self._failing()) and not self.trials.clock.untried:
             place = failing[0].place
             last = failing[0].misshapen
             if failing[0].error == inf and place is not None and place.round < self.rounds:
@@ -129,12 +150,12 @@ class _CauseSearch:
             elif last is not None and last <= self.rounds:
                 self._cut(last - 1)
             elif len(self.causes) >= CAUSES or len(self.aside) > UNEXPLAINED:
-                return unexplained or failing[0]
+                self.unexplained = self.unexplained or failing[0]
+                return
             elif not self._name_cause(failing[0]):
-                unexplained = unexplained or failing[0]
+                self.unexplained = self.unexplained or failing[0]
                 self.aside.add(failing[0].stage)
                 self._cut(self.trials.rounds)
-        return unexplained
 
     def _is_aside(self, stage: str) -> bool:
         """Whether a stage is unexplained, or computed from one that is and that could not be forced."""
@@ -154,8 +175,16 @@ class _CauseSearch:
             return False
         if not residual.red or (self.known and (before.settled_by(residual) if before.red else residual.settled)):
             return False
+        if self._is_the_references(residual):
+            return False
         own = any(can_show_in(hypothesis, self.trials.segment(residual.stage)) for hypothesis, _ in self.known)
         return not (own and residual.stage in self.start and before.explained(residual) >= MOST)
+
+    def _is_the_references(self, residual: Residual) -> bool:
+        """Whether a stage passes against the golden, and fails against the references without any assumption."""
+        before = self.start.get(residual.stage)
+        passes = before is not None and not before.red
+        return passes and residual.red and self.trials.fails_unassumed(residual.stage, self.rounds)
 
     def _cut(self, rounds: int) -> None:
         """Judge these rounds only."""
@@ -169,8 +198,10 @@ class _CauseSearch:
         trial = trial or step.nearest(self.made)
         if trial is None:
             return False
-        self.left = step.full(trial).after
-        self.causes += _causes(step.at_first(trial), first, self.left, self.made, step.holds(trial))
+        alike = [_says(other) for other in step.alike]
+        self.left, named = step.full(trial).after, step.at_first(trial)
+        failing = {name: residual for name, residual in self.left.items() if not self._is_the_references(residual)}
+        self.causes += _causes(named, first, failing, self.made, step.holds(trial), alike)
         self.known = (*self.known, *trial.assumed)
         self._widen(first)
         return True
@@ -255,12 +286,16 @@ def error_signature(trials: PromptTrials, rest: Residual, rounds: int) -> tuple[
 
 
 def _causes(
-    trial: Trial, first: Residual, left: dict[str, Residual], made: Sequence[Trial], whole: bool
+    trial: Trial,
+    first: Residual,
+    left: dict[str, Residual],
+    made: Sequence[Trial],
+    whole: bool,
+    alike: Sequence[str] = (),
 ) -> list[Cause]:
-    """A trial as judged over all rounds, with what it leaves at every stage."""
-    equal = [
-        _says(other) for other in made if other.assumed != trial.assumed and other.settles and len(other.assumed) == 1
-    ]
+    """A trial as judged over all rounds, with what it leaves at every stage, and what nothing tells apart from it."""
+    settling = [other for other in made if other.settles and len(other.assumed) == 1 and other.assumed != trial.assumed]
+    equal = [says for says in map(_says, settling) if says not in alike]
     return [
         Cause(
             hypothesis=hypothesis.id,
@@ -276,6 +311,7 @@ def _causes(
             fix=hypothesis.fix,
             seen=tuple(hypothesis.seen),
             others=tuple(equal[:3]),
+            alike=tuple(alike),
         )
         for hypothesis, value in trial.assumed
     ]

@@ -46,9 +46,10 @@ class Residual:
             percent, more than a fitted parameter is worth.
         error: relative L2 over all rows; for a stage of choices the share of rows that are bugs; infinite
             where shapes or dtypes differ.
-        x: the same in x noise, None for choices.
+        x: the same in the unit of `judge`, None for choices.
         worst: the worst statistic as a multiple of its bound.
         beyond: every statistic as a multiple of what still warns.
+        judge: what the bounds are multiples of: `noise`, or `relative` for plain errors.
         misshapen: the round from which on another shape, or nothing, stands there, where its values are wrong before.
     """
 
@@ -61,6 +62,7 @@ class Residual:
     settled: bool = False
     beyond: Mapping[str, float] = field(default_factory=dict)
     misshapen: int | None = None
+    judge: str = "noise"
 
     def settled_by(self, after: Residual) -> bool:
         """Whether `after` is at its floor; where only fine statistics are red, these must be green as well."""
@@ -184,5 +186,13 @@ def _residual(result: StageResult, finding: Finding | None) -> Residual:
     settled = not red or (bool(sizes) and all(sizes))
     beyond = {name: result.x[name] / warn for name, (_, warn) in result.bounds.items() if name in result.x and warn}
     return Residual(
-        result.stage, red, result.relative_l2, result.x.get("l2"), excess(result), result.first, settled, beyond
+        result.stage,
+        red,
+        result.relative_l2,
+        result.x.get("l2"),
+        excess(result),
+        result.first,
+        settled,
+        beyond,
+        judge=result.judge,
     )

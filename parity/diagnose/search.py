@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, inf, log
 from typing import Any
 
+import numpy as np
+
+from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
@@ -21,10 +24,13 @@ SHARE = 0.05
 """A hypothesis that explains less than this of the error is no candidate for a pair."""
 
 DOUBTED = 5
-"""The best trials of a tier that do not settle the stage are judged again, by their own floors."""
+"""The hypotheses whose best trials of a tier do not settle the stage: these are judged again, by their own floors."""
 
 LEADERS = 2
-"""The hypotheses that explain most alone; each is tried with every other one, which may show only beside it."""
+"""The hypotheses that explain most alone; each is tried with others."""
+
+BESIDE = 32
+"""The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
 
 GRID, STEPS = 9, 14
 """Points of the first scan of a parameter, and golden-section steps behind it: an interval of GRID shrinks
@@ -33,12 +39,16 @@ to 2 / 8 * 0.618^14, 0.03 % of itself."""
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of assumptions, and the first failing stage without and with it, over the same rounds and rows."""
+    """One set of assumptions, and the first failing stage without and with it, over the same rounds and rows.
+
+    `moved` is a sample of what they change of it, see `ResidualChange`.
+    """
 
     assumed: tuple[Assumption, ...]
     before: Residual
     after: Residual
     doubted: bool = False
+    moved: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def settles(self) -> bool:
@@ -64,6 +74,9 @@ class HypothesisSearch:
         hypotheses: all there are.
         known: assumptions already made.
         first: the first failing stage under `known`.
+
+    Attributes:
+        untried: what the limit left out, in a sentence; empty where everything was tried.
     """
 
     def __init__(
@@ -78,6 +91,7 @@ class HypothesisSearch:
         taken = {hypothesis.id for hypothesis, _ in known}
         self.segment = trials.segment(first.stage)
         self.hypotheses = [each for each in hypotheses if can_show_in(each, self.segment) and each.id not in taken]
+        self.untried, self.asked = "", 0
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage does not fail up to there."""
@@ -89,27 +103,53 @@ class HypothesisSearch:
 
     def each_alone(self) -> list[Trial]:
         """Every hypothesis alone, the best first: for a stage that is within its bounds on this prompt."""
-        return ranked_trials(
-            trial for tier in (self._enumerated(), self._fitted()) for trials in tier for trial in trials
-        )
+        made: list[Trial] = []
+        try:
+            with self.trials.clock.trying():
+                for trials in (*self._enumerated(), *self._fitted()):
+                    made += trials
+        except TimeIsUp:
+            self._cut_short("alone")
+        return ranked_trials(made)
 
     def best(self, confirm: Callable[[Sequence[Trial]], Trial | None]) -> tuple[Trial | None, list[Trial]]:
         """The trial that brings the stage back to its floor, or None; and every trial made, the best first.
 
         Cheap hypotheses come first; a tier is tried whole, so that the better of two wins. `confirm` picks
-        among the trials that settle the stage the one that does not break others.
+        among the trials that settle the stage the one that does not break others. Where the time is up, it picks
+        among those made so far.
         """
         made: list[Trial] = []
-        for tier in (self._enumerated(), self._fitted(), self._pairs(made)):
-            for trials in tier:
-                made += trials
-                made += self._doubted(made)
+        for what, tiers in (
+            ("alone", self._enumerated()),
+            ("with a fitted parameter", self._fitted()),
+            ("in pairs", self._pairs(made)),
+        ):
+            for tier in tiers:
+                self._try_all(tier, made, what)
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
-                if confirmed:
+                if confirmed or self.untried:
                     return confirmed, ranked_trials(made)
         return None, ranked_trials(made)
 
-    def _enumerated(self) -> Iterator[list[Trial]]:
+    def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str) -> None:
+        """Add a tier's trials to those made."""
+        try:
+            with self.trials.clock.trying():
+                for trial in tier:
+                    made.append(trial)
+                made += self._doubted(made)
+        except TimeIsUp:
+            self._cut_short(what)
+
+    def _cut_short(self, what: str) -> None:
+        """Say what the limit leaves out."""
+        rest = {"alone": ", parameters that are fitted, and pairs", "with a fitted parameter": ", and pairs"}
+        left = f"not all hypotheses {what}{rest.get(what, '')} were tried"
+        self.untried = f"{self.first.stage}: {left} ({self.asked} trials were made)"
+        self.trials.clock.untried.append(self.untried)
+
+    def _enumerated(self) -> Iterator[Iterator[Trial]]:
         """Discrete values, one tier for each cost."""
         for cost in sorted({hypothesis.cost for hypothesis in self.hypotheses}):
             tier = [hypothesis for hypothesis in self.hypotheses if hypothesis.cost == cost]
@@ -129,10 +169,10 @@ class HypothesisSearch:
         alone = hypothesis.fit is None and hypothesis.infer is None
         return list(dict.fromkeys(value for value in values if alone or value is not None))
 
-    def _fitted(self) -> Iterator[list[Trial]]:
+    def _fitted(self) -> Iterator[Iterator[Trial]]:
         """Continuous parameters: a scan, then golden section."""
         fitted = [hypothesis for hypothesis in self.hypotheses if hypothesis.fit is not None]
-        yield [trial for hypothesis in fitted for trial in self._fit(hypothesis)]
+        yield (trial for hypothesis in fitted for trial in self._fit(hypothesis))
 
     def _fit(self, hypothesis: CheckableHypothesis, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
         """The best value of one parameter, `beside` what else is assumed; none where nothing is fitted."""
@@ -159,48 +199,58 @@ class HypothesisSearch:
             golden_section(error, grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)], STEPS)
         return ranked_trials(trial for trial in made.values() if trial)[:1]
 
-    def _pairs(self, made: list[Trial]) -> Iterator[list[Trial]]:
-        """The leaders with every other hypothesis, then the best pairs with what can be fitted of them."""
+    def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
+        """The leaders with the hypotheses that go best with them, then the best pairs with what can be fitted of
+        them."""
         alone = [trial for trial in ranked_trials(made) if len(trial.assumed) == 1]
         for leader in best_of_each(trial for trial in alone if trial.explained > SHARE)[:LEADERS]:
-            others = [trial for trial in alone if trial.assumed[0][0] is not leader.assumed[0][0]]
-            pairs = self._tried((leader.assumed[0], other.assumed[0]) for other in others)
-            yield pairs
+            yield self._tried((leader.assumed[0], other.assumed[0]) for other in self._beside(leader, alone))
+            pairs = (trial for trial in made if len(trial.assumed) == 2 and trial.assumed[0] == leader.assumed[0])
             better = [pair for pair in ranked_trials(pairs) if pair.left < leader.left][:LEADERS]
-            yield [
+            yield (
                 trial
                 for pair in better
                 for kept, (fitted, _) in (pair.assumed, pair.assumed[::-1])
                 for trial in self._fit(fitted, (kept,))
-            ]
+            )
 
-    def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> list[Trial]:
-        trials = (self._try(assumed) for assumed in many)
-        return [trial for trial in trials if trial is not None]
+    def _beside(self, leader: Trial, alone: Sequence[Trial]) -> list[Trial]:
+        """The trials to make together with a leader: those that leave least, if both do what they do apart."""
+        gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+        others = [trial for trial in alone if trial.assumed[0][0] is not leader.assumed[0][0]]
+
+        def left(other: Trial) -> float:
+            parts = [part for part in (gap, leader.moved, other.moved) if part is not None]
+            if len(parts) < 3 or len({part.shape for part in parts}) > 1:
+                return inf
+            return float(np.linalg.norm(parts[0] - parts[1] - parts[2]))
+
+        return sorted(others, key=left)[:BESIDE]
+
+    def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> Iterator[Trial]:
+        return (trial for assumed in many if (trial := self._try(assumed)) is not None)
 
     def _try(self, assumed: tuple[Assumption, ...]) -> Trial | None:
+        self.asked += 1
+        says = " and ".join(hypothesis.describe(value) for hypothesis, value in assumed)
+        self.trials.clock.progress(self.asked, self.asked, f"{self.first.stage}: {says}?")
         later = min(self.round + AHEAD, self.trials.rounds)
-        sides = attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
-        return Trial(assumed, *sides) if sides else None
+        return attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
 
-    def _weigh(
-        self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False
-    ) -> tuple[Residual, Residual]:
+    def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
         stage = self.first.stage
         change = self.trials.weigh(self.known, assumed, rounds, [stage], last=stage, own_floor=own_floor)
-        return change.before[stage], change.after[stage]
+        return Trial(assumed, change.before[stage], change.after[stage], own_floor, change.moved)
 
     def _doubted(self, made: list[Trial]) -> list[Trial]:
-        """The best unsettled trials, by their own floors; they take the old ones' place."""
+        """The best unsettled trial of each of the best hypotheses, by its own floor; it takes the old one's place."""
         again = []
-        doubted = [trial for trial in ranked_trials(made) if not trial.doubted and trial.explained > SHARE][:DOUBTED]
+        doubted = best_of_each(trial for trial in made if not trial.doubted and trial.explained > SHARE)[:DOUBTED]
         for trial in doubted:
-            if trial.settles:
-                continue
-            sides = attempt(partial(self._weigh, trial.assumed, self.round, own_floor=True))
-            made.remove(trial)
-            before, after = sides or (trial.before, trial.after)
-            again.append(replace(trial, before=before, after=after, doubted=True))
+            if not trial.settles:
+                other = attempt(partial(self._weigh, trial.assumed, self.round, own_floor=True))
+                made.remove(trial)
+                again.append(other or replace(trial, doubted=True))
         return again
 
 
@@ -210,11 +260,16 @@ def can_show_in(hypothesis: CheckableHypothesis, stages: Iterable[str]) -> bool:
 
 
 def best_of_each(trials: Iterable[Trial]) -> list[Trial]:
-    """The best trial of every hypothesis, the best first."""
-    best: dict[str, Trial] = {}
+    """The best trial of every hypothesis, or pair of them, the best first."""
+    best: dict[tuple[str, ...], Trial] = {}
     for trial in ranked_trials(trials):
-        best.setdefault(trial.assumed[0][0].id, trial)
+        best.setdefault(ids_of(trial), trial)
     return list(best.values())
+
+
+def ids_of(trial: Trial) -> tuple[str, ...]:
+    """The hypotheses of a trial, whatever their values."""
+    return tuple(hypothesis.id for hypothesis, _ in trial.assumed)
 
 
 def ranked_trials(trials: Iterable[Trial]) -> list[Trial]:

@@ -14,9 +14,16 @@ from parity.golden.views import DumpView, TrustedGolden
 RED = 3.0
 """Rows, heads and columns beyond this multiple of their noise carry the error: the default policy's worst row."""
 
+FLOAT32 = 1e-4
+"""A row of a float32 run beyond this relative error carries it, as in the float32 policy: its floor is bfloat16's."""
+
 ALIKE = 0.02
 """A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
 
+
+EVERY, UNEVEN = 0.95, 4.0
+"""What differs for all rows alike, as a weight does, is wrong in all of them but lucky ones, and by about as much: what
+masks, positions or caches do wrong differs by more than this factor from the typical row to the worst."""
 
 UNRELATED = 0.1
 """Tensors of other weights have a cosine of about 1 / sqrt(width): below 0.1 for a width of 100 and more."""
@@ -44,8 +51,9 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
         yield "the golden's noise at this stage is not finite"
         return
     error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
-    bad = error > RED * row_floors(floor, np.zeros(len(floor), bool))
-    yield from _rows(rows, bad, error)
+    exact = run.manifest.case.precision == "float32"
+    bad = error > (np.full(len(error), FLOAT32) if exact else RED * row_floors(floor, np.zeros(len(floor), bool)))
+    yield from _rows(rows, bad, error, "beyond float32's rounding" if exact else f"{RED:g}x its noise")
     yield from _heads(rows)
     yield from _scale(rows)
     yield from _resembles(golden, run, rows)
@@ -59,14 +67,16 @@ def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     return relative
 
 
-def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray) -> Iterator[str]:
+def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray, bound: str) -> Iterator[str]:
     """Which rows: by round, position, masked or committed; whether it grows with position."""
     if not bad.any():
-        yield f"no single row is {RED:g}x its noise: the error is small and everywhere"
+        yield f"no single row is {bound}: the error is small and everywhere"
         return
     yield f"{bad.sum()} of {len(bad)} rows"
     yield from _range("round", rows.round, bad)
     yield from _range("position", rows.position, bad)
+    if bad.mean() > EVERY and len(np.unique(rows.round)) > 1 and error.max() < UNEVEN * np.median(error):
+        yield "alike in every row and round: as from a weight, a bias or a constant of this segment that differs"
     masked = _masked(rows)
     if masked is not None and bad[masked].any() != bad[~masked].any():
         yield "only masked rows" if bad[masked].any() else "only committed rows"

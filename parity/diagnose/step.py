@@ -11,12 +11,15 @@ from math import inf
 
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import FELL, Residual, residuals
-from parity.diagnose.search import HypothesisSearch, Trial, trial_order
+from parity.diagnose.search import HypothesisSearch, Trial, ids_of, trial_order
 from parity.diagnose.trials import PromptTrials, ResidualChange, attempt
 from parity.golden.views import JoinedGoldens, JoinedSlices
 
 CONFIRMED = 5
-"""The best trials that get a trial over every stage, and over every prompt where one does not show the failure."""
+"""The best hypotheses that get a trial over every stage, and over every prompt where one does not show the failure."""
+
+VALUES = 3
+"""The best values of each of them."""
 
 ELSEWHERE = 3
 """Other prompts that the named causes have to explain as well, at the most."""
@@ -36,6 +39,9 @@ class DiagnosisStep:
         rounds: how many of the prompt's rounds are judged.
         left: the residuals under `known`, by stage.
         first: the first of them that still asks for a cause.
+
+    Attributes:
+        alike: the trials that nothing observed tells apart from the confirmed one.
     """
 
     trials: PromptTrials
@@ -43,6 +49,7 @@ class DiagnosisStep:
     rounds: int
     left: dict[str, Residual]
     first: Residual
+    alike: list[Trial] = field(default_factory=list)
     _changes: dict[int, ResidualChange] = field(default_factory=dict)
 
     def full(self, trial: Trial) -> ResidualChange:
@@ -59,11 +66,13 @@ class DiagnosisStep:
 
     def confirm(self, satisfying: Sequence[Trial]) -> Trial | None:
         """Of the trials that settle the first failing stage, the one that leaves the fewest others and breaks none."""
-        good = [trial for trial in satisfying[:CONFIRMED] if self._harmless(trial) and self.at_first(trial).settles]
+        leading = leading_trials(satisfying)
+        good = [trial for trial in leading if self._harmless(trial) and self.at_first(trial).settles]
         good = [trial for trial in good if self.holds(trial)] or good
         good.sort(key=self._rank)
-        tied = [trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]]
-        return self._tie_broken(tied) if tied else None
+        tied = self._tie_broken([trial for trial in good if self._rank(trial)[:2] == self._rank(good[0])[:2]])
+        self.alike = tied[1:]
+        return tied[0] if tied else None
 
     def holds(self, trial: Trial) -> bool:
         """Whether a trial whose shapes were wrong has the device's shapes in later rounds too, and breaks nothing
@@ -76,40 +85,62 @@ class DiagnosisStep:
     def nearest(self, made: Sequence[Trial]) -> Trial | None:
         """The trial that explains most of the first failing stage, if that is nearly all of it, and harms no row."""
         stage, rounds = self.first.stage, self.rounds
-        for trial in made[:CONFIRMED]:
+        for trial in leading_trials(made):
             if trial.explained < MOST or not self._harmless(trial) or self.at_first(trial).explained < MOST:
                 continue
             if self.trials.harms_no_row(self.known, trial.assumed, rounds, stage):
                 return trial
         return None
 
-    def _tie_broken(self, tied: list[Trial]) -> Trial:
-        """Trials alike in the first rounds differ in later ones of the prompt, or on another prompt."""
+    def _tie_broken(self, tied: list[Trial]) -> list[Trial]:
+        """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first."""
         places = chain([self.trials], islice(self.trials.other_prompts(), ELSEWHERE))
         while len(tied) > 1 and (trials := next(places, None)):
             left = [self._left_on(trials, trial) for trial in tied]
-            tied = [trial for trial, error in zip(tied, left, strict=True) if error <= min(left) * FELL]
-        return tied[0]
+            fewest = min(stages for stages, _ in left)
+            least = min(error for stages, error in left if stages == fewest)
+            tied = [
+                trial
+                for trial, (stages, error) in zip(tied, left, strict=True)
+                if stages == fewest and error <= least * FELL
+            ]
+        return tied
 
-    def _left_on(self, trials: PromptTrials, trial: Trial) -> float:
-        """What a trial leaves at the first failing stage over all rounds of a prompt."""
-        stage = self.first.stage
-        change = attempt(lambda: trials.weigh(self.known, trial.assumed, trials.rounds, [stage], last=stage))
-        return change.after[stage].error if change else inf
+    def _left_on(self, trials: PromptTrials, trial: Trial) -> tuple[float, float]:
+        """How many stages a trial leaves unsettled over all rounds of a prompt, and what it leaves at the first failing
+        one."""
+        change = attempt(lambda: trials.weigh(self.known, trial.assumed, trials.rounds, own_floor=True))
+        if change is None:
+            return inf, inf
+        return sum(not residual.settled for residual in change.after.values()), change.after[self.first.stage].error
 
     def _harmless(self, trial: Trial) -> bool:
-        """No stage that was within its bounds fails with it."""
-        after = self.full(trial).after
-        return bool(after) and not _broken(self.left, after)
+        """No stage that was within its bounds, as the references judge it without the trial as well, fails with it."""
+        change = self.full(trial)
+        left = {name: residual for name, residual in self.left.items() if _within(change.before.get(name, residual))}
+        return bool(change.after) and not _broken(left, change.after)
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         """Fewest failing stages left; then the least residual, the fewest assumptions."""
         return sum(not residual.settled for residual in self.full(trial).after.values()), *trial_order(trial)
 
 
+def leading_trials(ranked: Sequence[Trial]) -> list[Trial]:
+    """Of trials, the best first, those of the best hypotheses with their best values."""
+    values: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in ranked:
+        values.setdefault(ids_of(trial), []).append(trial)
+    kept = {id(trial) for several in islice(values.values(), CONFIRMED) for trial in several[:VALUES]}
+    return [trial for trial in ranked if id(trial) in kept]
+
+
 def _broken(before: dict[str, Residual], after: dict[str, Residual]) -> bool:
     """Whether a stage that was within its bounds no longer is."""
-    return any(not left.settled and name in before and before[name].worst <= 1.0 for name, left in after.items())
+    return any(not left.settled and name in before and _within(before[name]) for name, left in after.items())
+
+
+def _within(residual: Residual) -> bool:
+    return residual.worst <= 1.0
 
 
 def joint_residuals(parts: Sequence[PromptTrials], assumed: Sequence[Assumption]) -> dict[str, Residual]:
@@ -132,7 +163,7 @@ def explain_over_all_prompts(
     made = HypothesisSearch(trials, hypotheses, (), first).each_alone()
     parts = sorted((trials, *trials.same_comparison()), key=lambda part: part.prompt)
     before = joint_residuals(parts, ())
-    for trial in [trial for trial in made if trial.explained > 0][:CONFIRMED]:
+    for trial in leading_trials([trial for trial in made if trial.explained > 0]):
         after = attempt(partial(joint_residuals, parts, trial.assumed))
         if after and first.stage in after and first.stage in before:
             whole = replace(trial, before=before[first.stage], after=after[first.stage])

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
+from parity.diagnose.clock import SearchClock
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     Assumption,
@@ -28,13 +29,20 @@ from parity.golden.views import DumpView, GoldenSlice, PromptSlice, TrustedGolde
 from parity.policy import Policy
 from parity.trace import ForcingTrace, Tensors, Trace
 
+SAMPLED = 4096
+"""Elements of a stage by which it is estimated what two hypotheses do together."""
+
 
 @dataclass(frozen=True)
 class ResidualChange:
-    """Residuals by stage without some assumptions and with them, over the same rounds and rows of one prompt."""
+    """Residuals by stage without some assumptions and with them, over the same rounds and rows of one prompt.
+
+    `moved` is a sample of what they change of the one stage judged, see `PromptTrials.gap`.
+    """
 
     before: dict[str, Residual]
     after: dict[str, Residual]
+    moved: np.ndarray | None = None
 
 
 @dataclass
@@ -49,6 +57,7 @@ class PromptTrials:
         reference: makes what runs the counterfactuals, in a precision; called once for each.
         drive: runs the device over another golden of this prompt; None where there is only its run.
         others: (golden, run, number) of the other prompts, made as they are asked for.
+        clock: the time that all of it may take.
     """
 
     golden: TrustedGolden
@@ -58,12 +67,15 @@ class PromptTrials:
     reference: Callable[[str], CounterfactualReference]
     drive: Callable[[TrustedGolden], DumpView] | None = None
     others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
+    clock: SearchClock = field(default_factory=SearchClock)
     _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
     _baselines: dict[tuple[object, ...], tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         case = self.run.manifest.case
-        self.counterfactuals = CounterfactualRuns(self.reference, case.mode, case.max_new_tokens, self.run.followed)
+        self.counterfactuals = CounterfactualRuns(
+            self.reference, case.mode, case.max_new_tokens, self.run.followed, clock=self.clock
+        )
 
     @property
     def mode(self) -> Mode:
@@ -104,7 +116,7 @@ class PromptTrials:
 
     def _on(self, golden: TrustedGolden, run: DumpView, prompt: int) -> PromptTrials:
         """Trials on another prompt, with the same references."""
-        trials = PromptTrials(golden, run, prompt, self.policy, self.reference)
+        trials = PromptTrials(golden, run, prompt, self.policy, self.reference, clock=self.clock)
         trials.counterfactuals.references = self.counterfactuals.references
         return trials
 
@@ -117,6 +129,14 @@ class PromptTrials:
         if assumed:
             return self._residuals(rounds, self.counterfactual(assumed, rounds), ())
         return residuals(*self.cut(rounds), self.policy)
+
+    def fails_unassumed(self, stage: str, rounds: int) -> bool:
+        """Whether a stage fails against the references without an assumption.
+
+        Where it passes against the golden, a row that is set apart there, or a floor over other draws, is the reason.
+        """
+        left = self._baseline((), rounds, (), None)[1].get(stage)
+        return left is not None and left.red
 
     def before(self, known: Sequence[Assumption], rounds: int, stage: str) -> Residual:
         """What is left at one stage under the known assumptions: what a further one starts from."""
@@ -162,7 +182,15 @@ class PromptTrials:
             same = self._filled(CounterfactualTensors(true, rows), rounds)
             before = self._residuals(rounds, CounterfactualGolden(golden, same, self.mode), stages)
         view = self._view(golden, made, (*known, *assumed), last, stages, rounds, own_floor)
-        return ResidualChange(before, self._residuals(rounds, view, stages))
+        moved = _gap(true, made.tensors, stages[0]) if len(stages) == 1 else None
+        return ResidualChange(before, self._residuals(rounds, view, stages), moved)
+
+    def gap(self, known: Sequence[Assumption], rounds: int, stage: str) -> np.ndarray | None:
+        """A sample [SAMPLED at the most] of the device's error at a stage under the known assumptions; None where it
+        has no numbers of the same shapes."""
+        _, run = self.cut(rounds)
+        true, _ = self._baseline(known, rounds, (stage,), stage)
+        return _gap(true, _contents(run, run.manifest.case.precision), stage)
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
@@ -206,7 +234,7 @@ class PromptTrials:
         view = CounterfactualGolden(golden, truth.tensors, self.mode, rough.tensors).emitting(emitted)
         run = self.drive(view)
         run = SettledRun(run) if self.run.settled else run
-        again = PromptTrials(view, run, 0, self.policy, self.reference, self.drive)
+        again = PromptTrials(view, run, 0, self.policy, self.reference, self.drive, clock=self.clock)
         again.counterfactuals.references = self.counterfactuals.references
         again.counterfactuals.count = self.count
         return again
@@ -277,6 +305,18 @@ class PromptTrials:
                 raise NotComparable
             filled[place] = np.where(rows[(..., *(None,) * (value.ndim - 1))], device.astype(value.dtype), value)
         return filled
+
+
+def _gap(before: Tensors, after: Tensors, stage: str) -> np.ndarray | None:
+    """A sample of `after` - `before` at a stage over all rounds; what is not determined counts as unchanged."""
+    places = sorted(place for place in before if place[1] == stage)
+    if not places or any(place not in after or after[place].shape != before[place].shape for place in places):
+        return None
+    if any(before[place].dtype.kind in "iub" for place in places):
+        return None
+    apart = np.concatenate([(after[place].astype(np.float32) - before[place]).ravel() for place in places])
+    some: np.ndarray = np.nan_to_num(apart[:: -(-len(apart) // SAMPLED) or 1], posinf=0.0, neginf=0.0)
+    return some
 
 
 def _differ(true: np.ndarray | None, value: np.ndarray | None) -> bool:

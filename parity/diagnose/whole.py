@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
+from parity.diagnose.clock import SearchClock
 from parity.diagnose.failing_run import (
     FailingRun,
     RerunOnGolden,
@@ -35,7 +36,10 @@ HISTORIES = 60
 
 @dataclass(frozen=True)
 class Asked:
-    """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`. `folder` is for runs."""
+    """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`.
+
+    `folder` is for runs; `limit` seconds are for the search of causes.
+    """
 
     golden: TrustedGolden
     run: DumpView | None
@@ -46,6 +50,7 @@ class Asked:
     folder: Path
     limits: ProcessLimits | None = None
     progress: Progress = quiet
+    limit: float | None = None
 
 
 def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
@@ -112,7 +117,8 @@ def _explained(
     golden, whole = asked.golden, red.case is asked.golden
     rank = red.run.rank if isinstance(red.run, RankView) else None
     reference, hypotheses = counterfactuals(golden, asked.threads)
-    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference)
+    clock = SearchClock(asked.limit, asked.progress)
+    trials = PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=clock)
     if context is not None:
         trials.drive = RerunOnGolden(context.device(), red.run.manifest.case.mode, asked.folder, rank)
     if trials.drive is None or whole:

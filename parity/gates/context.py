@@ -138,7 +138,7 @@ class GateContext:
             if run.manifest.producer.name != name:
                 raise UsageError(
                     f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: "
-                    "name the device that made the run, or judge the run alone with --only stages"
+                    f"name the device that made the run; `parity diff {run.command}` judges it without one"
                 )
         return device
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from parity.compare.choices import SAME
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.scores import SCORES
 from parity.drive import untapped
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, judge_rows, own_choices, read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.golden.trust import refuse_shared
+from parity.seam import Looping
 from parity.stages import ACCEPT_EMITTED, ACCEPT_LENGTH, DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 
 GROUPS = {"target": TARGET_TOKENS, "verify": VERIFY_TOKENS, "drafter": DRAFT_TOKENS}
@@ -28,16 +29,22 @@ def checks(context: GateContext) -> Iterator[Check]:
     refuse_shared(golden.manifest.producer, run.manifest.producer)
     vocabulary = read_draft_vocabulary(golden)
     free = [stage for stage in FORCED if stage not in run.manifest.case.forced]
+    own = isinstance(context.device(), Looping)
     for name, stage in GROUPS.items():
         yield _group(
-            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free
+            name, judge_rows(context.basis("chained"), run, stage, vocabulary), run.manifest.case.precision, free, own
         )
     yield own_choices(golden, run, vocabulary)
     yield planted_ties(context, vocabulary)
 
 
-def _group(name: str, judged: JudgedRows, precision: str, free: list[str]) -> Check:
-    """One group of rows under the tie rule; in float32 every choice must be the golden's."""
+def _group(name: str, judged: JudgedRows, precision: str, free: list[str], own: bool) -> Check:
+    """One group of rows under the tie rule; in float32 every choice must be the golden's.
+
+    Args:
+        free: stages that were not forced: rows behind a difference in them have another context.
+        own: the device's loop is one piece, and continues with its own choices by its nature.
+    """
     figures = judged.figures()
     if name == "drafter":
         figures["slots"] = {_slot(slot): judged.of(judged.slot == slot).figures() for slot in np.unique(judged.slot)}
@@ -48,8 +55,11 @@ def _group(name: str, judged: JudgedRows, precision: str, free: list[str]) -> Ch
         place = Place(judged.stage, None, *(int(x[first]) for x in (judged.prompt, judged.round, judged.position)))
     verdict = FAIL if bad.any() else PASS
     unforced = f"{free[0]} was not forced: rows behind a difference have another context" if free else ""
+    if free and own:
+        unforced = f"the device's loop is one piece and continues with its own choices: {unforced}"
     if lack := "; ".join(reason for reason in (judged.lack, unforced) if reason):
-        verdict, said = (FAIL if bad.any() else INCONCLUSIVE), f"{lack}; {said}"
+        missing = NOT_JUDGED if own and not judged.lack else INCONCLUSIVE
+        verdict, said = (FAIL if bad.any() else missing), f"{lack}; {said}"
     return Check(_title(name, figures), verdict, said, figures, place)
 
 
@@ -120,7 +130,7 @@ class PlantedTies:
     def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
         """The same for a pass of a chain, as `parity.seam.RowTap` has it."""
         if stage in self.tied:
-            self.look(stage, value)
+            self.look(stage, value, first if len(value) < total else None)
         ids = self._ids(stage, value.shape[1]) if stage in TOKENS else np.empty(0)
         free = np.flatnonzero((ids >= 0) & ~np.isin(ids, self.ends))
         if len(free) < PARTS:
@@ -132,9 +142,10 @@ class PlantedTies:
         np.put_along_axis(tied, columns, _above(value), axis=1)
         return tied
 
-    def look(self, stage: str, tokens: Sequence[int] | np.ndarray) -> None:
-        """Compare tokens [R] with the ties of the last R rows of this stage."""
-        tied = self.tied.get(stage, np.empty((0, 3), np.int64))[-len(tokens) :]
+    def look(self, stage: str, tokens: Sequence[int] | np.ndarray, first: int | None = None) -> None:
+        """Compare tokens [R] with the ties of this stage's rows from `first` on; of the last R rows without it."""
+        rows = slice(-len(tokens), None) if first is None else slice(first, first + len(tokens))
+        tied = self.tied.get(stage, np.empty((0, 3), np.int64))[rows]
         self.counts[stage] = self.counts.get(stage, 0) + len(tied)
         for row, (token, due) in enumerate(zip(np.asarray(tokens).tolist(), tied.tolist(), strict=False)):
             if token != min(due):

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from parity.compare.report import INCONCLUSIVE, ROUNDED, Place, conclude, exit_code
-from parity.errors import ParityError, UsageError
+from parity.compare.report import INCONCLUSIVE, NOT_JUDGED, ROUNDED, Place, conclude, exit_code
+from parity.errors import NotShown, ParityError, UsageError
 from parity.guard import as_parity_error
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Check:
         figures: the same and more, for JSON; plain numbers, strings, lists and dicts.
         place: where it first shows, for a failure.
         exact: the device was judged in float32, though the run is in another precision.
+        undeclared: it needs what the device's description leaves out.
     """
 
     name: str
@@ -51,11 +52,15 @@ class Check:
     figures: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     exact: bool = False
+    undeclared: bool = False
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """One gate: its verdict is that of its worst check; a gate without a check is inconclusive."""
+    """One gate: its verdict is that of its worst check; a gate without a check is inconclusive.
+
+    One of which the device declares to show nothing is not judged.
+    """
 
     gate: str
     checks: tuple[Check, ...]
@@ -64,6 +69,8 @@ class GateResult:
     @property
     def verdict(self) -> str:
         """The worst verdict of the checks."""
+        if self.checks and all(check.undeclared and check.verdict == NOT_JUDGED for check in self.checks):
+            return NOT_JUDGED
         return conclude(check.verdict for check in self.checks)
 
     @property
@@ -74,17 +81,28 @@ class GateResult:
 
 @dataclass(frozen=True)
 class GateReport:
-    """All gates that ran over one device and golden, joined by AND."""
+    """All gates that ran over one device and golden, joined by AND.
+
+    Attributes:
+        left_out: what a quick look did not ask (`parity.gates.quick`), in words; empty for any other.
+    """
 
     device: str
     precision: str
     golden: str
     results: tuple[GateResult, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def quick(self) -> bool:
+        """Whether this was a quick look, which never passes."""
+        return bool(self.left_out)
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of the gates."""
-        return conclude(result.verdict for result in self.results)
+        """The worst verdict of the gates; of a quick look that finds nothing: inconclusive."""
+        worst = conclude(result.verdict for result in self.results)
+        return conclude((worst, INCONCLUSIVE)) if self.quick else worst
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -102,6 +120,7 @@ class GateReport:
         gates = [asdict(result) | {"verdict": result.verdict} for result in self.results]
         return asdict(self) | {
             "results": gates,
+            "quick": self.quick,
             "verdict": self.verdict,
             "unseen": self.unseen,
             "exit_code": self.exit_code,
@@ -139,6 +158,8 @@ def run_gate(context: GateContext, name: str) -> GateResult:
             made.append(check)
     except UsageError:
         raise
+    except NotShown as error:
+        made.append(Check(name, NOT_JUDGED, str(error), undeclared=True))
     except ParityError as error:
         made.append(Check(name, INCONCLUSIVE, str(error)))
     except Exception as error:

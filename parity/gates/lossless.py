@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.decode import Decoded, TargetPassTap, accepted, decode, ended
 from parity.drive import untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.lossless_golden_text import golden_text
-from parity.gates.made_up import agreements, try_accept_rule
-from parity.seam import Device
+from parity.gates.made_up import ONE_PIECE, agreements, try_accept_rule
+from parity.seam import Device, Looping
 from parity.stages import VERIFY_LOGITS, VERIFY_TOKENS
 
 TWO_ULP, ROUTER = "within two ULP", "behind a router tie"
@@ -102,6 +102,8 @@ def accepts_by_rule(context: GateContext) -> Check:
     """The accept step alone, nothing cut."""
     name, golden, device = "accept rule", context.golden.manifest.case, context.device()
     ids = golden.prompts[0].ids
+    if isinstance(device, Looping):
+        return Check(name, NOT_JUDGED, ONE_PIECE)
     try:
         tried = try_accept_rule(device, ids, agreements(ids, golden.k, device.describe().eos))
     except Inconclusive as error:

@@ -17,6 +17,8 @@ from parity.stages import TARGET_TOKENS, VERIFY_TOKENS
 PROMPT_TOKENS = 8
 """Tokens of the short prompt that rounds are made behind: the tokens are made up, the context does not matter."""
 
+ONE_PIECE = "the device's loop is one piece (`parity.seam.Looping`): no round of it can be made up"
+
 PATTERNS = 32
 """Patterns of agreement at most: all of them up to K = 5, an even choice of them beyond."""
 

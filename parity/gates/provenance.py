@@ -1,4 +1,5 @@
-"""Whether the golden may judge this device: nothing behind it changed, and it is not made of the device's source."""
+"""Whether the golden may judge this device: nothing behind it changed, it is not made of the device's source, and what
+the device accepts is its drafter's."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.provenance import producer
+from parity.golden.synthetic import forced_by, option_in
 from parity.golden.trust import changes, device_modules, enumerated, shared
 
 
@@ -15,6 +17,7 @@ def checks(context: GateContext) -> Iterator[Check]:
     """The golden against what it was dumped from, and against the device."""
     yield unchanged(context)
     yield independent(context)
+    yield real_acceptance(context)
 
 
 def unchanged(context: GateContext) -> Check:
@@ -52,3 +55,13 @@ def independent(context: GateContext) -> Check:
         f"none in common of {len(golden.modules)} modules behind the golden and {len(seen.modules)} behind the device"
     )
     return Check(name, PASS, said, figures)
+
+
+def real_acceptance(context: GateContext) -> Check:
+    """Neither the environment nor what the device says of itself forces acceptance."""
+    notes = context.device().describe().notes
+    said = forced_by() or next(filter(None, (option_in(f"{name}: {value}") for name, value in notes.items())), "")
+    name = "acceptance is the drafter's"
+    if said:
+        return Check(name, FAIL, f"{said}: acceptance is synthetic, and says nothing of the drafter", {"forced": said})
+    return Check(name, PASS, "neither the environment nor the device's notes force it")

@@ -105,7 +105,8 @@ def _accept(device: Device, case: DecodeCase, plain: Decoded, step: int, count: 
     fresh = device.commit(ids, true, untapped)
     if list(fresh) != list(true):
         raise Inconclusive(
-            f"{case.name}: {count} accepted drafts emitted {list(fresh)}, not {list(true)} (see lossless)"
+            f"{case.name}: {count} accepted drafts emitted {[int(token) for token in fresh]}, not {true.tolist()} "
+            "(see lossless)"
         )
     return verify_pass
 

@@ -17,6 +17,7 @@ from parity.errors import UsageError
 from parity.golden.digests import digest_files
 from parity.golden.manifest import Checkpoint, Model, Producer
 from parity.golden.sources import digests
+from parity.golden.synthetic import NOTE, forced_by
 
 CONFIGS = ("config.json", "generation_config.json")
 """The second one, where there is one, says which tokens end a generation."""
@@ -78,7 +79,8 @@ def producer(
 ) -> Producer:
     """The record of who computed: modules by name, each one's source and all of it digested, package versions.
 
-    `versions` and `notes` are what a device says of itself; see `parity.seam.Description`.
+    `versions` and `notes` are what a device says of itself; see `parity.seam.Description`. What of the environment
+    forces acceptance is a note of ours.
     """
     from importlib import metadata  # 20 ms that reading a dump does not need
 
@@ -96,7 +98,7 @@ def producer(
         threads=threads,
         platform=f"{platform.system()} {platform.machine()}",
         sources=sources,
-        notes=dict(notes),
+        notes={**notes, **({NOTE: forced} if (forced := forced_by()) else {})},
     )
 
 

@@ -17,6 +17,7 @@ from parity.errors import UsageError
 from parity.golden.manifest import Checkpoint, Producer, Variant
 from parity.golden.provenance import checkpoint
 from parity.golden.sources import INSTRUMENT, digest, installed, located, package, reached
+from parity.golden.synthetic import refuse_synthetic
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import unguarded
 from parity.progress import note
@@ -56,11 +57,12 @@ def trusted(golden: DumpView) -> OpenedGolden:
     checked here is noted (`parity.progress.note`).
 
     Raises:
-        UsageError: it is a device's run, stale, or names no source.
+        UsageError: it is a device's run, stale, names no source, or its acceptance is synthetic.
     """
     if golden.manifest.kind != "golden":
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
     refuse_unnamed(golden.manifest.producer)
+    refuse_synthetic(golden.manifest.producer, str(golden.folder))
     unknown = refuse_stale(golden)
     for sentence in unknown:
         note(sentence)

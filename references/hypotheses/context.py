@@ -173,6 +173,46 @@ def _(loop: Loop, how: tuple[str, str]) -> Iterator[None]:
         yield
 
 
+@prefilling(
+    "drafter-no-cache",
+    "the drafter has no cache: a pass sees its own rows alone, whose positions start at {value}",
+    values=("0", "their tokens' own"),
+    fix="a cache for the drafter, and its prefill over the prompt",
+    seen=("NKIPy example",),
+)
+def _(loop: Loop, positions: str) -> Mutation:
+    """It does not run over the prompt, and hands over neither rows nor their number."""
+
+    def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
+        forget()
+
+    def forget() -> None:
+        config = loop.drafter.config
+        empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
+        loop.state.cache.rows = dict.fromkeys(range(config.num_layers), (empty, empty))
+        loop.state.draft_length = 0
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        forget()
+        return inner()
+
+    def places(inner: Callable[..., Tensor], committed: int, masked: int) -> Tensor:
+        return inner(committed, masked) + (0 if positions == "0" else loop.state.length - committed)
+
+    def cached(inner: Callable[..., Pair], name: str, k: Tensor, v: Tensor) -> Pair:
+        return (k, v) if name.startswith("kv.drafter.") else inner(name, k, v)
+
+    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor) -> Tensor:
+        return value if stage == "kv.drafter.length" else inner(stage, value)
+
+    return together(
+        (
+            *(loop.prefill_drafter.around(prefill), loop.draft.around(draft), loop.positions.around(places)),
+            *(loop.cached.around(cached), loop.tap.around(tap)),
+        )
+    )
+
+
 def _hand_over_nothing(loop: Loop) -> None:
     """The drafter's stages of a prefill without rows."""
     weight = loop.drafter.fc.weight

@@ -17,10 +17,11 @@ from parity.references.points import replaced
 Pair = tuple[Tensor, Tensor]
 
 ALL, AS_EMITTED = "all rows", "as many rows as were emitted"
+ALONE = "as many rows as were emitted, and the stale ones behind them outlast what is put back"
 
 stale = Family(
     stages=(*KV, *OUT),
-    values=(ALL, AS_EMITTED),
+    values=(ALL, AS_EMITTED, ALONE),
     fix="rollback slices the sequence axis, and the mask compares positions: a new row's slot is its position",
     seen=("NKIPy PR 63",),
     cost=2,
@@ -46,7 +47,7 @@ def behind_stale(loop: Loop, given: str, side: str, by_position: bool) -> Mutati
         return torch.cat((mask[..., behind:], torch.zeros_like(mask[..., :behind])), -1)
 
     kept = _appending(loop) if side == "drafter" else _growing(loop)
-    return together((*kept, masking(loop, "all", seen, side), handing_over(loop, side, count, whole=True)))
+    return together((*kept, masking(loop, "all", seen, side), handing_over(loop, side, count, whole=given != ALONE)))
 
 
 def held(loop: Loop, side: str) -> int:

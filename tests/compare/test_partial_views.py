@@ -12,12 +12,13 @@ from parity.compare import compare
 from parity.compare.between import DeviceDifference, compare_devices
 from parity.compare.hidden_experts import swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
+from parity.compare.rebased import WithExperts
 from parity.drive import RunRequest
 from parity.drive import run_device as drive_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
-from parity.golden.views import GoldenSlice
+from parity.golden.views import GoldenSlice, PromptSlice
 from parity.guard import unguarded
 from parity.policy import read_policy
 from parity.producers import ReferenceRerun, builder, planted_faults
@@ -267,3 +268,12 @@ def test_a_stage_that_never_occurs_there_is_refused():
 def test_a_view_of_nothing_is_refused(golden):
     with pytest.raises(UsageError, match="names no stage"):
         builder("numpy,show=+", golden)(precision="float32")
+
+
+def test_a_run_with_inferred_experts_is_cut_to_a_prompt_with_them(small_golden):
+    place = "bfloat16", 0, 0, "target.layers.0.experts"
+    run = Dump(small_golden.folder)
+    del run.rows[place], run.parts[place]
+    inferred = small_golden.stored("float32", *place[1:]) + 1
+    cut = PromptSlice(WithExperts(run, trusted(small_golden), {place: inferred}), 0, 1)
+    assert np.array_equal(cut.stored(*place), inferred) and np.array_equal(cut.shards(*place)[0], inferred)

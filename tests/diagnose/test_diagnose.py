@@ -36,7 +36,7 @@ def diagnose(parity, golden, tmp_path):
 
     def run(*arguments: object):
         file = tmp_path / "diagnosis.json"
-        ended = parity("diagnose", "--golden", golden.folder, *arguments, "--json", file)
+        ended = parity("diagnose", "--limit", "0", "--golden", golden.folder, *arguments, "--json", file)
         return ended, json.loads(file.read_text()) if file.exists() else None
 
     return run
@@ -57,6 +57,13 @@ def test_a_run_folder_is_enough(diagnose, golden, tmp_path):
     ended, found = diagnose(made.folder)
     assert ended.code == 1 and found["causes"][0]["hypothesis"] == "tap-off-by-one", ended
     assert found["mode"] == "chained"
+
+
+def test_a_search_that_is_cut_short_says_so_and_is_inconclusive(diagnose):
+    ended, found = diagnose("--device", "parity.device.faults:tap_off_by_one", "--limit", "0.001")
+    assert ended.code == 3 and found["causes"] == [] and found["untried"], ended
+    assert found["verdict"] == "fail" and found["unexplained"]["stage"] == "drafter.taps"
+    assert "cut short by --limit" in ended.out and ended.last.endswith("the search was cut short")
 
 
 def test_two_faults_at_one_stage_are_a_pair(diagnose):

@@ -25,7 +25,7 @@ def test_the_clean_implementation_has_nothing_to_diagnose(parity, small_golden, 
     out = tmp_path / "run"
     made = parity("run", "--golden", small_golden.folder, "--device", f"{DEVICE}:clean", "--mode", mode, "--out", out)
     assert made.code == 0, made
-    found = parity("diagnose", out, "--golden", small_golden.folder)
+    found = parity("diagnose", out, "--limit", "0", "--golden", small_golden.folder)
     assert found.code == 0 and found.out.startswith("nothing to diagnose"), found
 
 
@@ -36,6 +36,6 @@ OTHERS = {"yarn_truncated": "rope-truncated", "window_inclusive": "attn-window-s
 
 @pytest.mark.parametrize(("fault", "name"), {**FAULTS, **(OTHERS if WHOLE else {})}.items())
 def test_a_mistake_made_elsewhere_is_named(parity, small_golden, fault, name):
-    found = parity("diagnose", "--golden", small_golden.folder, "--device", f"{DEVICE}:fault_{fault}")
+    found = parity("diagnose", "--limit", "0", "--golden", small_golden.folder, "--device", f"{DEVICE}:fault_{fault}")
     assert found.code == 1 and found.last.endswith(f"({name})"), found
     assert sum(line[:1].isdigit() for line in found.out.splitlines()[2:]) == 1, found.out

@@ -26,7 +26,7 @@ def gates(monkeypatch):
 
 def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_golden):
     gates(rollback=INCONCLUSIVE, verify=INCONCLUSIVE)
-    found = parity("diagnose", "--device", "numpy", "--golden", small_golden.folder)
+    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", small_golden.folder)
     assert found.code == 3 and "nothing to diagnose" not in found.out, found
     assert (
         f"gate rollback, second: {LACKS}" in found.out
@@ -39,5 +39,5 @@ def test_a_gate_that_lacks_something_is_no_clean_device(gates, parity, small_gol
 @pytest.mark.parametrize(("verdict", "code"), [(PASS, 0), (NOT_JUDGED, 0), (FAIL, 1)])
 def test_what_is_not_judged_beside_a_pass_is_a_pass_as_in_parity_gate(verdict, code, gates, parity, small_golden):
     gates(boundary=verdict, verify=INCONCLUSIVE if code else PASS)
-    found = parity("diagnose", "--device", "numpy", "--golden", small_golden.folder)
+    found = parity("diagnose", "--limit", "0", "--device", "numpy", "--golden", small_golden.folder)
     assert found.code == code and found.out.startswith("nothing to diagnose") == (not code), found

@@ -12,6 +12,7 @@ from parity.compare import compare
 from parity.compare.report import FAIL, INCONCLUSIVE, Report
 from parity.compare.structure import Finding
 from parity.diagnose.failing_run import FailingRun, failing_run, failures
+from parity.diagnose.signature import signature
 from parity.errors import UsageError
 from parity.golden.views import PromptSlice
 from tests.diagnose.toys import POLICY, compared, explained, scaled
@@ -116,6 +117,38 @@ def test_what_the_comparison_calls_red_is_never_clean_nor_empty(defect, tmp_path
     told = explained(found)
     assert told.unexplained is not None and told.signature, told
     assert told.unexplained.stage in {one.stage for one in found.residuals()}
+
+
+def test_weights_that_differ_look_like_weights(tmp_path):
+    """Small noise on a projection: no hypothesis has it, and every row shows it."""
+    noise = np.random.default_rng(3)
+
+    def plant(pair: Pair) -> None:
+        drawn: dict[int, np.ndarray] = {}
+        for tensors, place in p.each(pair.run, Q):
+            x = tensors[place].astype(np.float32).reshape(len(tensors[place]), -1)
+            mixed = drawn.setdefault(x.shape[1], noise.normal(0, 0.3 / x.shape[1] ** 0.5, (x.shape[1],) * 2))
+            tensors[place] = (x + x @ mixed).astype(np.float32).reshape(tensors[place].shape)
+
+    found = explained(red(plant, tmp_path), [scaled("other", Q, 1.3)])
+    assert found.causes == () and any("as from a weight" in said for said in found.signature), found
+    found = explained(red(drifting(Q, 0.4, from_round=2), tmp_path / "late"), [scaled("other", Q, 0.7)])
+    assert not any("as from a weight" in said for said in found.signature), found
+
+
+def test_rows_of_a_float32_run_are_wrong_far_below_the_noise_of_bfloat16(tmp_path):
+    first = red(p.values(lambda x: x * np.float32(1.1), Q), tmp_path / "red").residuals()[0]
+    pair = clean(SHORT)
+    p.values(lambda x: x * np.float32(1.001), Q)(pair)
+    golden, run = write(pair, tmp_path)
+    assert any("no single row is 3x its noise" in said for said in signature(golden, run, first))
+    finer = run.manifest.case.model_copy(update={"precision": "float32"})
+    run.manifest = run.manifest.model_copy(update={"case": finer})
+    stored = run.stored
+    run.rows, run.parts = ({("float32", *place[1:]): one for place, one in of.items()} for of in (run.rows, run.parts))
+    run.stored = lambda variant, *place: stored("bfloat16", *place)
+    said = list(signature(golden, run, first))
+    assert said and not any("no single row" in one for one in said), said
 
 
 def test_a_green_comparison_has_nothing_to_diagnose(tmp_path):

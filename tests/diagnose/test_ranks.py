@@ -70,7 +70,9 @@ def test_ranks_that_differ_by_rounding_alone_are_no_clean_run(run_of, small_gold
 
 def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, small_golden, parity, tmp_path):
     run = run_of(lambda x: np.nextafter(x, np.float32(np.inf)))
-    ended = parity("diagnose", run.folder, "--golden", small_golden.folder, "--json", tmp_path / "found.json")
+    ended = parity(
+        "diagnose", run.folder, "--limit", "0", "--golden", small_golden.folder, "--json", tmp_path / "found.json"
+    )
     assert ended.code == 1 and "tp-order-by-rank" in ended.last, ended
     assert json.loads((tmp_path / "found.json").read_text())[0]["id"] == "tp-order-by-rank"
 
@@ -78,6 +80,8 @@ def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, small_golden, parity
 def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(small_golden, parity, tmp_path):
     ended = parity(
         "diagnose",
+        "--limit",
+        "0",
         "--device",
         "parity.device.faults:tp_attn_not_reduced",
         "--golden",

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.diagnose import Diagnosis, diagnose
+from parity.diagnose.clock import SearchClock
 from parity.diagnose.failing_run import FailingRun, failing_run
 from parity.diagnose.trials import PromptTrials
 from parity.golden.store import Dump
@@ -84,9 +85,10 @@ def compared(pair: Pair, folder: Path) -> tuple[Dump, Dump, object]:
     return golden, run, failing_run(golden, run, POLICY)
 
 
-def explained(red: FailingRun, hypotheses=()) -> Diagnosis:
+def explained(red: FailingRun, hypotheses=(), clock: SearchClock | None = None) -> Diagnosis:
     """The diagnosis of a red pair."""
     trials = PromptTrials(red.golden, red.run, red.number, POLICY, lambda precision: Replay(red.golden, precision))
+    trials.clock = trials.counterfactuals.clock = clock or trials.clock
     return diagnose(trials, hypotheses, red.first, red.residuals())
 
 

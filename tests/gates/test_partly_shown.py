@@ -76,3 +76,25 @@ class LastRow:
 def test_the_last_row_of_each_prefill_is_what_verify_is_compared_with(off, verdict, gate):
     state = gate("rollback", "numpy", lambda device: LastRow(device, off))["as never speculated"]
     assert state.verdict == verdict and (verdict == "pass" or "verify.logits row" in state.evidence), state
+
+
+@pytest.mark.parametrize("name", ["rollback", "boundary"])
+def test_caches_that_are_declared_to_be_hidden_are_not_judged(name, shallow_golden, tmp_path):
+    device = "numpy,show=layer-outputs"
+    build = builder(device, shallow_golden)
+    result = run_gate(GateContext(shallow_golden, device, build, "float32", tmp_path, 1, rotate=build.rotary()), name)
+    assert result.verdict == "not judged", result
+    assert "does not declare kv.target.0.k as shown" in result.checks[-1].evidence
+
+
+LOOP = "docs.ports.fused_loop:load"
+
+
+def test_choices_behind_a_token_that_a_loop_keeps_are_not_judged(gate):
+    target = gate("decisions", LOOP)["target"]
+    assert target.verdict == "not judged" and "target.tokens was not forced" in target.evidence, target
+
+
+def test_a_loop_in_one_piece_cannot_be_asked_for_its_accept_rule(gate):
+    cuts = next(check for name, check in gate("acceptance", LOOP).items() if name.startswith("cuts"))
+    assert cuts.verdict == "not judged" and "no round of it can be made up" in cuts.evidence, cuts

@@ -10,7 +10,7 @@ import pytest
 from parity.errors import UsageError
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.provenance import independent, unchanged
+from parity.gates.provenance import independent, real_acceptance, unchanged
 from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
 from parity.producers import builder
@@ -51,7 +51,7 @@ def context(golden: Dump, device: str = "numpy", folder: Path = Path("runs")) ->
 
 def test_an_untouched_golden_and_the_shipped_device_pass(small_golden):
     checks = run_gate(context(small_golden), "provenance").checks
-    assert [check.verdict for check in checks] == ["pass", "pass"]
+    assert [check.verdict for check in checks] == ["pass", "pass", "pass"]
     assert (
         "parity.references.peagle" in checks[1].figures["golden"]
         and "parity.device.kernels.head" in checks[1].figures["device"]
@@ -143,3 +143,11 @@ def test_a_source_file_under_another_name_is_red(small_golden, tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     check = independent(context(small_golden, "borrowing_device:load"))
     assert check.verdict == "fail" and "borrowed_angles is parity.references.rope under another name" in check.evidence
+
+
+def test_synthetic_acceptance_fails_the_device(golden, monkeypatch):
+    made = context(golden)
+    assert real_acceptance(made).verdict == "pass"
+    monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "3.1")
+    check = real_acceptance(made)
+    assert check.verdict == "fail" and "SGLANG_SIMULATE_ACC_LEN=3.1" in check.evidence

@@ -115,3 +115,20 @@ def test_a_map_that_declares_no_stage_is_refused(said, words, dumped, tmp_path):
     (tmp_path / "map.toml").write_text(NAMES.replace("[run]", f"[run]\n{said}"))
     found = dumped()
     assert found.code == 2 and words in found.err and not (tmp_path / "run").exists()
+
+
+def test_diagnose_judges_a_partial_dump_by_what_it_holds_and_gates_ask_for_its_device(
+    parity, dumped, short_golden, tmp_path
+):
+    def scaled(arrays):
+        return {place: value * 2 if "layers.1" in place[1] else value for place, value in arrays.items()}
+
+    assert dumped(change=scaled).code == 0
+    against = ("--golden", short_golden.folder)
+    named = parity("diagnose", tmp_path / "run", *against, "--partial")
+    assert named.code == 1 and "first divergent: target.layers.1.out" in named.out and "missing" not in named.out, named
+    judged = parity("gate", "--only", "stages", "--run", tmp_path / "run", *against, "--partial")
+    assert judged.code == 2 and f"`parity diff {tmp_path / 'run'} --partial` judges it" in judged.err, judged
+    for verb in (["diagnose"], ["gate", "--only", "stages"]):
+        refused = parity(*verb, *against, "--partial")
+        assert refused.code == 2 and "--partial is of a dump" in refused.err, refused

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from parity.references.capture import ignore
+from parity.references.hypotheses.inference import chunk_size
 from parity.references.hypotheses.stale import ALL, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
@@ -237,3 +238,14 @@ def test_a_mask_by_position_on_top_of_stale_rows_is_the_one_alone(side, case):
     )
     assert alone.tensors.keys() == both.tensors.keys()
     assert all(np.array_equal(value, both.tensors[place]) for place, value in alone.tensors.items())
+
+
+def test_a_chunk_whose_ids_are_hidden_ends_at_the_first_wrong_row_of_the_first_layer():
+    stage = (0, "drafter.layers.0.out")
+    true = np.random.default_rng(5).normal(size=(20, 8))
+    mine = true.copy()
+    mine[6:] += 0.3
+    mine[:6] *= 1.004
+    assert chunk_size({stage: mine}, {stage: true, (0, "drafter.input_ids"): np.arange(20)}) == 7
+    assert chunk_size({stage: true * 1.004}, {stage: true}) is None
+    assert chunk_size({stage: true * 1.4}, {stage: true}) is None

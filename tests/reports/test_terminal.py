@@ -10,7 +10,7 @@ from parity.api import open_golden
 from parity.compare import compare
 from parity.compare.exercised import not_exercised, on_forced_inputs
 from parity.policy import read_policy
-from parity.reports.terminal import print_report
+from parity.reports.terminal import print_demo, print_report
 from parity.trace import forced_templates
 from tests.meta.dumps import clean, write
 from tests.meta.plants import FFN, drop, values, with_nan
@@ -130,3 +130,19 @@ def test_what_no_round_of_a_golden_does_is_said(small_golden):
     few = said((k,), "length", (1, 2))
     assert len(few) == 5 and "rejects its first" in few[0] and "end token" in few[2]
     assert few[-2].endswith("window of 32") and few[-1].endswith("context of 64")
+
+
+def test_a_demo_that_passes_fits_a_screen_and_one_that_fails_says_where(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for plants, whole in (([], False), ([], True), ([WRONG], False)):
+        pair = clean(Size(prompts=(60, 20)))
+        for plant in plants:
+            plant(pair)
+        golden, run = write(pair, tmp_path / f"{len(plants)}-{whole}")
+        report = compare(golden, run, read_policy(None, "bfloat16"))
+        print_demo(golden, [report, report], whole)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-1].startswith(f"{report.mode} verdict: {report.verdict}")
+        assert bool(listed(lines)) == (whole or bool(plants))
+        assert (len(lines) <= 24) == (not plants and not whole)
+        assert any(line.startswith("what") for line in lines) == bool(plants)

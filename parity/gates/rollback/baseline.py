@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.errors import Inconclusive, UsageError
+from parity.errors import Inconclusive, NotShown, UsageError
 from parity.files import config_of
 from parity.golden.views import TrustedGolden
 from parity.seam import Device
-from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS
+from parity.shown import View
+from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, declared
 
 FLOAT32_BOUND = 256 * 2.0**-23
 """Largest relative error of a float32 row against its never-speculated one: 256 ULP, 3.1e-5.
@@ -167,14 +168,21 @@ def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
     """Refuse to judge what was not shown.
 
     Raises:
-        Inconclusive: a cache stage is missing.
+        NotShown: a cache stage is missing, as the device's description says.
+        Inconclusive: one is missing that it does not leave out.
     """
     missing = [stage for stage in cache_stages(device) if stage not in tensors]
-    if missing:
-        raise Inconclusive(
-            f"device {device.describe().name} hands over no {missing[0]} ({len(missing)} cache stages are missing): "
-            "give the tap every kv.* stage at the end of prefill and commit"
-        )
+    if not missing:
+        return
+    says = device.describe()
+    view = View(says.shown, declared(says.num_layers, says.num_drafter_layers))
+    many = f"({len(missing)} cache stages are missing)"
+    if not any(map(view.shows, missing)):
+        raise NotShown(f"{says.name} does not declare {missing[0]} as shown {many}: what is in its caches is unknown")
+    raise Inconclusive(
+        f"device {says.name} hands over no {missing[0]} {many}: "
+        "give the tap every kv.* stage at the end of prefill and commit"
+    )
 
 
 def row_errors(rows: np.ndarray, true: np.ndarray, start: int = 0) -> np.ndarray:

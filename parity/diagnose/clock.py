@@ -1,0 +1,50 @@
+"""The time that a search for causes may take, and what it is asking meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+from parity.progress import Progress, quiet
+
+TRYING = 0.8
+"""Share of the limit for trying; the rest is for confirming what fits best so far."""
+
+
+class TimeIsUp(Exception):
+    """The limit is reached before the next counterfactual run."""
+
+
+@dataclass
+class SearchClock:
+    """Counts from its making; it is asked before each counterfactual run, none is interrupted.
+
+    Args:
+        limit: seconds, None for no limit.
+        progress: is told what is being asked.
+
+    Attributes:
+        untried: what the limit left out, in sentences; empty where the search came to its end.
+    """
+
+    limit: float | None = None
+    progress: Progress = quiet
+    untried: list[str] = field(default_factory=list)
+    _share: float = 1.0
+    _begun: float = field(default_factory=monotonic)
+
+    def check(self) -> None:
+        """Raises TimeIsUp."""
+        if self.limit is not None and monotonic() - self._begun >= self._share * self.limit:
+            raise TimeIsUp
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Inside, the time left for confirming is not used."""
+        before, self._share = self._share, TRYING
+        try:
+            yield
+        finally:
+            self._share = before

@@ -1,0 +1,113 @@
+"""The search of a diagnosis: its limit, its pairs, what it cannot tell apart, and what its counts count."""
+
+from __future__ import annotations
+
+from math import inf
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.diagnose import clock
+from parity.diagnose.clock import SearchClock
+from parity.diagnose.residuals import Residual
+from parity.diagnose.search import Trial, best_of_each
+from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
+from parity.diagnose.trials import ResidualChange
+from tests.diagnose.test_honest import Q, red
+from tests.diagnose.toys import Toy, explained, scaled
+from tests.meta import plants as p
+
+NOTHING = tuple(scaled(f"other-{number}", Q, 1.5 + number / 100) for number in range(60))
+
+
+def times(value: float, from_round: int = 0):
+    """The stage is so many times what it should be, from a round on."""
+
+    def plant(pair) -> None:
+        for tensors, place in p.each(pair.run, Q):
+            if place[0] >= from_round:
+                tensors[place] = (tensors[place].astype(np.float32) * np.float32(value)).astype(np.float32)
+
+    return plant
+
+
+def test_without_time_the_stage_is_unexplained_and_what_was_left_out_is_said(tmp_path):
+    found = explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1)], SearchClock(0.0))
+    assert found.causes == () and found.unexplained.stage == Q and found.signature, found
+    assert found.untried == ("no hypothesis was tried",)
+
+
+def test_what_fits_best_when_the_time_is_up_is_still_confirmed(tmp_path, monkeypatch):
+    """Each counterfactual run takes one of 30 seconds; 60 hypotheses stand behind the right one."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(clock, "monotonic", lambda: float(next(ticks)))
+    asked = []
+    told = SearchClock(30.0, lambda done, total, what: asked.append(what), _begun=0.0)
+    found = explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1), *NOTHING], told)
+    assert [cause.hypothesis for cause in found.causes] == ["factor"] and found.untried, found
+    assert asked[0] == f"{Q}: factor 1.1?" and next(ticks) <= 32
+
+
+def test_a_search_that_came_to_its_end_left_nothing_out(tmp_path):
+    assert explained(red(times(1.1), tmp_path), [scaled("factor", Q, 1.1)], SearchClock(1e6)).untried == ()
+
+
+def test_two_causes_that_nothing_tells_apart_are_both_named(tmp_path):
+    (cause,) = explained(red(times(1.1), tmp_path), [scaled("one", Q, 1.1), scaled("two", Q, 1.1)]).causes
+    assert cause.hypothesis == "one" and cause.alike == ("two 1.1",) and cause.others == ()
+
+
+def head_times(name: str, head: int, *values: float) -> Toy:
+    """One head of the stage is so many times what it should be."""
+
+    def change(value, round_, x):
+        changed = np.array(x)
+        changed[:, head] *= np.float32(value)
+        return changed
+
+    return Toy(name, Q, change, values)
+
+
+def test_a_pair_is_found_among_many_by_what_its_parts_do_apart(tmp_path):
+    """Two heads are wrong; 40 hypotheses explain more than the second one alone, and nothing beside the first."""
+    first, second = head_times("first", 0, 1.4), head_times("second", 1, 1.3)
+
+    def plant(pair) -> None:
+        for tensors, place in p.each(pair.run, Q):
+            both = second.change(1.3, 0, first.change(1.4, 0, tensors[place].astype(np.float32)))
+            tensors[place] = both.astype(tensors[place].dtype)
+
+    near = [head_times(f"near-{number}", 0, 1.3 + number / 500) for number in range(40)]
+    found = explained(red(plant, tmp_path), [*near, first, second])
+    assert [cause.hypothesis for cause in found.causes] == ["first", "second"], found
+
+
+def trial(name: str, value: float, left: float) -> Trial:
+    """A trial that leaves this share of an error."""
+    before, after = (Residual(Q, True, error, None, 9.0, None) for error in (1.0, left))
+    return Trial(((SimpleNamespace(id=name, cost=1, seen=()), value),), before, after)
+
+
+def test_the_leading_trials_are_those_of_so_many_hypotheses():
+    made = [trial("crowd", value, 0.1 + value / 1000) for value in range(20)]
+    made += [trial(f"single-{number}", 0, 0.2 + number / 100) for number in range(20)]
+    leading = leading_trials(made)
+    names = [one.assumed[0][0].id for one in leading]
+    assert len(set(names)) == CONFIRMED and names.count("crowd") == VALUES
+    assert [one.assumed[0][0].id for one in best_of_each(made)][:2] == ["crowd", "single-0"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_tie_is_broken_by_every_stage_of_all_rounds(order):
+    """Both bring the first failing stage back; one leaves another stage wrong in later rounds."""
+    tied = [trial("clean", 0, 0.0), trial("dirty", 0, 0.0)][::order]
+
+    def weigh(known, assumed, rounds, own_floor):
+        dirty = assumed[0][0].id == "dirty"
+        rest = Residual("kv.target.0.k", dirty, float(dirty), None, inf * dirty if dirty else 0.0, None, not dirty)
+        return ResidualChange({}, {Q: Residual(Q, False, 0.0, None, 0.0, None, settled=True), rest.stage: rest})
+
+    trials = SimpleNamespace(rounds=3, weigh=weigh, other_prompts=lambda: iter(()))
+    step = DiagnosisStep(trials, (), 1, {}, tied[0].before)
+    assert [one.assumed[0][0].id for one in step._tie_broken(tied)] == ["clean"]

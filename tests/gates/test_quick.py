@@ -1,0 +1,58 @@
+"""A quick look fails a device or says that it is no pass: in its exit code, its last line and its JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parity.compare.report import FAIL, PASS
+from parity.gates import GATES
+from parity.gates.gate import Check, GateReport, GateResult
+from parity.gates.quick import QUICK_GATES, ROUNDS
+
+
+@pytest.fixture
+def gates_say(monkeypatch):
+    """Every gate gives these verdicts, in order; what was asked of them."""
+    asked = {}
+
+    def say(*verdicts: str):
+        def run(context, names=(), done=lambda result: None):
+            asked.update(names=names, case=context.golden.manifest.case, histories=context.histories)
+            results = [
+                GateResult(name, (Check("asked", word, ""),)) for name, word in zip(names, verdicts, strict=False)
+            ]
+            return GateReport(context.device_name, context.precision, str(context.golden.folder), tuple(results))
+
+        monkeypatch.setattr("parity.gates.run_gates", run)
+        return asked
+
+    return say
+
+
+def test_a_quick_look_in_which_nothing_fails_is_no_pass(gates_say, small_golden, parity, tmp_path):
+    asked = gates_say(*[PASS] * len(QUICK_GATES))
+    ended = parity("gate", "--quick", "--golden", small_golden.folder, "--json", tmp_path / "quick.json")
+    last = ended.out.strip().splitlines()[-1]
+    assert ended.code == 3 and last.startswith("quick verdict: inconclusive") and "parity gate --golden" in last, ended
+    told = json.loads((tmp_path / "quick.json").read_text())
+    assert told["quick"] is True and told["verdict"] == "inconclusive" and told["exit_code"] == 3
+    assert all(any(name in said for said in told["left_out"]) for name in set(GATES) - set(QUICK_GATES))
+    assert asked["names"] == QUICK_GATES and len(asked["case"].prompts) == 1
+    assert len(asked["case"].prompts[0].generation.acceptance_length) <= ROUNDS
+    assert len(asked["case"].prompts[0].ids) == max(len(prompt.ids) for prompt in small_golden.manifest.case.prompts)
+
+
+def test_a_quick_look_that_fails_fails(gates_say, small_golden, parity):
+    gates_say(PASS, FAIL)
+    ended = parity("gate", "--quick", "--golden", small_golden.folder)
+    assert ended.code == 1 and "quick verdict: fail" in ended.out
+
+
+@pytest.mark.parametrize("option", [("--only", "taps"), ("--run", "RUN")])
+def test_a_quick_look_chooses_for_itself(option, gates_say, small_golden, parity):
+    gates_say(PASS)
+    option = [str(small_golden.folder) if word == "RUN" else word for word in option]
+    ended = parity("gate", "--quick", *option, "--golden", small_golden.folder)
+    assert ended.code == 2 and "quick" in ended.err
