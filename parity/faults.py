@@ -24,7 +24,7 @@ from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
-from parity.golden.manifest import Mode
+from parity.golden.manifest import Family, Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
@@ -37,10 +37,15 @@ from parity.seam import Device
 from parity.stages import TARGET_TOKENS
 
 MODES: tuple[Mode, ...] = ("local", "chained")
-PROMPTS = ("types-127-131", "strings-11-13")
+DRAFTERS: dict[Family, str] = {"p-eagle": "drafter", "eagle-3": "eagle3"}
+PROMPTS: dict[Family, tuple[str, str]] = {
+    "p-eagle": ("types-127-131", "strings-11-13"),
+    "eagle-3": ("types-127-131", "operator-summary-11-13"),
+}
 TOKENS = 12
-"""The default golden: two chat prompts longer than window and original context. The rounds of the first accept all
-drafts, some, none although a later one agrees, and more than the budget leaves."""
+"""The default golden of a family: two chat prompts longer than window and original context. The rounds of the first
+accept all drafts, some and none, those of the second with EAGLE-3 one at first; a P-EAGLE round accepts none although a
+later draft agrees, and one more than the budget leaves."""
 HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
@@ -62,6 +67,7 @@ class PlantableFault(Protocol):
     seen: str
     precision: str
     tp: int
+    drafters: tuple[str, ...]
     plant: Callable[[Device], None]
 
 
@@ -137,16 +143,23 @@ class FaultRunRequest:
     rerun: Rerun | None = None
 
 
-def choose_faults(catalogue: dict[str, PlantableFault], names: Sequence[str]) -> list[PlantableFault]:
-    """The named faults; all that a gate is named for where no name is given.
+def choose_faults(
+    catalogue: dict[str, PlantableFault], names: Sequence[str], family: str = "p-eagle"
+) -> list[PlantableFault]:
+    """The named faults; all of a family of drafters that a gate is named for where no name is given.
 
     Raises:
-        UsageError: there is no such fault.
+        UsageError: there is no such fault, or not with this family.
     """
     for name in names:
         if name not in catalogue:
             raise UsageError(f"{name}: no such fault; `parity faults list` names {len(catalogue)}")
-    return [catalogue[name] for name in names] or [fault for fault in catalogue.values() if fault.gate]
+        if family not in catalogue[name].drafters:
+            raise UsageError(
+                f"{name} is a fault of {' and '.join(catalogue[name].drafters)}, the golden is of {family}"
+            )
+    every = (fault for fault in catalogue.values() if fault.gate and family in fault.drafters)
+    return [catalogue[name] for name in names] or list(every)
 
 
 def run_faults(request: FaultRunRequest, faults: Sequence[PlantableFault]) -> Iterator[FaultOutcome]:
@@ -266,9 +279,10 @@ def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
 
 
-def small_golden(folder: Path, progress: Progress = quiet) -> TrustedGolden:
-    """The golden that faults are judged by where none is named, made in this folder."""
+def small_golden(folder: Path, progress: Progress = quiet, family: Family = "p-eagle") -> TrustedGolden:
+    """The golden that faults of a family are judged by where none is named, made in this folder."""
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
-    prompts.write_text("\n".join(lines[name] for name in PROMPTS) + "\n")
-    return trusted(dump_golden(prompts=prompts, max_new_tokens=TOKENS, out=folder / "golden", progress=progress))
+    prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
+    drafter, out = tiny(DRAFTERS[family]), folder / "golden"
+    return trusted(dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS, out=out, progress=progress))

@@ -148,13 +148,28 @@ def read_tensors(held: Mapping[str, Path], wanted: Mapping[str, Sequence[int]]) 
 
 
 def read_state(
-    checkpoint: Path, wanted: Mapping[str, torch.Tensor], optional: Collection[str] = ()
+    checkpoint: Path,
+    wanted: Mapping[str, torch.Tensor],
+    optional: Collection[str] = (),
+    spelled: Mapping[str, str] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Read every wanted tensor; its names and shapes are those of `wanted`.
 
+    Args:
+        spelled: beginnings of names in files that have another layout, to those of `wanted`.
+
     Raises:
-        UsageError: a tensor is missing, surplus or of the wrong shape.
+        UsageError: a tensor is missing, surplus, twice there or of the wrong shape.
     """
     held = shards(checkpoint)
-    check_names(checkpoint, held, wanted, optional)
-    return read_tensors(held, {name: wanted[name].shape for name in held})
+    names = {name: _spelled(name, spelled or {}) for name in held}
+    if len(set(names.values())) < len(names):
+        raise UsageError(f"{checkpoint}: a tensor is there in two layouts ({', '.join(spelled or {})})")
+    check_names(checkpoint, {names[name]: path for name, path in held.items()}, wanted, optional)
+    state = read_tensors(held, {name: wanted[names[name]].shape for name in held})
+    return {names[name]: tensor for name, tensor in state.items()}
+
+
+def _spelled(name: str, spelled: Mapping[str, str]) -> str:
+    begins = next((begin for begin in spelled if name.startswith(begin)), "")
+    return spelled[begins] + name.removeprefix(begins) if begins else name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -40,6 +41,8 @@ class ChainAttention(Attention):
 
 class Eagle3(Drafter):
     """The drafter: rows of (token, hidden) to the residual stream, and from there to draft logits."""
+
+    layouts = MappingProxyType({"layers.0.": "midlayer."})
 
     config: Eagle3Config
 

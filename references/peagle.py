@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
@@ -24,6 +24,9 @@ EMBEDDINGS = "embed_tokens.weight"
 
 class Drafter(nn.Module):
     """What P-EAGLE and EAGLE-3 drafters have alike: embedding, `fc`, layers, norm, head and the map of ids."""
+
+    layouts: ClassVar[Mapping[str, str]] = {}
+    """Beginnings of names in files of another layout, to this one's."""
 
     d2t: torch.Tensor
     t2d: torch.Tensor
@@ -61,7 +64,7 @@ class Drafter(nn.Module):
             model = cls(config)
         same = config.draft_vocab_size == config.vocab_size
         optional = ("t2d", *(["d2t"] if same else []), *([] if embeddings is None else [EMBEDDINGS]))
-        state = read_state(Path(checkpoint), model.state_dict(), optional=optional)
+        state = read_state(Path(checkpoint), model.state_dict(), optional, cls.layouts)
         if embeddings is not None and EMBEDDINGS not in state:
             state[EMBEDDINGS] = model.shared(checkpoint, embeddings)
         model = cls(config)

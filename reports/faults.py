@@ -25,9 +25,10 @@ the emitted tokens stay the same (up to ties) or may change: where they stay, to
 *Seen in* gives repository and issue; "class of" one is a variation of it, and words without a number say how a port
 comes by the defect. *Local only* says that a chained comparison's noise is as
 large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and
-shows: bfloat16's own rounding is as large as what is marked float32.
+shows: bfloat16's own rounding is as large as what is marked float32. *Drafter* is the family that a fault is planted
+in: `parity faults run --all --family eagle-3` takes those of EAGLE-3.
 """
-COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "seen in")
+COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "drafter", "seen in")
 
 
 def plain(fault: PlantableFault) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def plain(fault: PlantableFault) -> dict[str, Any]:
         "seen",
         "precision",
         "tp",
+        "drafters",
     )
     return {name: getattr(fault, name) for name in names}
 
@@ -57,7 +59,8 @@ def cells(fault: PlantableFault) -> tuple[str, ...]:
     where += " (local only)" if fault.stage and not fault.chained else ""
     where += f" (TP {fault.tp})" if fault.tp > 1 else ""
     text = "same" if fault.same_text else "may change"
-    return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, fault.seen
+    drafters = fault.drafters[0] if len(fault.drafters) == 1 else "either"
+    return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, drafters, fault.seen
 
 
 def print_list(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from parity.device.faults import (
     accepting,
     attention,
     caches,
+    chain,
     choosing,
     constants,
     drafting,
@@ -56,6 +57,7 @@ _FAMILIES = (
     constants.drafter,
     choosing.fault,
     skips.fault,
+    chain.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 
@@ -63,7 +65,6 @@ LEFT_OUT = {
     "tap-config-ignored": "the tiny drafter's tap list is the default one; tap-one-wrong and tap-early stand for it",
     "input-raw-prompt": "the device is given token ids; "
     "the golden's prompt digest and the case identity hold the template",
-    "drafter-recycles-post-norm": "needs a chain drafter (EAGLE-3)",
     "commit-window-ring": "sliding-window layers keep all rows, there is no ring",
     "capture-aliased": "the tap is handed copies: nothing can change what was captured",
     "tree faults": "there is one device, without a tree",

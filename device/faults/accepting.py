@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.device.faults.planting import Family, altered, during, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, altered, during, instead
 from parity.device.pipeline import Pipeline
 
 LENGTH, EMITTED, COUNT = "accept.length", "accept.emitted", "pipeline:emitted_length"
 GOLDENS = ".".join(("parity", "references"))  # not a string with dots: such a name would count as imported here
 verify = Family("verify", round=1)
-accept = Family("accept", round=1)
+accept = Family("accept", round=1, drafters=EITHER)
 report = Family("report", round=1, same_text=True)
 
 
@@ -117,6 +117,7 @@ def _(pipeline: Pipeline) -> None:
     LENGTH,
     same_text=True,
     seen="class of vLLM #17908",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     during(pipeline, COUNT, lambda clean: lambda *rest: np.minimum(clean(*rest), pipeline.k))

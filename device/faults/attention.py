@@ -9,14 +9,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.device.faults.planting import Family, during, edit, every
+from parity.device.faults.planting import EITHER, Family, during, edit, every
 from parity.device.pipeline import Pipeline
 
 OUT, OUTS = "target.layers.0.attn_out", ("target.layers.*.attn_out",)
 DRAFT, DRAFTED = "drafter.layers.0.attn_out", ("drafter.layers.*.attn_out",)
 TARGET, DRAFTER = "kernels.target_layer:attend", "kernels.drafter_layer:attend"
 fault = Family("attention", sites=OUTS)
-drafter = Family("attention", sites=DRAFTED, same_text=True)
+drafter = Family("attention", sites=DRAFTED, same_text=True, drafters=EITHER)
 
 
 @fault("attn-sinks-missing", "sinks never wired", OUT, seen="vllm-metal #550")

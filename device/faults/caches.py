@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.faults.planting import Family, during, instead
+from parity.device.faults.planting import EITHER, Family, during, instead
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 
 # A row that is missing cannot be forced: a local comparison shows it once more in the next round's attention.
 DRAFTED, COMMITTED = ("kv.drafter.*", "drafter.layers.*.attn_out"), ("kv.target.*", "target.layers.*.attn_out")
-fault = Family("rollback", round=1, sites=DRAFTED, same_text=True)
-commit = Family("commit", round=2, same_text=True)
+fault = Family("rollback", round=1, sites=DRAFTED, same_text=True, drafters=EITHER)
+commit = Family("commit", round=2, same_text=True, drafters=EITHER)
 boundary = Family("boundary", round=None, gate="boundary", same_text=True)
 FIRST = "kv.drafter.0.k"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.faults.planting import Family, during
+from parity.device.faults.planting import EITHER, Family, during
 from parity.device.pipeline import Pipeline
 
 EXPERTS, TOKENS = 0.05, 0.3
@@ -50,6 +50,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.draft_tokens",
     sites=("drafter.draft_tokens",),
     same_text=True,
+    drafters=EITHER,
 )
 def _(pipeline: Pipeline) -> None:
     during(pipeline, "drafter:greedy", _runner_up)

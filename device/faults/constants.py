@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from parity.device.faults.planting import Family
+from parity.device.faults.planting import EITHER, PARALLEL, Family
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 from parity.device.rope_config import RopeConfig
@@ -22,7 +22,9 @@ NORMED = (
 DRAFTED = ("drafter.layers.*.attn_out", "kv.drafter.*.k")
 DRAFT_NORMED = ("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out", "drafter.pre_head_hidden", "kv.drafter.*")
 fault = Family("constants", precision="float32", seen="constants typed in or rounded by hand")
-drafter = Family("constants", precision="float32", same_text=True, seen="constants typed in or rounded by hand")
+drafter = Family(
+    "constants", precision="float32", same_text=True, seen="constants typed in or rounded by hand", drafters=EITHER
+)
 
 
 @fault("const-swiglu-alpha", "swiglu_alpha 1.7 where 1.702 is meant", FFN, sites=("target.layers.*.ffn_out",))
@@ -60,7 +62,13 @@ def _(pipeline: Pipeline) -> None:
     _turn(pipeline.drafter, lambda rope: replace(rope, theta=rope.theta * 1.002))
 
 
-@drafter("const-drafter-high-freq", "drafter's high_freq_factor 3.99 where 4 is meant", DRAFT, sites=DRAFTED)
+@drafter(
+    "const-drafter-high-freq",
+    "drafter's high_freq_factor 3.99 where 4 is meant",
+    DRAFT,
+    sites=DRAFTED,
+    drafters=PARALLEL,
+)
 def _(pipeline: Pipeline) -> None:
     _turn(pipeline.drafter, lambda rope: replace(rope, fast=rope.fast * 0.9975))
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.faults.planting import Family, during, edit, every, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, during, edit, every, instead
 from parity.device.pipeline import Pipeline
 
 ATTENTION, MLP, HIDDEN = "drafter.layers.0.attn_out", "drafter.layers.0.ffn_out", "drafter.pre_head_hidden"
 FIRST = (ATTENTION, "kv.drafter.0.*")
 TOKENS, LAYER = "drafter.draft_tokens", "kernels.drafter_layer:"
-fault = Family("drafter layers", same_text=True)
-d2t = Family("d2t", same_text=True, round=1)
+fault = Family("drafter layers", same_text=True, drafters=EITHER)
+d2t = Family("d2t", same_text=True, round=1, drafters=EITHER)
 
 
 @fault("drafter-concat-order", "fused hidden first, embedding second", ATTENTION, sites=FIRST, seen="ports of EAGLE-3")
@@ -70,6 +70,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.layers.1.ffn_out",
     sites=("drafter.layers.[123].ffn_out", "drafter.layers.[123].out"),
     seen="vLLM #26164",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,6 +142,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.layers.3.attn_out",
     sites=("drafter.layers.3.*", "kv.drafter.3.*", HIDDEN),
     seen="num_hidden_layers read from another config",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     last = pipeline.drafter.layers[-1]
@@ -157,6 +159,7 @@ def _(pipeline: Pipeline) -> None:
     HIDDEN,
     round=1,
     seen="vLLM #14464",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     branch: list[Any] = []

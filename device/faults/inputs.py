@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 from parity.device.drafter_config import PEagleConfig
-from parity.device.faults.planting import Family, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, instead
 from parity.device.pipeline import Pipeline
 
 IDS, TAPS, POSITIONS = "drafter.input_ids", "drafter.taps", "drafter.positions"
 CHUNK = 4
 """Prompt tokens a chunk: few, so that some chunk ends before a token that the target does not foresee."""
-fault = Family("inputs", same_text=True)
+fault = Family("inputs", same_text=True, drafters=EITHER)
 
 Layout = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Ids, positions and slots of a pass, int64 [C + masked]."""
@@ -51,7 +51,12 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "input-wrong-placeholder", "another placeholder id for masked rows", IDS, round=1, seen="vLLM's precedence of keys"
+    "input-wrong-placeholder",
+    "another placeholder id for masked rows",
+    IDS,
+    round=1,
+    seen="vLLM's precedence of keys",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(cast(PEagleConfig, pipeline.drafter.config), placeholder=0)
@@ -84,6 +89,7 @@ def _(pipeline: Pipeline) -> None:
     POSITIONS,
     round=1,
     seen="ports of P-EAGLE",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> Layout:
@@ -108,6 +114,7 @@ def _(pipeline: Pipeline) -> None:
     IDS,
     round=1,
     seen="ports of P-EAGLE",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def change(ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, masked: int) -> Layout:
@@ -135,6 +142,7 @@ def _(pipeline: Pipeline) -> None:
     round=2,
     sites=("drafter.*", "kv.drafter.*"),
     seen="class of vLLM #14649",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     drafter = pipeline.drafter

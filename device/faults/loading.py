@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.device.faults.planting import Family, edit, every
+from parity.device.faults.planting import EITHER, Family, edit, every
 from parity.device.pipeline import Pipeline
 
 FFN, FIRST = ("target.layers.*.ffn_out",), "target.layers.0.ffn_out"
@@ -141,6 +141,7 @@ def _(pipeline: Pipeline) -> None:
     round=1,
     same_text=True,
     seen="SGLang #27908",
+    drafters=EITHER,
 )
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "head", _random)
@@ -153,6 +154,7 @@ def _(pipeline: Pipeline) -> None:
     sites=("drafter.layers.0.attn_out", "kv.drafter.0.*"),
     same_text=True,
     seen="TorchSpec #38",
+    drafters=EITHER,
 )
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "embed", _random)
@@ -176,6 +178,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.fc_out",
     same_text=True,
     seen="class of vLLM's sorted aux ids",
+    drafters=EITHER,
 )
 def _(pipeline: Pipeline) -> None:
     edit(
@@ -206,6 +209,7 @@ def _(pipeline: Pipeline) -> None:
     precision="float32",
     same_text=True,
     seen="checkpoints converted through a narrower dtype",
+    drafters=EITHER,
 )
 def _(pipeline: Pipeline) -> None:
     noise = np.random.default_rng(0)

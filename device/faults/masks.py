@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.faults.planting import Family, during, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, during, instead
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 
@@ -16,7 +16,7 @@ OUT, OUTS = "target.layers.0.attn_out", ("target.layers.*.attn_out",)
 EVEN, ODD = ("target.layers.[02468].attn_out",), ("target.layers.[13579].attn_out",)
 DRAFT, DRAFTED = "drafter.layers.0.attn_out", ("drafter.layers.*.attn_out",)
 fault = Family("masks", sites=OUTS)
-drafter = Family("masks", sites=DRAFTED, same_text=True)
+drafter = Family("masks", sites=DRAFTED, same_text=True, drafters=EITHER)
 
 
 @fault("attn-window-missing", "sliding window not applied", OUT, sites=EVEN, seen="TensorRT-Model-Connect #400")
@@ -103,6 +103,7 @@ def _(pipeline: Pipeline) -> None:
     DRAFT,
     round=1,
     seen="cross-depth masks of P-EAGLE's training",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def change(rows: Any, clean: Any, distance: Any) -> Any:

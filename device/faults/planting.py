@@ -18,6 +18,11 @@ VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
 
 
+PARALLEL, CHAIN = ("p-eagle",), ("eagle-3",)
+"""Families of drafters, as a golden's manifest names them."""
+EITHER = PARALLEL + CHAIN
+
+
 @dataclass(frozen=True)
 class Fault:
     """One named defect of the device.
@@ -36,6 +41,7 @@ class Fault:
         seen: repository and issue it was met in.
         precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
         tp: the device's tensor-parallel ranks.
+        drafters: the families of drafters that it is planted in.
         plant: puts it into a pipeline.
     """
 
@@ -52,6 +58,7 @@ class Fault:
     seen: str
     precision: str
     tp: int
+    drafters: tuple[str, ...]
     plant: Callable[[Pipeline], None]
 
     @property
@@ -77,7 +84,14 @@ class Family:
     def __call__(self, id: str, what: str, stage: str = "", **details: Any) -> Callable[..., Any]:
         """Enter the decorated function, which changes a pipeline, as a fault."""
         defaults: dict[str, Any] = dict(
-            chained=stage, round=0, sites=(stage,), gate="stages", same_text=False, precision="bfloat16", tp=1
+            chained=stage,
+            round=0,
+            sites=(stage,),
+            gate="stages",
+            same_text=False,
+            precision="bfloat16",
+            tp=1,
+            drafters=PARALLEL,
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.device.faults.planting import Family, during, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, during, instead
 from parity.device.kernels.rope import frequencies
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
@@ -19,7 +19,7 @@ Q, QK = "target.layers.0.q", ("target.layers.*.q", "target.layers.*.k")
 DRAFT, DRAFTED = "drafter.layers.0.attn_out", ("drafter.layers.*.attn_out", "kv.drafter.*.k")
 TARGET, DRAFTER = "kernels.target_layer:rotate", "kernels.drafter_layer:rotate"
 fault = Family("rope", sites=QK)
-drafter = Family("rope", sites=DRAFTED, same_text=True)
+drafter = Family("rope", sites=DRAFTED, same_text=True, drafters=EITHER)
 
 
 @fault(
@@ -132,7 +132,11 @@ def _(pipeline: Pipeline) -> None:
 
 
 @drafter(
-    "rope-drafter-fallback", "llama3 scaling silently becomes the default RoPE", DRAFT, seen="NeMo Automodel #2825"
+    "rope-drafter-fallback",
+    "llama3 scaling silently becomes the default RoPE",
+    DRAFT,
+    seen="NeMo Automodel #2825",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     _change(pipeline.drafter, lambda rope: RopeConfig("default", rope.theta))

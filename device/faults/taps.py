@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.faults.planting import Family, during, edit, instead
+from parity.device.faults.planting import EITHER, PARALLEL, Family, during, edit, instead
 from parity.device.kernels.norm import gpt_oss_norm, normalise
 from parity.device.pipeline import Pipeline
 
 TAPS, FUSED, FUSE = "drafter.taps", "drafter.fc_out", "drafter:fuse"
-fault = Family("taps", same_text=True)
+fault = Family("taps", same_text=True, drafters=EITHER)
 
 
 @fault(
@@ -131,6 +131,7 @@ def _(pipeline: Pipeline) -> None:
     FUSED,
     round=1,
     seen="NeMo Automodel #2376",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     edit(pipeline.drafter, "mask_hidden", np.zeros_like)
@@ -142,6 +143,7 @@ def _(pipeline: Pipeline) -> None:
     FUSED,
     round=1,
     seen="ports of P-EAGLE",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,6 +163,7 @@ def _(pipeline: Pipeline) -> None:
     FUSED,
     round=1,
     seen="class of NKIPy PR 63",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +173,11 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
-    "fuse-norm-added", "a norm before fc that the config does not ask for", FUSED, seen="SGLang #32334, tokenspeed #751"
+    "fuse-norm-added",
+    "a norm before fc that the config does not ask for",
+    FUSED,
+    seen="SGLang #32334, tokenspeed #751",
+    drafters=PARALLEL,
 )
 def _(pipeline: Pipeline) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from parity.plain import echo
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
+    from parity.golden.manifest import Family
     from parity.golden.views import TrustedGolden
 
 
@@ -42,6 +43,11 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
 @faults.command("run")
 @click.argument("names", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
+@click.option(
+    "--family",
+    type=click.Choice(["p-eagle", "eagle-3"]),
+    help="Family of the drafter in the default golden.  [default: p-eagle]",
+)
 @device_option
 @click.option(
     "--golden",
@@ -51,7 +57,14 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
 )
 @with_checkpoints
 @json_option
-def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wanted, json_file: Path | None) -> None:
+def run_faults(
+    names: tuple[str, ...],
+    every: bool,
+    family: Family | None,
+    device_name: str,
+    golden: Wanted,
+    json_file: Path | None,
+) -> None:
     """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
 
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
@@ -66,9 +79,9 @@ def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wa
     if bool(names) == every:
         raise UsageError("parity faults run: name faults, or --all")
     catalogue = planted_faults()[0]
-    chosen = choose_faults(catalogue, names)
     outcomes = []
-    with _golden(golden) as opened, progress("faults") as bar:
+    with _golden(golden, family) as opened, progress("faults") as bar:
+        chosen = choose_faults(catalogue, names, opened.manifest.model.family)
         echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
         request = FaultRunRequest(opened, device_name, builder(device_name, opened), rerun=ReferenceRerun())
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
@@ -76,20 +89,29 @@ def run_faults(names: tuple[str, ...], every: bool, device_name: str, golden: Wa
             print_outcome(outcome)
             bar(number + 1, len(chosen), fault.id)
     write_json(json_file, [outcome.to_dict() for outcome in outcomes])
-    print_summary(outcomes, [name for name, fault in catalogue.items() if every and not fault.gate])
+    left = [name for name, fault in catalogue.items() if every and not fault.gate and family in (None, *fault.drafters)]
+    print_summary(outcomes, left)
     sys.exit(int(not all(outcome.killed and outcome.placed for outcome in outcomes)))
 
 
 @contextmanager
-def _golden(wanted: Wanted) -> Iterator[TrustedGolden]:
-    """The named golden, or the default one, which lasts as long as the command."""
+def _golden(wanted: Wanted, family: Family | None) -> Iterator[TrustedGolden]:
+    """The named golden, or the family's default one, which lasts as long as the command.
+
+    Raises:
+        UsageError: the named golden is of another family.
+    """
+    from parity.errors import UsageError
     from parity.faults import small_golden
     from parity.partial import scratch
 
     if wanted.golden is not None:
-        yield open_judging(wanted)
+        opened = open_judging(wanted)
+        if family not in (None, opened.manifest.model.family):
+            raise UsageError(f"--family {family}: the drafter of {opened.folder} is {opened.manifest.model.family}")
+        yield opened
         return
     with scratch("faults") as made:
         with progress("golden") as bar:
-            golden = small_golden(made, bar)
+            golden = small_golden(made, bar, family or "p-eagle")
         yield golden

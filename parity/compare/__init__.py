@@ -21,6 +21,7 @@ from parity.compare.exercised import not_exercised, on_forced_inputs
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.numbers import judge_numbers
+from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (
     DISPUTED,
@@ -86,7 +87,7 @@ def compare(
         results.append(result)
         findings += new
     results = copies.noted_on(results)
-    results = attest(mark(results, golden.declared, mode), golden)
+    results = attest(mark(results, golden, mode), golden)
     constants = check_constants(golden, run)
     emitted = check_generation(golden, run)
     findings += [*emitted.findings, *constants.findings]
@@ -288,10 +289,13 @@ def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequ
     places = [result.first for result in results if result.verdict == FAIL and result.first is not None]
     known = [finding for finding in findings if finding.stage in golden.declared]
     places += [_place(golden, finding) for finding in known if finding.kind != "generation"]
-    rank = order(golden)
+    rank, passes = order(golden), ChainPasses.of(golden)
     return min(
         places or [_place(golden, finding) for finding in known],
-        key=lambda place: (place.round, rank.get((place.round > 0, place.stage), 0), place.prompt),
+        key=lambda place: (
+            *(place.round, passes.number(place), rank.get((place.round > 0, place.stage), 0)),
+            place.prompt,
+        ),
         default=None,
     )
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from parity.compare.passes import ChainPasses
 from parity.compare.relations import Facts, relation
 from parity.compare.report import DISPUTED, FAIL, NOT_JUDGED, WARN, Place, StageResult
 from parity.compare.rows import StageRows
 from parity.golden.manifest import Manifest
-from parity.golden.views import TrustedGolden
+from parity.golden.views import DumpView, TrustedGolden
 from parity.policy import Row
 from parity.stages import Named, inputs
 
@@ -79,21 +80,45 @@ DISGUISED = "over-precise"
 """The mark of such a stage."""
 
 
-def mark(results: Sequence[StageResult], names: Mapping[str, Named], mode: str) -> list[StageResult]:
+Results = Mapping[str, StageResult]
+"""Results by stage."""
+
+
+def mark(results: Sequence[StageResult], golden: DumpView, mode: str) -> list[StageResult]:
     """Mark every stage beyond its bounds as `own` or `inherited`, `step` or `spike`, and over-precise ones.
 
     A step persists in a stage that is computed from this one, a spike does not. What is inherited and more than
     its inputs' excess is `grown` too: only a local comparison can tell whether it adds an error of its own. A
     choice made from scores beyond their bounds is theirs, unless it contradicts them. In a local comparison nothing is
-    inherited.
+    inherited. In a chain of passes all that an earlier pass shows is an input of the later ones, and nothing that first
+    shows in a later one is.
     """
+    names, passes = golden.declared, ChainPasses.of(golden)
     by_name = {result.stage: result for result in results}
     sources = {name: judged_inputs(name, names, by_name) for name in by_name}
     consumers: dict[str, list[str]] = {}
     for name, before in sources.items():
         for source in before:
             consumers.setdefault(source, []).append(name)
-    return [replace(result, marks=_marks(result, names, by_name, sources, consumers, mode)) for result in results]
+    marked = []
+    for result in results:
+        direct = _before(result, sources[result.stage], by_name, passes)
+        failed = (name for name in behind(result.stage, names) if name in by_name and by_name[name].verdict == FAIL)
+        unseen = any(not _later(by_name[name], result, passes) for name in failed)
+        marked.append(replace(result, marks=_marks(result, direct, unseen, by_name, consumers, mode)))
+    return marked
+
+
+def _before(result: StageResult, direct: Sequence[str], by_name: Results, passes: ChainPasses) -> list[StageResult]:
+    """The results of what a stage is computed from, where it first fails."""
+    sources = [by_name[name] for name in direct if not _later(by_name[name], result, passes)]
+    wrong = [other for other in by_name.values() if other.verdict in (WARN, FAIL)]
+    return sources + [other for other in wrong if other.stage not in direct and _later(result, other, passes)]
+
+
+def _later(result: StageResult, than: StageResult, passes: ChainPasses) -> bool:
+    """Whether one first shows in a later pass of a chain than the other."""
+    return result.first is not None and than.first is not None and passes.later(result.first, than.first)
 
 
 def judged_inputs(stage: str, names: Mapping[str, Named], judged: Container[str]) -> list[str]:
@@ -144,29 +169,25 @@ def _traced_back(stage: str, names: Mapping[str, Named], judged: Container[str])
     return list(found), list(between)
 
 
-Results = Mapping[str, StageResult]
-"""Results by stage."""
-
-
 def _marks(
     result: StageResult,
-    names: Mapping[str, Named],
+    sources: Sequence[StageResult],
+    unseen: bool,
     by_name: Results,
-    inputs_of: Mapping[str, list[str]],
     consumers: Mapping[str, list[str]],
     mode: str,
 ) -> tuple[str, ...]:
+    """Of one stage; `unseen`: what it is computed from fails somewhere, however far before."""
     if result.verdict not in (WARN, FAIL):
         return (DISGUISED,) if _over_precise(result) else ()
     if mode == "local":
         return ("own",)
     if result.against_scores:
         return ("own", _lasting(result, by_name, consumers))
-    sources = [by_name[name] for name in inputs_of[result.stage]]
     inherited = max((excess(source) for source in sources), default=0.0)
     if inherited > 1.0 and (result.choices or excess(result) <= GROWTH * inherited):
         return ("inherited",)
-    if inherited > 1.0 or any(by_name[name].verdict == FAIL for name in behind(result.stage, names) if name in by_name):
+    if inherited > 1.0 or unseen:
         return ("inherited", "grown")
     return ("own", _lasting(result, by_name, consumers))
 

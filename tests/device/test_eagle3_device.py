@@ -1,0 +1,150 @@
+"""EAGLE-3 on the device: its chain compared with the golden, checkpoints in their layouts, faults in the chain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from parity import device
+from parity.api import compare_dumps, open_golden, run_device
+from parity.device.faults import CATALOGUE
+from parity.errors import UsageError
+from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.gates.taps import token_pairings
+from parity.producers import builder
+from parity.references.eagle3 import Eagle3
+from parity.seam import RowTap
+
+FAMILY = "eagle-3"
+
+
+@pytest.fixture(scope="module")
+def golden(once_for_all):
+    """Two chat prompts, K = 4, 12 new tokens."""
+
+    def make(out):
+        out.mkdir()
+        small_golden(out, family=FAMILY)
+
+    return open_golden(once_for_all("eagle3", make) / "golden")
+
+
+@pytest.fixture
+def edited(tiny, tmp_path):
+    """The tiny drafter with another config or other tensors."""
+
+    def edit(change=lambda tensors: tensors, **config):
+        folder = tmp_path / "eagle3"
+        shutil.copytree(tiny / "eagle3", folder)
+        raw = json.loads((folder / "config.json").read_text()) | config
+        (folder / "config.json").write_text(json.dumps({key: value for key, value in raw.items() if value != "gone"}))
+        save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+        return folder
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("engine", "mode", "precision"),
+    [
+        ("numpy", "local", "float32"),
+        ("numpy", "local", "bfloat16"),
+        ("numpy", "chained", "float32"),
+        ("numpy", "chained", "bfloat16"),
+        ("xla", "chained", "bfloat16"),
+    ],
+)
+def test_every_stage_is_within_its_bounds(engine, mode, precision, golden, tmp_path):
+    if engine == "xla":
+        pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
+    run = run_device(golden, engine, mode, precision, out=tmp_path / "run", free=True if mode == "chained" else None)
+    report = compare_dumps(golden, run)
+    assert report.verdict == "pass", report.first
+    assert not [stage.stage for stage in report.stages if stage.verdict != "pass"]
+    assert run.manifest.model.family == FAMILY
+    assert not [pair for pair in token_pairings(golden, run, precision) if pair.wrong]
+
+
+@pytest.mark.parametrize("k", [1, 2, 6])
+def test_tokens_are_the_references_for_every_k(k, golden, tiny):
+    """Through plain taps too: one that knows no rows gets every stage of a chain whole, once a round."""
+    from parity.references.seam import load
+
+    ids, seen = golden.manifest.case.prompts[0].ids, []
+    ours, theirs = (made(tiny / "target", tiny / "eagle3", k, precision="float32") for made in (device.load, load))
+
+    def tap(stage, value):
+        seen.append((stage, len(value)))
+        return value
+
+    assert not isinstance(tap, RowTap)
+    for one in (ours, theirs):
+        one.prefill(ids, 20, tap)
+    for _ in range(2):
+        seen.clear()
+        ours_drafts = ours.draft(tap)
+        assert ours_drafts.tolist() == theirs.draft(lambda _, value: value).tolist() and len(ours_drafts) == k
+        rows = dict(seen)
+        assert len(seen) == len(rows) and rows["drafter.logits"] == k
+        assert rows["drafter.fc_out"] == rows["drafter.taps"] + k - 1
+        emitted = [one.commit(ours_drafts, one.verify(ours_drafts, tap), tap).tolist() for one in (ours, theirs)]
+        assert emitted[0] == emitted[1]
+
+
+def test_both_layouts_of_the_layer_are_read(edited, tiny, golden):
+    other = edited(lambda tensors: {name.replace("midlayer.", "layers.0."): one for name, one in tensors.items()})
+    ids = golden.manifest.case.prompts[0].ids
+    drafts = []
+    for drafter in (tiny / "eagle3", other):
+        pipeline = device.load(tiny / "target", drafter, 2, precision="float32")
+        pipeline.prefill(ids, 6)
+        drafts.append(pipeline.draft().tolist())
+    assert drafts[0] == drafts[1]
+    assert Eagle3.load(other).midlayer.hidden_norm.weight.equal(
+        Eagle3.load(tiny / "eagle3").midlayer.hidden_norm.weight
+    )
+
+
+def _with(name):
+    return lambda tensors: tensors | {name: tensors["norm.weight"]}
+
+
+def _without(name):
+    return lambda tensors: {key: value for key, value in tensors.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "named"),
+    [
+        (None, {"fc_norm": True}, "fc_norm"),
+        (None, {"norm_before_fc": True}, "norm_before_fc"),
+        (None, {"norm_output": True}, "norm_output"),
+        (_with("midlayer.self_attn.q_norm.weight"), {}, "q_norm"),
+        (_with("layers.0.hidden_norm.weight"), {}, "layers.0"),
+        (_without("d2t"), {}, "d2t"),
+        (_without("embed_tokens.weight"), {}, "embed_tokens"),
+        (None, {"num_hidden_layers": 2}, "ptd_token_id"),
+        (None, {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(change, config, named, edited, tiny):
+    folder = edited(change or (lambda tensors: tensors), **config)
+    with pytest.raises(UsageError, match=named):
+        device.load(tiny / "target", folder, 2)
+
+
+def test_a_config_without_a_word_of_rope_turns_by_llamas_base(edited, tiny):
+    folder = edited(rope_theta="gone", rope_scaling="gone")
+    rope = device.load(tiny / "target", folder, 2).drafter.rope
+    assert (rope.kind, rope.theta) == ("default", 10000.0)
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("name", ["chain-recycles-post-norm", "chain-blind-to-itself", "chain-draft-ids"])
+def test_a_fault_in_the_chain_is_killed_and_placed(name, mode, golden):
+    request = FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=3)
+    seen = compare_planted(request, CATALOGUE[name], mode)
+    assert seen.placed, seen
