@@ -40,14 +40,10 @@ class Result:
 
 
 class RememberedLayers:
-    """Puts a memory in front of each layer of a target.
-
-    Attributes:
-        reused, computed: layers that were given again, and computed.
-    """
+    """Puts a memory in front of each layer of a target."""
 
     def __init__(self, target: HFTarget):
-        self.target, self.reused, self.computed, self.elements = target, 0, 0, 0
+        self.target, self.elements = target, 0
         self.results: dict[tuple[int, int, int], deque[Result]] = {}
         for number, layer in enumerate(target.model.model.layers):
             layer.forward = partial(self._forward, number, layer, layer.forward)
@@ -67,7 +63,6 @@ class RememberedLayers:
     def _forward(self, number: int, layer: nn.Module, inner: Any, hidden: Tensor, **given: Any) -> Tensor:
         cache = given.get("past_key_values")
         if cache is not self.target.cache or not self._is_loaded(number, layer):
-            self.computed += 1
             out: Tensor = inner(hidden, **given)
             return out
         held = cache.rows(number) if number < len(cache.held) else (None, None)
@@ -91,7 +86,6 @@ class RememberedLayers:
         return True
 
     def _again(self, number: int, result: Result) -> Tensor:
-        self.reused += 1
         rows = {stage.rsplit(".", 1)[1]: back for stage, _, back in result.handed}
         k, v = (rows[part].transpose(0, 1)[None] for part in "kv")
         DynamicCache.update(self.target.cache, k, v, number)
@@ -114,7 +108,6 @@ class RememberedLayers:
             handed.append((stage, value, back))
             return back
 
-        self.computed += 1
         self.target.watch(recording)
         try:
             out: Tensor = inner(hidden, **given)
