@@ -27,6 +27,7 @@ class Drafter(Model, ABC):
     """Weights, caches and passes of a drafter; its family says what the rows of a pass are."""
 
     side = "drafter"
+    family: str
     config: DrafterConfig
 
     def __init__(

@@ -21,6 +21,7 @@ class Eagle3(Drafter):
     """
 
     config: Eagle3Config
+    family = "eagle-3"
 
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
         """No chain rows."""

@@ -16,6 +16,7 @@ class PEagle(Drafter):
     """A pass is 2K rows wide: C committed rows, K + 1 at the most, and K - 1 masked ones."""
 
     config: PEagleConfig
+    family = "p-eagle"
 
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
         """No masked rows."""

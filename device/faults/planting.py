@@ -13,6 +13,7 @@ import numpy as np
 from parity import device
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
+from parity.errors import UsageError
 
 VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
@@ -68,6 +69,9 @@ class Fault:
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline:
             pipeline = device.load(*arguments, **{"tp": self.tp} | options)
+            if pipeline.drafter.family not in self.drafters:
+                families = " and ".join(self.drafters)
+                raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {pipeline.drafter.family}.")
             self.plant(pipeline)
             return pipeline
 

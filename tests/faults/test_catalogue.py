@@ -14,6 +14,7 @@ from parity import device
 from parity.device import faults
 from parity.device.faults import CATALOGUE, LEFT_OUT
 from parity.drive import generate
+from parity.errors import UsageError
 from parity.faults import PROMPTS
 from parity.reports.faults import page
 from parity.stages import declared
@@ -60,6 +61,13 @@ def test_a_fault_is_a_factory_by_name_that_takes_what_load_takes():
         _ = faults.nonsense
 
 
+def test_a_fault_is_planted_in_its_own_family_of_drafters_alone(tiny):
+    options = dict(target=tiny / "target", drafter=tiny / "drafter", k=2)
+    with pytest.raises(UsageError, match="chain-position-still is a fault of eagle-3 drafters, this one is p-eagle"):
+        faults.chain_position_still(**options)
+    faults.chain_position_still(**options | {"drafter": tiny / "eagle3"})
+
+
 def test_no_fault_leaks_into_another_device(tiny, small_golden):
     """Faults stay planted in devices that live on and have run; a clean device beside them is as before."""
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
@@ -68,7 +76,8 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in sample(CATALOGUE.values(), name=lambda fault: fault.id, kind=lambda fault: fault.family):
-        pipeline = device.load(**options, tp=fault.tp)
+        own = {} if "p-eagle" in fault.drafters else {"drafter": tiny / "eagle3"}
+        pipeline = device.load(**options | own, tp=fault.tp)
         fault.plant(pipeline)
         with suppress(Exception):
             generate(pipeline, ids, 3)
@@ -88,4 +97,4 @@ def _kernels():
 
 def test_the_default_goldens_prompts_exist(tiny):
     lines = (tiny / "prompts/chat.jsonl").read_text().splitlines()
-    assert set(PROMPTS) <= {json.loads(line)["id"] for line in lines}
+    assert {name for names in PROMPTS.values() for name in names} <= {json.loads(line)["id"] for line in lines}

@@ -16,15 +16,16 @@ from parity.gates import GATES
 from parity.producers import builder
 from tests.sample import WHOLE, cut, sample
 
+PARALLEL = [fault for fault in CATALOGUE.values() if "p-eagle" in fault.drafters]
 SHOWN = sample(
-    (fault for fault in CATALOGUE.values() if fault.stage and fault.gate),
+    (fault for fault in PARALLEL if fault.stage and fault.gate),
     name=lambda fault: fault.id,
     kind=lambda fault: fault.family,
 )
 DEAR = ("verify", "boundary")
 """Gates that take half a minute; tests/gates plants faults of their own for them, without all of the rest."""
 GATED = sample(
-    (fault for fault in CATALOGUE.values() if fault.gate not in ("", "stages", *(() if WHOLE else DEAR))),
+    (fault for fault in PARALLEL if fault.gate not in ("", "stages", *(() if WHOLE else DEAR))),
     name=lambda fault: fault.id,
     kind=lambda fault: fault.gate,
 )
@@ -55,7 +56,7 @@ def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> FaultRunRequest:
     folder = tmp_path_factory.mktemp("faults")
     lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompt.jsonl"
-    prompts.write_text(lines[PROMPTS[0]] if WHOLE else cut(lines[PROMPTS[0]], words=40))
+    prompts.write_text(lines[PROMPTS["p-eagle"][0]] if WHOLE else cut(lines[PROMPTS["p-eagle"][0]], words=40))
     golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS if WHOLE else TOKENS - 1)
     return FaultRunRequest(golden, "numpy", builder("numpy", golden))
 
