@@ -142,9 +142,12 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
 
     The name is that of the module that calls the kernel, so that target and drafter can differ.
     """
-    module, name = place.split(":")
+    path, name = place.split(":")
+    module = import_module(f"parity.device.{path}")
+    if not hasattr(module, name):
+        raise LookupError(f"{place}: no kernel is called by that name there")
     for verb in VERBS:
-        setattr(pipeline, verb, _within(getattr(pipeline, verb), import_module(f"parity.device.{module}"), name, make))
+        setattr(pipeline, verb, _within(getattr(pipeline, verb), module, name, make))
 
 
 def _within(verb: Callable[..., Any], module: Any, name: str, make: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from parity.device.faults.planting import EITHER, PARALLEL, Family, during, edit
 from parity.device.kernels.norm import gpt_oss_norm, normalise
 from parity.device.pipeline import Pipeline
 
-TAPS, FUSED, FUSE = "drafter.taps", "drafter.fc_out", "drafter:fuse"
+TAPS, FUSED, FUSE = "drafter.taps", "drafter.fc_out", "peagle:fuse"
 fault = Family("taps", same_text=True, drafters=EITHER)
 
 

@@ -68,6 +68,17 @@ def test_a_fault_is_planted_in_its_own_family_of_drafters_alone(tiny):
     faults.chain_position_still(**options | {"drafter": tiny / "eagle3"})
 
 
+def test_every_fault_finds_what_it_changes(tiny):
+    """One after the other in devices that are not run: a kernel that moved is missed here, not in a night."""
+    drafters = {"p-eagle": tiny / "drafter", "eagle-3": tiny / "eagle3"}
+    devices = {}
+    for fault in CATALOGUE.values():
+        for family in fault.drafters:
+            if (family, fault.tp) not in devices:
+                devices[family, fault.tp] = device.load(tiny / "target", drafters[family], 4, tp=fault.tp)
+            fault.plant(devices[family, fault.tp])
+
+
 def test_no_fault_leaks_into_another_device(tiny, small_golden):
     """Faults stay planted in devices that live on and have run; a clean device beside them is as before."""
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)
