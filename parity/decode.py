@@ -87,7 +87,9 @@ def decode(device: Device, ids: Sequence[int], budget: int, like: Decoded | None
         tap = TargetPassTap(force)
         chosen = device.verify(NO_DRAFTS, tap)
         fresh = device.commit(NO_DRAFTS, chosen, untapped)
-        if VERIFY_LOGITS not in tap.seen or len(chosen) != 1 or list(fresh) != list(chosen):
+        if VERIFY_LOGITS not in tap.seen:
+            raise Inconclusive(f"the device hands over no {VERIFY_LOGITS} in verify")
+        if len(chosen) != 1 or list(fresh) != list(chosen):
             said = f"chose {[int(token) for token in chosen]}, emitted {[int(token) for token in fresh]}"
             raise Inconclusive(f"plain decoding, token {step + 1}: {said}")
         tokens.append(int(fresh[0]))
