@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parity.errors import UsageError
 from parity.progress import Progress, quiet
 
 if TYPE_CHECKING:
@@ -166,10 +167,15 @@ def device_difference(
 
     Args:
         other: a run's folder, or a device, which is then run.
+
+    Raises:
+        UsageError: `other` is the run itself.
     """
     from parity.compare.between import DeviceDifference
 
     if (Path(other) / "manifest.json").is_file():
+        if Path(other).resolve() == run.folder.resolve():
+            raise UsageError(f"--against {other}: that is the run itself, nothing would be compared")
         return DeviceDifference(golden, run, read_dump(other))
     case = run.manifest.case
     theirs = run_device(golden, other, case.mode, case.precision, stages, limits=limits, progress=progress)

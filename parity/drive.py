@@ -83,10 +83,12 @@ def run_device(request: RunRequest) -> Path:
             request.progress(number, len(case.prompts), prompt.id)
             trace = ForcingTrace(names, _truth(golden, number), forced, keep=wanted.__contains__)
             rounds = len(prompt.generated.acceptance_length)
+            free, alone = request.free and request.mode == "chained", (request.device, prompt.ids, case.max_new_tokens)
             with _device_errors(says.name, prompt.id, trace):
+                # In turn: what a device does in every second sequence alone is recorded of every second prompt.
+                generation = generate(*alone) if free and number % 2 else None
                 drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
-                free = request.free and request.mode == "chained"
-                generation = generate(request.device, prompt.ids, case.max_new_tokens) if free else None
+                generation = generate(*alone) if free and not number % 2 else generation
             _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None

@@ -139,8 +139,15 @@ class PromptTrials:
         return left is not None and left.red
 
     def before(self, known: Sequence[Assumption], rounds: int, stage: str) -> Residual:
-        """What is left at one stage under the known assumptions: what a further one starts from."""
-        return self._baseline(known, rounds, (stage,), stage)[1][stage]
+        """What is left at one stage under the known assumptions: what a further one starts from.
+
+        Raises:
+            NotComparable: the device's tensors of this stage are of other shapes, or of no round so far.
+        """
+        left = self._baseline(known, rounds, (stage,), stage)[1].get(stage)
+        if left is None:
+            raise NotComparable
+        return left
 
     def weigh(
         self,

@@ -97,10 +97,14 @@ def _emitted(device: Device, ids: tuple[int, ...], round_: MadeUpRound, eos: tup
         raise Inconclusive("the short prompt ends at its first token")
     device.draft(untapped)
     drafts, tokens = np.array(round_.drafts, np.int64), np.array(round_.tokens, np.int64)
-    returned = np.asarray(device.verify(drafts, TargetPassTap({VERIFY_TOKENS: tokens})))
-    if returned.tolist() != tokens.tolist():
+    tap = TargetPassTap({VERIFY_TOKENS: tokens})
+    returned = np.asarray(device.verify(drafts, tap))
+    if returned.tolist() != tokens.tolist() and VERIFY_TOKENS in tap.seen:
         raise Inconclusive("the device does not continue with the tokens that the tap returns")
-    return [int(token) for token in device.commit(drafts, returned, untapped)]
+    emitted = [int(token) for token in device.commit(drafts, tokens, untapped)]
+    if returned.tolist() != tokens.tolist() and emitted != tokens[: len(emitted)].tolist():
+        raise Inconclusive("the device does not commit the tokens that it is given, and hands none to the tap")
+    return emitted
 
 
 TIE_ROUNDS = 4

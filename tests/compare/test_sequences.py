@@ -1,0 +1,38 @@
+"""What a device does in some of its sequences alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from parity import device
+from parity.api import compare_dumps, device_difference
+from parity.drive import RunRequest, run_device
+from parity.errors import UsageError
+from parity.golden.store import Dump
+
+
+def in_every_second_sequence(pipeline, which: int):
+    """Taps one layer late, in sequences of this parity: a second set of buffers that was set up wrongly."""
+    prefill, begun, drafter = pipeline.prefill, count(), pipeline.drafter
+    right = drafter.config
+    late = replace(right, taps=tuple(tap + 1 for tap in right.taps))
+
+    def run(*arguments):
+        drafter.config = late if next(begun) % 2 == which else right
+        return prefill(*arguments)
+
+    pipeline.prefill = run
+    return pipeline
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_defect_of_every_second_sequence_is_recorded(which, small_golden, tiny, tmp_path):
+    broken = in_every_second_sequence(device.load(tiny / "target", tiny / "drafter", 4, "float32"), which)
+    run = Dump(run_device(RunRequest(broken, small_golden, "chained", (), tmp_path / "run", free=True)))
+    report = compare_dumps(small_golden, run)
+    assert report.verdict == "fail" and report.first.stage == "drafter.taps", report.first
+    with pytest.raises(UsageError, match="the run itself"):
+        device_difference(small_golden, run, str(run.folder))
