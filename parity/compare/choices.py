@@ -12,6 +12,7 @@ from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows, same_rows
 from parity.compare.scores import NOISE_SIGMAS, members, row_noise, scores_of
 from parity.policy import Row
+from parity.stages import TARGET_LOGITS, VERIFY_LOGITS
 
 SAME, TIE, NOISE, BUG = "same", "tie", "noise", "bug"
 
@@ -89,6 +90,13 @@ def draft_columns(scores: np.ndarray, tokens: np.ndarray, choices: np.ndarray) -
     return np.array([known.get(choice, -1) for choice in choices.tolist()], dtype=np.int64)
 
 
+def in_vocabulary(rows: StageRows) -> np.ndarray:
+    """Which ids [R] are of the target's vocabulary, as wide as the golden's logits of it."""
+    shapes = {place[3]: row.full_shape for place, row in rows.source.rows.items()} if rows.source is not None else {}
+    size = next((shapes[stage][-1] for stage in (TARGET_LOGITS, VERIFY_LOGITS) if stage in shapes), np.inf)
+    return np.asarray((rows.device >= 0) & (rows.device < size))
+
+
 def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
     """Judge a stage in which no difference is allowed."""
     same = same_rows(rows.golden, rows.device)
@@ -124,7 +132,7 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
         left = np.isin(np.arange(scores.golden.shape[1]), mine, invert=True)
         guessed = np.where(left, scores.device.astype(np.float32), -np.inf).argmax(axis=1)
         theirs = np.where(unknown, guessed, theirs)
-        legal = ~unknown | left.any()
+        legal = (~unknown | left.any()) & in_vocabulary(rows)
     else:
         mine, legal = rows.golden, (rows.device >= 0) & (rows.device < scores.golden.shape[1])
         theirs = np.where(legal, rows.device, 0)
@@ -214,7 +222,8 @@ def _columns(rows: StageRows, scores: StageRows, own: StageRows | None) -> np.nd
     known = draft_columns(scores.golden, rows.golden, rows.device)
     if own is None or len(own.device) != len(known):
         return known
-    return np.where(known < 0, own.device.astype(np.float32).argmax(axis=1), known)
+    guessed = own.device.astype(np.float32).argmax(axis=1)
+    return np.where((known < 0) & in_vocabulary(rows), guessed, known)
 
 
 def _graver(first: Choices, second: Choices) -> Choices:

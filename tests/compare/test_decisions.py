@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.compare.choices import BUG, NOISE, SAME, TIE, draft_columns, judge, judge_experts, ulp
+from parity.compare.choices import BUG, NOISE, SAME, TIE, draft_columns, judge, judge_choices, judge_experts, ulp
+from parity.compare.rows import StageRows
 from parity.compare.scores import NOISE_SIGMAS
+from parity.policy import read_policy
 
 QUIET = np.array([1e-6])
 
@@ -57,3 +59,15 @@ def test_a_repeated_or_impossible_expert_is_a_bug(wrong):
 def test_draft_tokens_are_mapped_back_by_the_goldens_own_rows():
     scores = np.array([[0.0, 1.0], [1.0, 0.0]])
     assert draft_columns(scores, np.array([40, 7]), np.array([7, 99])).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize(("token", "due"), [(99, TIE), (-3, BUG), (10**6, BUG)])
+def test_a_draft_whose_column_nobody_knows_is_an_id_of_the_vocabulary_at_least(token, due, small_golden):
+    named = small_golden.declared["drafter.draft_tokens"]
+    ids = {name: np.array([number]) for name, number in (("prompt", 0), ("round", 1), ("position", 9))}
+    chosen = StageRows(named, np.array([40]), np.array([token]), None, **ids, source=small_golden)
+    logits = np.array([[2.0, 2.001, 0.0]], np.float32)
+    scores = StageRows(small_golden.declared["drafter.logits"], logits, logits, logits + 1e-3, **ids)
+    row = read_policy().row(named.name, "chained")
+    none = np.zeros(1, bool)
+    assert judge_choices(chosen, scores, row, none, none).choices[due] == 1
