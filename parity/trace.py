@@ -63,7 +63,10 @@ class Trace:
             axes = ",".join(named.stage.axes)
             raise UsageError(f"{stage} came with shape {value.shape}; its axes are [{axes}]")
         if stage in self.seen:
-            raise UsageError(f"{stage} came twice in round {self.round}")
+            raise UsageError(
+                f"{stage} came twice in round {self.round}: a stage of several passes comes joined, or pass by pass "
+                "through the tap's method `rows` (parity.seam.RowTap)"
+            )
         self.seen.add(stage)
         if self.keep(stage):
             self.tensors[self.round, stage] = np.array(value, order="C")
