@@ -118,6 +118,9 @@ def add_up(tally: Tally, k: int, names: Names | None) -> Check:
     said = f"{tally.accepted:.0f} accepted in {rounds:.0f} rounds, {tokens:.0f} tokens behind the first ones"
     if not fit:
         return Check(ADDED, INCONCLUSIVE, f"{said}: neither with nor without the bonus token do they add up")
+    if names and declared not in fit:
+        counts = f"{names.engine} counts {declared} the bonus token"
+        return Check(ADDED, INCONCLUSIVE, f"{said}: {counts}, and they add up {fit[0]} it")
     if len(fit) > 1 and declared not in fit:
         return Check(ADDED, INCONCLUSIVE, f"{said}: with the bonus token and without it alike; give it more rounds")
     way = fit[0] if len(fit) == 1 else str(declared)

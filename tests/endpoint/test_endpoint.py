@@ -165,18 +165,20 @@ def test_counters_that_tell_nothing(golden, metrics, name, verdict, said):
 
 
 @pytest.mark.parametrize(
-    ("accepted", "verdict", "convention"),
+    ("accepted", "names", "verdict", "convention"),
     [
-        (660, "pass", "without bonus"),
-        (1140, "pass", "with bonus"),
-        (900, "inconclusive", None),
-        (300, "inconclusive", None),
+        (660, KNOWN[0], "pass", "without bonus"),
+        (660, None, "pass", "without bonus"),
+        (1140, None, "pass", "with bonus"),
+        (1140, KNOWN[0], "inconclusive", None),  # it counts without, so these are no rounds of its own
+        (900, KNOWN[0], "inconclusive", None),
+        (300, KNOWN[0], "inconclusive", None),
     ],
 )
-def test_the_convention_is_what_adds_up(accepted, verdict, convention):
+def test_the_convention_is_the_engines_or_what_adds_up(accepted, names, verdict, convention):
     """480 rounds of 20 prompts, 1,120 tokens: 640 drafts came out, up to 80 more were accepted behind the ends."""
     tally = Tally(np.full(20, 56.0), np.full(20, 24.0), accepted, 1920.0, np.zeros(0))
-    check = add_up(tally, 4, KNOWN[0])
+    check = add_up(tally, 4, names)
     assert (check.verdict, check.figures.get("convention")) == (verdict, convention)
 
 
