@@ -84,7 +84,7 @@ def test_a_refusal_that_names_no_precision_is_not_taken_for_one_of_float32(conte
 def test_a_run_of_another_device_is_wrong_usage_in_float32_too(context):
     made = context()
     other = SimpleNamespace(producer=SimpleNamespace(name="other"))
-    made._given.append(SimpleNamespace(folder="run", manifest=other))
+    made._given.append(SimpleNamespace(folder="run", command="run", manifest=other))
     with pytest.raises(UsageError, match="run was made by other"):
         list(stages.float32_checks(made))
 

@@ -26,7 +26,10 @@ def page() -> str:
 
 def _helps(verb: click.Command, path: str) -> Iterator[str]:
     """The help of a command, and of those below it."""
-    yield verb.get_help(click.Context(verb, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH))
+    context = click.Context(
+        verb, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH, help_option_names=["-h", "--help"]
+    )
+    yield verb.get_help(context)
     for name, below in getattr(verb, "commands", {}).items():
         yield from _helps(below, f"{path} {name}")
 

@@ -80,15 +80,14 @@ def test_a_local_run_starts_every_pass_of_the_chain_from_the_golden(loop, prompt
     assert np.array_equal(trace.tensors[1, "drafter.logits"], tensors[1, "drafter.logits"])
 
 
-def test_a_golden_of_the_pair_is_dumped_and_a_device_that_cannot_chain_says_so(tiny, tmp_path, parity):
+def test_a_golden_of_the_pair_says_its_drafters_family(tiny, tmp_path):
     prompts = tmp_path / "one.jsonl"
     prompts.write_text(json.dumps({"id": "one", "ids": [1264, 30, 40, 50, 60, 70]}))
     case = dict(target=tiny / "target", drafter=tiny / "eagle3", prompts=prompts, k=2, max_new_tokens=4, stages=())
     golden = Dump(dump_golden(Request(out=tmp_path / "golden", **case)))
     assert golden.manifest.model.num_drafter_layers == 1 and "eagle3" in golden.manifest.producer.name
     assert {row[0] for row in golden.rows} == {"float32", "bfloat16", "bfloat16.local"}
-    ended = parity("diff", "--golden", golden.folder, "--device", "numpy")
-    assert ended.code == 2 and "ptd_token_id" in ended.err
+    assert golden.manifest.model.family == "eagle-3"
 
 
 def test_behind_the_seam_the_loop_emits_the_same_and_a_round_may_begin_anew(loop, prompt, traced):
