@@ -22,6 +22,8 @@ def not_exercised(golden: DumpView) -> Iterator[str]:
     runs = [prompt.generated for prompt in prompts]
     accepted = {count for run in runs for count in run.accepted_drafts}
     longest = max((len(prompt.ids) + len(run.emitted) for prompt, run in zip(prompts, runs, strict=True)), default=0)
+    if len(golden.manifest.case.prompts) == 1:
+        yield "a second sequence on the same device"
     if 0 not in accepted:
         yield "a round that rejects its first draft"
     if k > 1 and not accepted & set(range(1, k)):

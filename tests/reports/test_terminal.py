@@ -119,16 +119,17 @@ def test_what_no_round_of_a_golden_does_is_said(small_golden):
     class Golden:
         manifest = golden.manifest
 
-    def said(accepted, finish, ids):
+    def said(accepted, finish, ids, times):
         run = prompt.generated.model_copy(update={"accepted_drafts": accepted, "finish": finish, "emitted": (1,)})
         one = prompt.model_copy(update={"generation": run, "ids": ids})
-        case = golden.manifest.case.model_copy(update={"prompts": (one,)})
+        case = golden.manifest.case.model_copy(update={"prompts": (one,) * times})
         Golden.manifest = golden.manifest.model_copy(update={"case": case})
         return list(not_exercised(Golden))
 
-    assert said((0, 1, k), "eos", tuple(range(80))) == []
-    few = said((k,), "length", (1, 2))
-    assert len(few) == 5 and "rejects its first" in few[0] and "end token" in few[2]
+    assert said((0, 1, k), "eos", tuple(range(80)), 2) == []
+    few = said((k,), "length", (1, 2), 1)
+    assert len(few) == 6 and few[0].startswith("a second sequence")
+    assert "rejects its first" in few[1] and "end token" in few[3]
     assert few[-2].endswith("window of 32") and few[-1].endswith("context of 64")
 
 
