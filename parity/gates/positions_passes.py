@@ -53,6 +53,10 @@ class OneTokenTap:
             self.keys[FIRST_KEYS[stage]] = np.array(value, np.float32)
         return value
 
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """The same for a pass of a chain, as `parity.seam.RowTap` has it: its rows are made the same as well."""
+        return self(stage, value)
+
 
 def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarray], int]:
     """Keys of layer 0 by side, [S, G, D], after a prompt and some rounds that accept everything; rows of the prompt.

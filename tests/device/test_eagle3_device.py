@@ -13,6 +13,8 @@ from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.gates.positions_passes import SAME, cached_keys, misturned
+from parity.gates.rope import read_schedule
 from parity.gates.taps import token_pairings
 from parity.producers import builder
 from parity.references.eagle3 import Eagle3
@@ -92,6 +94,11 @@ def test_tokens_are_the_references_for_every_k(k, golden, tiny):
         assert rows["drafter.fc_out"] == rows["drafter.taps"] + k - 1
         emitted = [one.commit(ours_drafts, one.verify(ours_drafts, tap), tap).tolist() for one in (ours, theirs)]
         assert emitted[0] == emitted[1]
+
+
+def test_every_row_of_a_chain_is_turned_by_its_position(tiny):
+    keys, _ = cached_keys(device.load(tiny / "target", tiny / "eagle3", 3, max_positions=64), 30, 3)
+    assert misturned(read_schedule(tiny / "eagle3")[0], keys["drafter"]).max() < SAME
 
 
 def test_both_layouts_of_the_layer_are_read(edited, tiny, golden):
