@@ -27,7 +27,7 @@ PACES = {
     "engines": Pace(10, 0.1),
     "gate": Pace(200, 0.03),
 }
-"""Measured on goldens of 2 prompts (285 rows) and 24 (5,451 rows)."""
+"""Rough: fitted to goldens of 2 prompts (285 rows) and 24 (5,451 rows), of `gate` partly on a busy machine."""
 
 SHORT = 20.0
 """Seconds that nobody has to be told of."""

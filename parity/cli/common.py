@@ -130,6 +130,15 @@ json_option = click.option(
 )
 
 
+bound_option = click.option(
+    "--bound",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Relative loss of acceptance length that still passes.",
+)
+
+
 partial_option = click.option(
     "--partial",
     is_flag=True,

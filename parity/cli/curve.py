@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parity.cli.common import json_option, write_json
+from parity.cli.common import bound_option, json_option, write_json
 
 
 @click.command()
@@ -18,13 +18,7 @@ from parity.cli.common import json_option, write_json
 )
 @click.option("--model", metavar="NAME", help="The model's name in the file; with --against the only one by default.")
 @click.option("--mode", metavar="NAME", default="thinking_off", show_default=True, help="The mode in the file.")
-@click.option(
-    "--bound",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.05,
-    show_default=True,
-    help="Relative loss of acceptance length that still passes.",
-)
+@bound_option
 @json_option
 def curve(
     dumps: tuple[Path, ...],

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
+from parity.cli.common import (
+    bound_option,
+    golden_option,
+    json_option,
+    open_judging,
+    precision_option,
+    progress,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
@@ -32,13 +40,7 @@ if TYPE_CHECKING:
     help="Seconds in which an answer is there, whole.",
 )
 @click.option("--key-env", metavar="VARIABLE", help="Environment variable that holds the server's key.")
-@click.option(
-    "--bound",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.05,
-    show_default=True,
-    help="Relative loss of acceptance length that still passes.",
-)
+@bound_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the interval.")
 @json_option
 def endpoint(

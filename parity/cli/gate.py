@@ -10,6 +10,7 @@ import click
 
 from parity.cli.common import (
     agree,
+    bound_option,
     device_option,
     foretell,
     golden_option,
@@ -52,13 +53,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Accept/reject histories of the rollback gate.",
 )
-@click.option(
-    "--bound",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.05,
-    show_default=True,
-    help="Relative loss of acceptance length that still passes.",
-)
+@bound_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep the runs the gates made in this new folder."

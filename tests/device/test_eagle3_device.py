@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -11,6 +12,8 @@ from safetensors.numpy import load_file, save_file
 from parity import device
 from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import CATALOGUE
+from parity.device.faults.planting import during, uncompiled
+from parity.device.kernels import drafter_layer
 from parity.errors import UsageError
 from parity.faults import FaultRunRequest, compare_planted, small_golden
 from parity.gates.positions_passes import SAME, cached_keys, misturned
@@ -155,3 +158,27 @@ def test_a_fault_in_the_chain_is_killed_and_placed(name, mode, golden):
     request = FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=3)
     seen = compare_planted(request, CATALOGUE[name], mode)
     assert seen.placed, seen
+
+
+def test_a_stage_that_is_wrong_in_chain_rows_alone_is_named_before_what_later_rows_inherit(golden):
+    """Attention comes first in the dataflow, and is wrong only in the rows behind the first wrong MLP."""
+    stage = "drafter.layers.0.ffn_out"
+
+    def twice_in_the_chain(pipeline):
+        clean = drafter_layer._mlp
+
+        def mlp(x, weights):
+            out = clean(x, weights)
+            return out + out if x.shape[1] == 1 and weights is pipeline.drafter.layers[0] else out
+
+        during(pipeline, "kernels.drafter_layer:_mlp", lambda _: mlp)
+
+    fault = replace(
+        CATALOGUE["chain-blind-to-itself"],
+        stage=stage,
+        chained=stage,
+        sites=(stage,),
+        plant=uncompiled(twice_in_the_chain),
+    )
+    seen = compare_planted(FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=2), fault, "chained")
+    assert seen.placed and seen.inherited, seen
