@@ -74,9 +74,6 @@ class HypothesisSearch:
         hypotheses: all there are.
         known: assumptions already made.
         first: the first failing stage under `known`.
-
-    Attributes:
-        untried: what the limit left out, in a sentence; empty where everything was tried.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class HypothesisSearch:
         taken = {hypothesis.id for hypothesis, _ in known}
         self.segment = trials.segment(first.stage)
         self.hypotheses = [each for each in hypotheses if can_show_in(each, self.segment) and each.id not in taken]
-        self.untried, self.asked = "", 0
+        self.asked = 0
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage does not fail up to there."""
@@ -128,7 +125,7 @@ class HypothesisSearch:
             for tier in tiers:
                 self._try_all(tier, made, what)
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
-                if confirmed or self.untried:
+                if confirmed or self.trials.clock.untried:
                     return confirmed, ranked_trials(made)
         return None, ranked_trials(made)
 
@@ -146,8 +143,7 @@ class HypothesisSearch:
         """Say what the limit leaves out."""
         rest = {"alone": ", parameters that are fitted, and pairs", "with a fitted parameter": ", and pairs"}
         left = f"not all hypotheses {what}{rest.get(what, '')} were tried"
-        self.untried = f"{self.first.stage}: {left} ({self.asked} trials were made)"
-        self.trials.clock.untried.append(self.untried)
+        self.trials.clock.untried.append(f"{self.first.stage}: {left} ({self.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
         """Discrete values, one tier for each cost."""
