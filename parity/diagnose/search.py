@@ -32,9 +32,10 @@ LEADERS = 2
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
 
-GRID, STEPS = 9, 14
-"""Points of the first scan of a parameter, and golden-section steps behind it: an interval of GRID shrinks
-to 2 / 8 * 0.618^14, 0.03 % of itself."""
+GRID, STEPS, VERTICES = 9, 7, 5
+"""Points of the first scan of a parameter, golden-section steps behind it (an interval of GRID shrinks to
+2 / 8 * 0.618^7, 0.9 % of itself), and vertices of parabolas behind those: so near its minimum the squared error is one,
+and a constant that is off by 0.03 % is found as well."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,7 @@ class HypothesisSearch:
         if fit is None:
             return []
         made: dict[float, Trial | None] = {}
+        seen: list[float] = []
 
         def value_at(x: float) -> float:
             value = exp(x) if fit.log else float(x)
@@ -183,6 +185,7 @@ class HypothesisSearch:
 
         def error(x: float) -> float:
             value = value_at(x)
+            seen.append(x)
             if value not in made:
                 made[value] = self._try((*beside, (hypothesis, value)))
             trial = made[value]
@@ -192,7 +195,10 @@ class HypothesisSearch:
         grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
         best = min(range(GRID), key=lambda i: error(grid[i]))
         if error(grid[best]) < (1.0 if self.first.error < inf else inf):
-            golden_section(error, grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)], STEPS)
+            ends = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
+            golden_section(error, *ends, STEPS)
+            if not fit.whole:
+                parabolas(error, *ends, seen, VERTICES)
         return ranked_trials(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
@@ -290,3 +296,19 @@ def golden_section(error: Callable[[float], float], low: float, high: float, ste
             high, b, a = b, a, b - ratio * (b - low)
         else:
             low, a, b = a, b, a + ratio * (high - a)
+
+
+def parabolas(error: Callable[[float], float], low: float, high: float, seen: Sequence[float], steps: int) -> None:
+    """Follow the vertices of parabolas through the squared errors of the three best points, inside [low, high]."""
+    points = sorted((error(x) ** 2, x) for x in set(seen))[:3]
+    for _ in range(steps):
+        if len(points) < 3 or not np.isfinite([y for y, _ in points]).all():
+            return
+        (y0, x0), (y1, x1), (y2, x2) = points
+        slopes = (x0 - x1) * (y0 - y2), (x0 - x2) * (y0 - y1)
+        if slopes[0] == slopes[1]:
+            return
+        vertex = x0 - 0.5 * ((x0 - x1) * slopes[0] - (x0 - x2) * slopes[1]) / (slopes[0] - slopes[1])
+        if not low <= vertex <= high or any(vertex == x for _, x in points):
+            return
+        points = sorted([*points, (error(vertex) ** 2, vertex)])[:3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import hypot, inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import Trial, best_of_each
+from parity.diagnose.search import STEPS, VERTICES, Trial, best_of_each, golden_section, parabolas
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from tests.diagnose.test_honest import Q, red
@@ -30,6 +30,21 @@ def times(value: float, from_round: int = 0):
                 tensors[place] = (tensors[place].astype(np.float32) * np.float32(value)).astype(np.float32)
 
     return plant
+
+
+@pytest.mark.parametrize("true", [1.00034, 0.9, 1.7])
+def test_a_constant_that_is_hardly_off_is_fitted(true):
+    """An error that is linear in how far a parameter is off, beside noise, as a counterfactual's is."""
+    seen: list[float] = []
+
+    def error(x: float) -> float:
+        seen.append(x)
+        return hypot((x - true) * (1 + 0.2 * (x - true)), 1e-5)
+
+    golden_section(error, 0.8, 1.9, STEPS)
+    assert abs(min(seen, key=error) - true) > 1e-4
+    parabolas(error, 0.8, 1.9, tuple(seen), VERTICES)
+    assert abs(min(seen, key=error) - true) < 1e-6
 
 
 def test_without_time_the_stage_is_unexplained_and_what_was_left_out_is_said(tmp_path):
