@@ -119,6 +119,8 @@ def read_schedule(folder: Path) -> tuple[RopeSchedule, int]:
     for name in MAY.get(kind, ()):
         if rope.get(name, DEFAULTS.get(name)) is not None:
             parameters[name] = _number(DEFAULTS | rope, name, path)
+    if kind == "llama3" and parameters["low_freq_factor"] >= parameters["high_freq_factor"]:
+        raise UsageError(f"{path}: 'low_freq_factor' must be below 'high_freq_factor'")
     hidden = (_number(own, name, path) for name in ("hidden_size", "num_attention_heads"))
     head_dim = own.get("head_dim") or int(next(hidden) // next(hidden))
     return RopeSchedule(kind, theta, head_dim, parameters), int(_number(own, "max_position_embeddings", path))
