@@ -36,7 +36,7 @@ STACK = ("model_type", "num_hidden_layers", "layer_types", "sliding_window")
 
 LACKING = {"attention_bias": False, "mlp_bias": False, "qkv_bias": False, "bias": False, "logit_scale": 1.0}
 
-# vLLM's precedence for the id of a masked row (v1/spec_decode/eagle.py); hub drafters use the last.
+# The names that vLLM knows for the id of a masked row (v1/spec_decode/eagle.py); hub drafters use the last.
 PLACEHOLDERS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
 
 
@@ -55,8 +55,12 @@ def drafter_fields(checkpoint: Described) -> Fields:
 
 def named_placeholder(fields: Fields) -> tuple[Fields, str] | None:
     """Where the id of a masked row stands."""
-    named = [(fields.part("dflash_config"), "mask_token_id"), *((fields, name) for name in PLACEHOLDERS)]
-    return next((pair for pair in named if pair[0].has(pair[1])), None)
+    every = [(fields.part("dflash_config"), "mask_token_id"), *((fields, name) for name in PLACEHOLDERS)]
+    named = [pair for pair in every if pair[0].has(pair[1])]
+    for where, name in named[1:]:
+        if where.data[name] != named[0][0].data[named[0][1]]:
+            raise where.refuse(name, f"contradicts '{named[0][0].prefix}{named[0][1]}'")
+    return named[0] if named else None
 
 
 def _flat(checkpoint: Described) -> Described:

@@ -23,7 +23,7 @@ SPECULATORS = {
 """Architectures by `speculators_model_type`."""
 
 PLACEHOLDERS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Names of the masked rows' token; the first one that is there counts."""
+"""Names of the masked rows' token."""
 
 LAYER = "transformer_layer_config"
 DRAFTER = {
@@ -71,8 +71,15 @@ def read_drafter(checkpoint: Path) -> dict[str, Any]:
 
 
 def placeholder(raw: dict[str, Any]) -> Any:
-    """The token of masked rows, None where the config names none."""
-    return next((raw[name] for name in PLACEHOLDERS if raw.get(name) is not None), None)
+    """The token of masked rows, None where the config names none.
+
+    Raises:
+        UsageError: two names give two tokens: implementations differ in which they take.
+    """
+    named = {name: raw[name] for name in PLACEHOLDERS if raw.get(name) is not None}
+    if len(set(map(str, named.values()))) > 1:
+        raise UsageError(f"the drafter's config.json: {' and '.join(named)} contradict each other")
+    return next(iter(named.values()), None)
 
 
 def _speculators(raw: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -223,6 +223,12 @@ def test_p_eagle_has_no_hidden_to_norm_before_it_is_recycled(edited, tiny):
     config_refused(edited(source="drafter", norm_output=True), tiny, "norm_output")
 
 
+def test_two_tokens_for_masked_rows_are_refused(edited, tiny):
+    config_refused(
+        edited(source="drafter", mask_token_id=7), tiny, "mask_token_id.*contradict|ptd_token_id.*contradict"
+    )
+
+
 def test_both_sides_take_a_first_hub_drafters_silence_for_llamas_rope_alone(edited, tiny):
     """No word of RoPE is Llama's plain one; half a word is refused."""
     silent = edited(rope_theta="gone", rope_scaling="gone")
