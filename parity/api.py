@@ -354,11 +354,13 @@ def diagnose_device(
     Returns:
         A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
     """
-    from parity.diagnose.whole import Asked, diagnosed
+    from parity.diagnose.whole import DiagnosisRequest, diagnosed
     from parity.partial import scratch
 
     with scratch("diagnose") as folder:
-        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit))
+        return diagnosed(
+            DiagnosisRequest(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit)
+        )
 
 
 def reduce_failure(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.contract.lines import Ledger
-from parity.contract.sizes import Pair
+from parity.contract.sizes import PairSizes
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
 from parity.seam import Description, Device
@@ -38,7 +38,7 @@ class Walk:
         recorded: what it handed over in the rounds of `rounds`.
     """
 
-    def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: Pair):
+    def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: PairSizes):
         self.device, self.says, self.view, self.ledger, self.pair = device, says, view, ledger, pair
         self.k, self.prompt = says.k, PROMPTS[0]
         self.recorded: list[dict[str, np.ndarray]] = []
