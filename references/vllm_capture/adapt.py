@@ -46,7 +46,7 @@ def check_target(target: Path) -> None:
 
 def parallel(drafter: Path) -> bool:
     """Whether a drafter drafts in one pass: it names a placeholder. vLLM has to be told."""
-    return any(read_config(drafter).get(name) is not None for name in PLACEHOLDERS)
+    return "ptd_token_id" in read_config(drafter)
 
 
 def adapted(drafter: Path, target: Path, folder: Path) -> tuple[Path, str]:
@@ -62,7 +62,7 @@ def adapted(drafter: Path, target: Path, folder: Path) -> tuple[Path, str]:
     _check_taps(drafter, config)
     notes = []
     others = [key for key in ("dflash_config", *PLACEHOLDERS[:-1]) if key in config]
-    if others and "ptd_token_id" in config:
+    if others:
         config = {key: value for key, value in config.items() if key not in others}
         notes.append(f"config without {', '.join(others)}: vLLM would take the placeholder from there")
     whole = config.get("draft_vocab_size") == read_config(target)["vocab_size"]
