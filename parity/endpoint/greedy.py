@@ -34,7 +34,7 @@ def _listed(verdicts: Counter[str]) -> str:
 
 def _said(parting: Parting) -> str:
     if parting.golden < 0:
-        return "the server goes on behind the token that ends the golden's text"
+        return "the server continues behind the token that ends the golden's text"
     if parting.server < 0:
         return f"the server ends its text where the golden continues with token {parting.golden}"
     return f"token {parting.server} for {parting.golden}, whose logit is {parting.regret:.3g} higher"

@@ -125,7 +125,7 @@ class Server:
             step = at + (min(len(own), len(emitted) - at) if same is None else same)
             made.choices += own[: step - at]
             if step >= len(emitted):
-                if len(own) > len(emitted) - at:  # the budget is the golden's: it goes on behind an end token
+                if len(own) > len(emitted) - at:  # the budget is the golden's: it continues behind an end token
                     made.partings.append(Parting(row + step, -1, own[len(emitted) - at], BUG, float("inf")))
                 return
             chosen = own[step - at] if same is not None else -1

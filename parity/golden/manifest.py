@@ -158,7 +158,7 @@ class Parted(Record):
 
 
 class PromptCase(Record):
-    """One prompt: its id in the prompts file, its token ids, and what it emitted by itself.
+    """One prompt: its id in the prompts file, its token ids, and what it emitted freely.
 
     A local run generates nothing: its every stage starts from the golden's input. `parted` is there where a run could
     not be made to continue with the golden's tokens.
@@ -177,7 +177,7 @@ class PromptCase(Record):
             UsageError: there is none.
         """
         if self.generation is None:
-            raise UsageError(f"prompt {self.id} generated nothing by itself")
+            raise UsageError(f"prompt {self.id} generated nothing freely")
         return self.generation
 
 
