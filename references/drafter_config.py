@@ -131,13 +131,13 @@ def _common(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _norms(raw: dict[str, Any]) -> dict[str, bool]:
+def _norms(raw: dict[str, Any]) -> dict[str, Any]:
     """The options that place or add a norm; `eagle_config` may hold them as well.
 
     Raises:
         UsageError: one is neither true nor false, or two exclude each other.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         said = {part.get(name) for part in (raw, raw.get("eagle_config") or {})} - {None}
         if len(said) > 1 or not all(isinstance(one, bool) for one in said):

@@ -23,7 +23,7 @@ def compared(own: dict[Side, Path]) -> tuple[str, str, dict[str, Any]]:
     read = {side: read_schedule(folder) for side, folder in own.items()}
     target, drafter = (schedule for schedule, _ in read.values())
     same = (target.kind, target.theta, target.parameters) == (drafter.kind, drafter.theta, drafter.parameters)
-    figures = {side: asdict(schedule) for side, (schedule, _) in read.items()} | {"same": same}
+    figures: dict[str, Any] = {side: asdict(schedule) for side, (schedule, _) in read.items()} | {"same": same}
     line = f"target {target}, drafter {drafter}: "
     if same:
         return PASS, f"{line}the same", figures
