@@ -47,6 +47,12 @@ class Described:
             raise UsageError(f"{self.folder}: no such checkpoint folder.")
         self.config = read_json(self.folder / "config.json")
 
+    def described(self, config: dict[str, Any]) -> Described:
+        """The same folder with another reading of its config.json."""
+        other = object.__new__(Described)
+        other.folder, other.config = self.folder, config
+        return other
+
 
 class Tensors(Described, ABC):
     """A folder with tensors, or what stands for them."""

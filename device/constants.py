@@ -42,6 +42,9 @@ _DRAFTER = {
     "ptd_token_id": "placeholder",
     "eagle_aux_hidden_state_layer_ids": "taps",
     "norm_before_residual": "norm_before_residual",
+    "norm_before_fc": "norm_before_fc",
+    "fc_norm": "fc_norm",
+    "norm_output": "norm_output",
     "num_parallel_positions": "max_drafts",
 }
 

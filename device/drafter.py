@@ -10,7 +10,7 @@ import numpy as np
 from parity.device.drafter_config import DrafterConfig
 from parity.device.engines import AnyEngine
 from parity.device.kernels import rows as kernel_rows
-from parity.device.kernels.drafter_layer import midlayer, plain_layer
+from parity.device.kernels.drafter_layer import midlayer, normed_taps, plain_layer
 from parity.device.kernels.embed import embed
 from parity.device.kernels.head import greedy, to_target_ids
 from parity.device.kernels.linear import linear
@@ -80,6 +80,10 @@ class Drafter(Model, ABC):
         """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
         taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
         return record.bind(self.side, count)("taps", taps)
+
+    def normed(self, taps: Any) -> Any:
+        """Taps, or what stands for them, as `fc` takes them."""
+        return normed_taps(taps, self.outer["tap_norm"], self.config.eps) if "tap_norm" in self.outer else taps
 
     def _layers(self, rows: Rows, fused: Any, tap: Tap) -> Any:
         step = self.step(rows)

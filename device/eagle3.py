@@ -10,14 +10,15 @@ from parity.device.drafter import Drafter
 from parity.device.drafter_config import Eagle3Config
 from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import project
+from parity.device.kernels.norm import llama_norm
 from parity.device.recorder import Recorder
 
 
 class Eagle3(Drafter):
     """C committed rows, then K - 1 chain rows, each a pass alone.
 
-    A chain row pairs the draft before it with the residual stream that the row before it left, not yet normed, one
-    position further on.
+    A chain row pairs the draft before it with the residual stream that the row before it left, one position further
+    on. `norm_output` alone decides whether it is normed.
     """
 
     config: Eagle3Config
@@ -51,15 +52,16 @@ class Eagle3(Drafter):
         """
         count = len(committed)
         taps = self.shown_taps(taps, first, count, width, record)
-        return self._pass(committed, project(taps, self.outer["fc"]), 0, count + chained, record)
+        return self._pass(committed, project(self.normed(taps), self.outer["fc"]), 0, count + chained, record)
 
     def extend(self, draft: np.ndarray, hidden: Any, done: int, total: int, record: Recorder) -> Any:
         """One chain row, behind `done` of this round's `total` rows: the residual stream [1, 1, H]."""
         return self._pass(draft, hidden, done, total, record)
 
     def recycled(self, x: Any, row: int) -> Any:
-        """What the next chain row takes for a hidden [1, 1, H]: the stream of the last of `row` rows."""
-        return kernel_rows.window(x, self.engine.array(np.array([row - 1])), 1)
+        """What the next chain row takes for a hidden [1, 1, H]: the stream of the last of `row` rows, normed or not."""
+        last = kernel_rows.window(x, self.engine.array(np.array([row - 1])), 1)
+        return llama_norm(last, self.outer["norm"], self.config.eps) if self.config.norm_output else last
 
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids, shifted by one against their positions, behind `others` rows of the same round; slots are positions."""

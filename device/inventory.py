@@ -115,7 +115,9 @@ class Blueprint(Tensors):
 
     def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Shape | np.ndarray:
         """This tensor's shape; the integer ones are zeros, which a check may look at."""
-        side = "target" if self.config.get("model_type") == "gpt_oss" else "drafter"
+        # Every drafter config that copies its target's says beside it how wide the taps are.
+        copied = "draft_vocab_size" in self.config or "target_hidden_size" in self.config
+        side = "target" if self.config.get("model_type") == "gpt_oss" and not copied else "drafter"
         return np.zeros(shape, np.int64) if dtypes == INTEGERS else Shape(shape, BFLOAT16, None, name=f"{side}:{name}")
 
     def refuse_surplus(self, expected: Collection[str]) -> None:

@@ -41,7 +41,8 @@ class PEagle(Drafter):
         taps = self.shown_taps(taps, first, count, width, record)
         rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)
-        fused = fuse(taps, self.outer["mask_hidden"], self.engine.array(np.array([count])), self.outer["fc"])
+        inputs = self.normed(taps), self.normed(self.outer["mask_hidden"])
+        fused = fuse(*inputs, self.engine.array(np.array([count])), self.outer["fc"])
         return self._layers(rows, tap("fc_out", fused), tap)
 
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

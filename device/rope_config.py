@@ -43,7 +43,10 @@ class RopeConfig:
 def parse_rope(config: Fields) -> RopeConfig:
     """Read `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (older, and on the hub)."""
     part = _part(config)
-    kind = part.data.get("rope_type", part.data.get("type", "default"))
+    kind, old = (part.data.get(name) for name in ("rope_type", "type"))
+    if kind is not None and old not in (None, kind):
+        raise part.refuse("type", f"is {old!r} and contradicts 'rope_type'")
+    kind = (kind or old) if part.data else "default"
     if kind not in _KEYS:
         raise part.refuse("rope_type", f"is {kind!r}, which this device does not know ({', '.join(_KEYS)})")
     unknown = sorted(set(part.data) - _COMMON - _KEYS[kind])
@@ -89,11 +92,8 @@ def _yarn(part: Fields, theta: float) -> RopeConfig:
 
 
 def _llama3(part: Fields, theta: float) -> RopeConfig:
-    return RopeConfig(
-        "llama3",
-        theta,
-        part.number("factor"),
-        part.integer("original_max_position_embeddings"),
-        fast=part.number("high_freq_factor"),
-        slow=part.number("low_freq_factor"),
-    )
+    slow, fast = part.number("low_freq_factor"), part.number("high_freq_factor")
+    if slow >= fast:
+        raise part.refuse("low_freq_factor", f"is {slow:g}, not below 'high_freq_factor'")
+    factor, original = part.number("factor"), part.integer("original_max_position_embeddings")
+    return RopeConfig("llama3", theta, factor, original, fast=fast, slow=slow)

@@ -17,18 +17,23 @@ Weights = dict[str, np.ndarray]
 
 
 class Reader:
-    """Reads tensors of one checkpoint and keeps account of their names."""
+    """Reads tensors of one checkpoint and keeps account of their names.
 
-    def __init__(self, checkpoint: Tensors) -> None:
-        self._checkpoint = checkpoint
+    Args:
+        wrapped: what may stand before any name, as a wrapping module leaves it there.
+    """
+
+    def __init__(self, checkpoint: Tensors, wrapped: str = "") -> None:
+        self._checkpoint, self._wrapped = checkpoint, wrapped
         self._read: set[str] = set()
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint has this tensor."""
-        return name in self._checkpoint.names
+        return self._stored(name) in self._checkpoint.names
 
     def take(self, name: str, *shape: int, dtypes: tuple[str, ...] = FLOATS) -> np.ndarray:
         """The tensor, its shape and dtype checked."""
+        name = self._stored(name)
         self._read.add(name)
         tensor: np.ndarray = self._checkpoint.tensor(name, shape, dtypes)
         return tensor
@@ -39,7 +44,7 @@ class Reader:
 
     def skip(self, name: str) -> None:
         """Accept a tensor that nothing here needs."""
-        self._read.add(name)
+        self._read.add(self._stored(name))
 
     def refuse(self, name: str, why: str) -> UsageError:
         """The error to raise for this tensor."""
@@ -48,6 +53,10 @@ class Reader:
     def close(self) -> None:
         """UsageError where a tensor was never read."""
         self._checkpoint.refuse_surplus(self._read)
+
+    def _stored(self, name: str) -> str:
+        wrapped = self._wrapped + name
+        return wrapped if wrapped in self._checkpoint.names else name
 
 
 def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, list[Weights]]:
@@ -71,7 +80,7 @@ def drafter_weights(
     Args:
         target: the target's embeddings [V, H of the target], for an EAGLE-3 drafter whose file has none of its own.
     """
-    reader, chain = Reader(checkpoint), isinstance(config, Eagle3Config)
+    reader, chain = Reader(checkpoint, wrapped="model."), isinstance(config, Eagle3Config)
     taps = len(config.taps) * target.shape[1]
     outer = {
         "embed": _embeddings(reader, config, target if chain else None),
@@ -82,7 +91,8 @@ def drafter_weights(
     }
     if not chain:
         outer["mask_hidden"] = reader.take("mask_hidden", 1, 1, taps)
-    first = "layers.0." if chain and reader.has("layers.0.hidden_norm.weight") else "midlayer."
+    outer |= _tap_norms(reader, config, target.shape[1])
+    first = "layers.0." if reader.has("layers.0.hidden_norm.weight") else "midlayer."
     layers = [_drafter_layer(reader, layer, config, first) for layer in range(config.layers)]
     reader.close()
     return outer, layers
@@ -99,6 +109,16 @@ def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
         "router_bias": reader.take(f"{prefix}mlp.router.bias", config.experts),
         **_experts(reader, f"{prefix}mlp.experts.", config),
     }
+
+
+def _tap_norms(reader: Reader, config: DrafterConfig, width: int) -> Weights:
+    """Weights of the norm before `fc`, of all taps [T * H of the target] or of each [T, H of the target]; or none."""
+    count = len(config.taps)
+    if config.norm_before_fc:
+        return {"tap_norm": reader.take("input_norm.weight", count * width)}
+    if config.fc_norm:
+        return {"tap_norm": np.stack([reader.take(f"fc_norm.{tap}.weight", width) for tap in range(count)])}
+    return {}
 
 
 def _embeddings(reader: Reader, config: DrafterConfig, shared: np.ndarray | None) -> np.ndarray:

@@ -51,8 +51,8 @@ class ChainLoop(SpeculativeLoop[T, Eagle3], Generic[T]):
 
     @point
     def recycled(self, stream: torch.Tensor) -> torch.Tensor:
-        """What the next chain row takes for a hidden [1, H]: the last row's stream, not yet normed."""
-        return stream[-1:]
+        """What the next chain row takes for a hidden [1, H], of the last row's stream."""
+        return self.drafter.recycled(stream[-1:])
 
     def _choice(self, stream: torch.Tensor, step: int) -> torch.Tensor:
         """The draft of one step [1], a target id, from its row's stream [1, H]."""

@@ -47,11 +47,20 @@ def read_config(checkpoint: Path, *architectures: str) -> dict[str, Any]:
         raise UsageError(f"{path}: architectures is no list of names")
     if not set(architectures) & set(found):
         raise UsageError(f"{path}: architectures is {', '.join(found)}, {' or '.join(architectures)} is needed")
+    check_sizes(raw, path)
+    return raw
+
+
+def check_sizes(raw: Mapping[str, Any], path: Path) -> None:
+    """Every size is a whole number within LARGEST.
+
+    Raises:
+        UsageError: one is not.
+    """
     for name, most in LARGEST.items():
         value = raw.get(name)
         if value is not None and not (type(value) is int and 0 < value <= most):
             raise UsageError(f"{path}: {name} is {str(value)[:40]}, it should be a whole number of 1 to {most}")
-    return raw
 
 
 def _object(path: Path, absent: str) -> dict[str, Any]:
@@ -156,7 +165,7 @@ def read_state(
     """Read every wanted tensor; its names and shapes are those of `wanted`.
 
     Args:
-        spelled: beginnings of names in files that have another layout, to those of `wanted`.
+        spelled: beginnings of names in files that have another layout, to those of `wanted`; one after the other.
 
     Raises:
         UsageError: a tensor is missing, surplus, twice there or of the wrong shape.
@@ -164,12 +173,13 @@ def read_state(
     held = shards(checkpoint)
     names = {name: _spelled(name, spelled or {}) for name in held}
     if len(set(names.values())) < len(names):
-        raise UsageError(f"{checkpoint}: a tensor is there in two layouts ({', '.join(spelled or {})})")
+        raise UsageError(f"{checkpoint}: a tensor is there in two layouts (of {', '.join(spelled or {})})")
     check_names(checkpoint, {names[name]: path for name, path in held.items()}, wanted, optional)
     state = read_tensors(held, {name: wanted[names[name]].shape for name in held})
     return {names[name]: tensor for name, tensor in state.items()}
 
 
 def _spelled(name: str, spelled: Mapping[str, str]) -> str:
-    begins = next((begin for begin in spelled if name.startswith(begin)), "")
-    return spelled[begins] + name.removeprefix(begins) if begins else name
+    for begins, ours in spelled.items():
+        name = ours + name.removeprefix(begins) if name.startswith(begins) else name
+    return name

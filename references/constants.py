@@ -29,6 +29,9 @@ KEYS = {
     "max_positions": "max_position_embeddings",
     "placeholder_id": "ptd_token_id",
     "norm_before_residual": "norm_before_residual",
+    "norm_before_fc": "norm_before_fc",
+    "fc_norm": "fc_norm",
+    "norm_output": "norm_output",
     "max_drafts": "num_parallel_positions",
 }
 

@@ -1,23 +1,17 @@
-"""A drafter's config.json, as the P-EAGLE and the EAGLE-3 reference read it."""
+"""A drafter's config.json in the hub's keys, as the P-EAGLE and the EAGLE-3 reference read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from parity.errors import UsageError
-from parity.references.checkpoint import read_config
+from parity.references.drafter_formats import placeholder, read_drafter
 from parity.references.rope import read_rope
-
-ARCHITECTURES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCausalLM")
-"""What the hub's EAGLE-3 drafters call themselves; the first drafters carry Llama's own name."""
 
 LLAMA_THETA = 10000.0
 """The base of a Llama config that says nothing of RoPE, as the first EAGLE-3 drafters do."""
-
-UNKNOWN = ("fc_norm", "norm_before_fc", "norm_output")
-"""EAGLE-3.1 options that change the maths and are not part of this reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +19,8 @@ class DrafterConfig:
     """What the forward of any drafter needs of its config.json.
 
     `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or None where there is
-    no longest one or the config does not say.
+    no longest one or the config does not say. What the norms do: `Drafter.fuse` and `Eagle3.recycled`.
     """
-
-    architectures: ClassVar[tuple[str, ...]]
 
     hidden_size: int
     target_hidden_size: int
@@ -43,13 +35,16 @@ class DrafterConfig:
     max_positions: int
     rope: dict[str, Any]
     norm_before_residual: bool
+    norm_before_fc: bool
+    fc_norm: bool
+    norm_output: bool
     tap_inputs: tuple[int, ...] | None
     max_drafts: int | None = None
 
     @classmethod
     def read(cls, checkpoint: str | Path) -> Self:
-        """Read `config.json` of a checkpoint folder."""
-        return cls.from_dict(read_config(Path(checkpoint), *cls.architectures))
+        """Read `config.json` of a checkpoint folder, in any format of `parity.references.drafter_formats`."""
+        return cls.from_dict(read_drafter(Path(checkpoint)))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
@@ -59,7 +54,7 @@ class DrafterConfig:
             UsageError: a required key is missing, or an option is not known here.
         """
         try:
-            return cls(**_common(raw), **cls._own(raw))
+            return cls(**_common(raw), **_norms(raw), **cls._own(raw))
         except KeyError as missing:
             raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
 
@@ -73,16 +68,16 @@ class DrafterConfig:
 class PEagleConfig(DrafterConfig):
     """A P-EAGLE drafter's: `placeholder_id` is the token of masked rows."""
 
-    architectures = ("LlamaForCausalLMEagle3",)
-
     placeholder_id: int
 
     @classmethod
     def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        if raw.get("norm_output"):
+            raise UsageError("the drafter's config.json sets norm_output, but P-EAGLE recycles no hidden")
         return {
             "head_dim": raw["head_dim"],
             "rope": read_rope(raw),
-            "placeholder_id": raw["ptd_token_id"],
+            "placeholder_id": raw["ptd_token_id"] if placeholder(raw) is None else placeholder(raw),
             "tap_inputs": _tap_inputs(raw),
             "max_drafts": raw.get("num_parallel_positions"),
         }
@@ -92,8 +87,6 @@ class PEagleConfig(DrafterConfig):
 class Eagle3Config(DrafterConfig):
     """An EAGLE-3 drafter's: one layer, run K times; an empty list of taps is no choice."""
 
-    architectures = ARCHITECTURES
-
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
         """As `DrafterConfig.from_dict`.
@@ -101,9 +94,6 @@ class Eagle3Config(DrafterConfig):
         Raises:
             UsageError: a required key is missing, there is more than one layer, or an option is not known here.
         """
-        for key in UNKNOWN:
-            if raw.get(key):
-                raise UsageError(f"the drafter's config.json sets {key}, which the EAGLE-3 reference does not have")
         config = super().from_dict(raw)
         if config.num_layers != 1:
             raise UsageError(
@@ -138,12 +128,38 @@ def _common(raw: dict[str, Any]) -> dict[str, Any]:
         "vocab_size": raw["vocab_size"],
         "draft_vocab_size": raw["draft_vocab_size"],
         "max_positions": raw["max_position_embeddings"],
-        "norm_before_residual": raw.get("norm_before_residual", False),
     }
 
 
+def _norms(raw: dict[str, Any]) -> dict[str, Any]:
+    """The options that place or add a norm; `eagle_config` may hold them as well.
+
+    Raises:
+        UsageError: one is neither true nor false, or two exclude each other.
+    """
+    found: dict[str, Any] = {}
+    for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
+        said = {part.get(name) for part in (raw, raw.get("eagle_config") or {})} - {None}
+        if len(said) > 1 or not all(isinstance(one, bool) for one in said):
+            shown = " and ".join(sorted(map(str, said)))
+            raise UsageError(f"the drafter's config.json: {name} is {shown[:40]}, it should be true or false")
+        found[name] = bool(said and said.pop())
+    if found["norm_before_fc"] and found["fc_norm"]:
+        raise UsageError("the drafter's config.json sets norm_before_fc and fc_norm, which exclude each other")
+    return found
+
+
 def _tap_inputs(raw: dict[str, Any]) -> tuple[int, ...] | None:
-    """The configured `in_of` layers, wherever the config keeps them."""
-    key = "eagle_aux_hidden_state_layer_ids"
-    layers = (raw.get("eagle_config") or {}).get(key, raw.get(key))
+    """The configured `in_of` layers, wherever the config keeps them.
+
+    Raises:
+        UsageError: the drafter reads no taps, or another number of them than it says.
+    """
+    key, inner = "eagle_aux_hidden_state_layer_ids", raw.get("eagle_config") or {}
+    if inner.get("use_aux_hidden_state") is False or raw.get("use_aux_hidden_state") is False:
+        raise UsageError("the drafter's config.json sets use_aux_hidden_state to false: a drafter without taps")
+    layers = inner.get(key, raw.get(key))
+    count = raw.get("num_aux_hidden_states")
+    if count is not None and count != len(layers or (0, 0, 0)):
+        raise UsageError(f"the drafter's config.json: num_aux_hidden_states is {count}, {key} is {layers}")
     return None if layers is None else tuple(layers)

@@ -10,8 +10,8 @@ import torch
 
 from parity.golden.manifest import Family
 from parity.references.chain import ChainLoop
-from parity.references.checkpoint import read_config
-from parity.references.drafter_config import ARCHITECTURES, Eagle3Config, PEagleConfig
+from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_formats import placeholder, read_drafter
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
@@ -23,10 +23,10 @@ from parity.references.target import Target
 def is_chain(drafter: str | Path) -> bool:
     """Whether a drafter drafts step by step (EAGLE-3): it has one layer and no placeholder token.
 
-    P-EAGLE drafters share the architecture's name and most keys; `ptd_token_id` is theirs alone.
+    P-EAGLE drafters share the architecture's name and most keys; the placeholder is theirs alone.
     """
-    raw = read_config(Path(drafter), *ARCHITECTURES)
-    return "ptd_token_id" not in raw and raw.get("num_hidden_layers") == 1
+    raw = read_drafter(Path(drafter))
+    return placeholder(raw) is None and raw.get("num_hidden_layers") == 1
 
 
 def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
@@ -41,8 +40,6 @@ class ChainAttention(Attention):
 
 class Eagle3(Drafter):
     """The drafter: rows of (token, hidden) to the residual stream, and from there to draft logits."""
-
-    layouts = MappingProxyType({"layers.0.": "midlayer."})
 
     config: Eagle3Config
 
@@ -95,3 +92,8 @@ class Eagle3(Drafter):
             tap: the layer's tap.
         """
         return self.midlayer.fusion(self.embed_tokens(input_ids), hidden, self.tables(positions), mask, cache, tap)
+
+    def recycled(self, stream: torch.Tensor) -> torch.Tensor:
+        """What the next chain row takes for a hidden [..., H]: the residual stream, normed where `norm_output` says."""
+        normed: torch.Tensor = self.norm(stream) if self.config.norm_output else stream
+        return normed

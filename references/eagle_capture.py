@@ -23,8 +23,9 @@ from torch import nn
 from parity.errors import UsageError
 from parity.golden.sources import package, reached
 from parity.references import dump
-from parity.references.checkpoint import read_config, read_state
-from parity.references.drafter_config import ARCHITECTURES, Eagle3Config
+from parity.references.checkpoint import read_state
+from parity.references.drafter_config import Eagle3Config
+from parity.references.drafter_formats import read_drafter
 from parity.references.drafter_layers import KVCache
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
@@ -33,6 +34,8 @@ from parity.references.points import point
 NAME = "references: hf_target + eagle (SafeAILab/EAGLE)"
 OWN = {"parity.references.eagle3", "parity.references.chain", "parity.references.parallel"}
 """What the references would draft with; here it is imported and not used."""
+
+NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 @dataclass(frozen=True)
@@ -125,13 +128,13 @@ class OfficialDrafter(nn.Module):
 def _settings(checkpoint: Path) -> SimpleNamespace:
     """config.json as the official code reads it: its config class is made for transformers 4; 5 renames RoPE's keys."""
     unsaid = {"pretraining_tp": 1, "pad_token_id": None, "hidden_act": "silu", "rope_scaling": None}
-    return SimpleNamespace(**unsaid | read_config(checkpoint, *ARCHITECTURES))
+    return SimpleNamespace(**unsaid | read_drafter(checkpoint))
 
 
 def _supported(config: Eagle3Config, checkpoint: Path) -> Eagle3Config:
     needs = {
         "head_dim": (config.head_dim, config.hidden_size // config.num_heads),
-        "norm_before_residual": (config.norm_before_residual, False),
+        **{name: (getattr(config, name), False) for name in NORMS},
         "number of taps": (len(config.tap_inputs or (0, 0, 0)), 3),
         "rope_type": (config.rope["rope_type"], "default"),
     }

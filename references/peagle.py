@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Self
 
 import torch
@@ -25,7 +26,7 @@ EMBEDDINGS = "embed_tokens.weight"
 class Drafter(nn.Module):
     """What P-EAGLE and EAGLE-3 drafters have alike: embedding, `fc`, layers, norm, head and the map of ids."""
 
-    layouts: ClassVar[Mapping[str, str]] = {}
+    layouts: ClassVar[Mapping[str, str]] = MappingProxyType({"model.": "", "layers.0.": "midlayer."})
     """Beginnings of names in files of another layout, to this one's."""
 
     d2t: torch.Tensor
@@ -38,6 +39,10 @@ class Drafter(nn.Module):
         taps = 3 if config.tap_inputs is None else len(config.tap_inputs)
         self.fused_size = taps * config.target_hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.norm_before_fc:
+            self.input_norm = RMSNorm(self.fused_size, config.eps)
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(RMSNorm(config.target_hidden_size, config.eps) for _ in range(taps))
         self.fc = nn.Linear(self.fused_size, config.hidden_size, bias=False)
         self.midlayer = self.fusion_layer(config)
         self.layers = nn.ModuleDict({str(number): PlainLayer(config, number) for number in range(1, config.num_layers)})
@@ -95,7 +100,15 @@ class Drafter(nn.Module):
 
     @point
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
-        """Concatenated taps [..., T*H_t] to the fused hidden [..., H]."""
+        """Concatenated taps [..., T*H_t] to the fused hidden [..., H].
+
+        `norm_before_fc` norms all of them as one row, `fc_norm` each tap with a weight of its own.
+        """
+        if self.config.norm_before_fc:
+            taps = self.input_norm(taps)
+        if self.config.fc_norm:
+            parts = taps.chunk(len(self.fc_norm), dim=-1)
+            taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         fused: torch.Tensor = self.fc(taps)
         return fused
 

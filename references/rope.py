@@ -41,11 +41,18 @@ def read_rope(raw: dict[str, Any]) -> dict[str, Any]:
     for name in wanted - rope.keys() | rope.keys() - wanted - _OPTIONAL.get(kind, set()):
         what = "is missing" if name in wanted else "is unknown"
         raise UsageError(f"config.json: {name} {what} for rope_type {kind!r}")
-    for name in wanted - {"rope_type"}:
-        number: Any = rope[name]
-        if not isinstance(number, int | float) or not 0 < number < math.inf:
+    for name, number in rope.items():
+        if name == "truncate" and not isinstance(number, bool):
+            raise UsageError(f"config.json: truncate {number!r} is neither true nor false")
+        if name not in ("rope_type", "truncate") and not _positive(number):
             raise UsageError(f"config.json: {name} {number!r} is no positive number")
+    if kind == "llama3" and rope["low_freq_factor"] >= rope["high_freq_factor"]:
+        raise UsageError("config.json: low_freq_factor is not below high_freq_factor")
     return rope
+
+
+def _positive(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
 
 
 def _spelt(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -53,7 +60,10 @@ def _spelt(raw: dict[str, Any], key: str) -> dict[str, Any]:
         raise UsageError(f"config.json: {key} {raw[key]!r} is no object")
     rope = {name: value for name, value in raw[key].items() if value is not None}
     old = rope.pop("type", None)
-    rope.setdefault("rope_type", old)
+    if old not in (None, rope.setdefault("rope_type", old)):
+        raise UsageError(
+            f"config.json: type {old!r} and rope_type {rope['rope_type']!r} in {key} contradict each other"
+        )
     theta = raw.get("rope_theta")
     if theta is not None and rope.setdefault("rope_theta", theta) != theta:
         raise UsageError(f"config.json: rope_theta {theta} and {rope['rope_theta']} in {key} contradict each other")

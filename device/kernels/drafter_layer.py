@@ -40,6 +40,17 @@ def project(taps: Any, fc: Any) -> Any:
 
 
 @program
+def normed_taps(taps: Any, weight: Any, eps: float) -> Any:
+    """Taps [B, W, T * H of the target] over their root mean square: of all of them, or each tap's own.
+
+    Args:
+        weight: [T * H of the target], or [T, H of the target].
+    """
+    rows = taps.reshape(*taps.shape[:2], *weight.shape)
+    return llama_norm(rows, weight, eps).reshape(*taps.shape)
+
+
+@program
 def midlayer(
     embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.drafter_config import drafter_config_of
 from parity.errors import UsageError
 from parity.files import config_of, content, parsed
 from parity.limits import CONFIG_BYTES
@@ -39,12 +40,13 @@ def read_pair(target: Path, drafter: Path) -> PairSizes:
     Raises:
         UsageError: a config.json is missing, unreadable, or does not say how many layers and tokens there are.
     """
-    of_target, of_drafter = config_of(target), config_of(drafter)
+    of_target, of_drafter = config_of(target), drafter_config_of(drafter)
     vocab, hidden = _need(of_target, "vocab_size", target), of_target.get("hidden_size")
     sizes = {"target": _sizes(of_target), "drafter": _sizes(of_drafter)}
     sizes["target"] |= {"E": of_target.get("num_local_experts"), "X": of_target.get("num_experts_per_tok"), "V": vocab}
     sizes["drafter"]["VD"] = of_drafter.get("draft_vocab_size") or of_drafter.get("vocab_size")
-    taps = (of_drafter.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    key = "eagle_aux_hidden_state_layer_ids"
+    taps = (of_drafter.get("eagle_config") or {}).get(key, of_drafter.get(key))
     if isinstance(taps, list) and isinstance(hidden, int):
         sizes["drafter"]["TH"] = len(taps) * (of_drafter.get("target_hidden_size") or hidden)
     return PairSizes(

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
+from parity.drafter_config import NESTED, nested
 from parity.errors import DeviceEnded, NotOffered, ParityError
 from parity.files import config_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.positions_passes import SAME, cached_keys, first_wrong, misturned, plain_token
 from parity.gates.positions_rotation import RotationError, RotationResult, judge_rotation
-from parity.gates.rope import NEEDS, read_schedule, unit_heads
+from parity.gates.positions_schedules import compared
+from parity.gates.rope import NEEDS, read_schedule, theta_beside, unit_heads
 from parity.guard import as_parity_error
 from parity.partial import scratch
 from parity.seam import Rotary, Side
@@ -43,7 +45,7 @@ def checks(context: GateContext) -> Iterator[Check]:
         yield _attempt(f"{side}, every position", partial(_long, context, side, folder))
     yield _attempt("the passes of the golden's pair", lambda: _passes(context, own))
     yield _attempt("wrong configs and positions refused", lambda: _refusals(context, own))
-    yield _attempt("schedules of the golden's pair", lambda: _compared(own))
+    yield _attempt("schedules of the golden's pair", lambda: compared(own))
 
 
 def _attempt(name: str, judge: Callable[[], tuple[str, str, dict[str, Any]]]) -> Check:
@@ -131,23 +133,16 @@ def _refusals(context: GateContext, own: dict[Side, Path]) -> tuple[str, str, di
     return FAIL, f"{len(taken)} of {tried} not as they must be, first: {'; '.join(taken[:SHOWN])}", figures
 
 
-def _compared(own: dict[Side, Path]) -> tuple[str, str, dict[str, Any]]:
-    """A report: a drafter may be trained on another schedule than its target's."""
-    schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
-    target, drafter = schedules.values()
-    same = (target.kind, target.theta, target.parameters) == (drafter.kind, drafter.theta, drafter.parameters)
-    line = f"target {target}, drafter {drafter}: {'the same' if same else 'they differ'}"
-    return PASS, line, {side: asdict(schedule) for side, schedule in schedules.items()} | {"same": same}
-
-
 Config = dict[str, Any]
 STYLES = ("rope_parameters", "rope_scaling")
 
 
 def restyled(config: Config, style: str) -> Config:
     """The same config with its RoPE under `rope_parameters`, or under `rope_scaling` and `rope_theta`."""
+    if nested(config):
+        return config | {NESTED: restyled(config[NESTED], style)}
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {"rope_type": "default"})
-    theta = rope.pop("rope_theta", config.get("rope_theta"))
+    theta = rope.pop("rope_theta", theta_beside(config))
     rest = {key: value for key, value in config.items() if key not in (*STYLES, "rope_theta")}
     if style == "rope_parameters":
         return rest | {style: rope | {"rope_theta": theta}}
@@ -156,6 +151,9 @@ def restyled(config: Config, style: str) -> Config:
 
 def unknown(config: Config, style: str) -> Iterator[tuple[str, Config]]:
     """Configs in this style whose schedule cannot be known, each with what is wrong about it."""
+    if nested(config):
+        yield from ((what, config | {NESTED: wrong}) for what, wrong in unknown(config[NESTED], style))
+        return
     config = restyled(config, style)
     rope = config[style]
     kind = rope["rope_type"]
@@ -178,19 +176,21 @@ def not_refused(rotate: Rotary, folder: Path, side: Side) -> tuple[list[str], in
     Without the right ones a device that refuses everything would pass.
     """
     own = config_of(folder)
-    _, count = read_schedule(folder)
+    schedule, count = read_schedule(folder)
+    x = unit_heads(np.random.default_rng(0), 2, 1, schedule.head_dim)
     tried = [(f"{side}, {style}: {what}", wrong, 0, True) for style in STYLES for what, wrong in unknown(own, style)]
     for style in STYLES:
         tried.append((f"{side}, {style}: a good config", restyled(own, style), count - 1, False))
     tried += [(f"{side}: position {at}", own, at, True) for at in (count, 2 * count, -1)]
     with scratch("positions") as temporary:
-        wrong = [what for what, config, at, refuse in tried if _raises(rotate, temporary, side, config, at) != refuse]
+        wrong = [
+            what for what, config, at, refuse in tried if _raises(rotate, temporary, side, config, x, at) != refuse
+        ]
     return wrong, len(tried)
 
 
-def _raises(rotate: Rotary, folder: Path, side: Side, config: Config, position: int) -> bool:
+def _raises(rotate: Rotary, folder: Path, side: Side, config: Config, x: np.ndarray, position: int) -> bool:
     (folder / "config.json").write_text(json.dumps(config))
-    x = unit_heads(np.random.default_rng(0), 2, 1, config["head_dim"])
     try:
         rotate(folder, side, x, np.array([0, position]))
     except (NotOffered, DeviceEnded):

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.drafter_config import drafter_config_of
 from parity.errors import UsageError
-from parity.files import config_of
 
 NEEDS = {
     "default": (),
@@ -26,6 +26,8 @@ NEEDS = {
 }
 MAY = {"yarn": ("beta_fast", "beta_slow", "truncate", "attention_factor")}
 FLAGS = ("truncate",)
+LLAMA_THETA = 10000.0
+"""The first EAGLE-3 drafters leave RoPE out of their configs, as Llama's first configs do."""
 DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 
 
@@ -71,6 +73,15 @@ class RopeSchedule:
         frequencies: np.ndarray = slow * share + plain * (1 - share)
         return frequencies
 
+    def unscaled_until(self, context: float) -> float:
+        """From which position on some pair turns further than it would within `context` positions without the scaling.
+
+        Pairs that go round within the context have no such position: they have every angle there.
+        """
+        plain, _, _ = self.blend()
+        slow = context * plain < 2 * np.pi
+        return context * float(np.min((plain / self.frequencies())[slow], initial=np.inf))
+
     def _yarn_share(self, pair: np.ndarray) -> np.ndarray:
         """0 for pairs with more than beta_fast turns in the original context, 1 below beta_slow, linear between."""
         turns = np.array([self["beta_fast"], self["beta_slow"]])
@@ -107,7 +118,7 @@ def read_schedule(folder: Path) -> tuple[RopeSchedule, int]:
         UsageError: a type that is unknown, a number that is missing, unknown or no positive number, or spellings
             that contradict each other.
     """
-    path, own = folder / "config.json", config_of(folder)
+    path, own = folder / "config.json", drafter_config_of(folder)
     rope = _rope(own, path)
     kind = rope.pop("rope_type")
     if kind not in list(NEEDS):
@@ -119,6 +130,8 @@ def read_schedule(folder: Path) -> tuple[RopeSchedule, int]:
     for name in MAY.get(kind, ()):
         if rope.get(name, DEFAULTS.get(name)) is not None:
             parameters[name] = _number(DEFAULTS | rope, name, path)
+    if kind == "llama3" and parameters["low_freq_factor"] >= parameters["high_freq_factor"]:
+        raise UsageError(f"{path}: 'low_freq_factor' must be below 'high_freq_factor'")
     hidden = (_number(own, name, path) for name in ("hidden_size", "num_attention_heads"))
     head_dim = own.get("head_dim") or int(next(hidden) // next(hidden))
     return RopeSchedule(kind, theta, head_dim, parameters), int(_number(own, "max_position_embeddings", path))
@@ -141,7 +154,14 @@ def _rope(config: dict[str, Any], path: Path) -> dict[str, Any]:
             stated.append(rope)
     if len(stated) == 2 and stated[0] != stated[1]:
         raise UsageError(f"{path}: 'rope_parameters' and 'rope_scaling' contradict each other")
-    return stated[0] if stated else {"rope_type": "default", "rope_theta": config.get("rope_theta")}
+    return stated[0] if stated else {"rope_type": "default", "rope_theta": theta_beside(config)}
+
+
+def theta_beside(config: dict[str, Any]) -> float | None:
+    """`rope_theta` as it stands outside the schedule; Llama's own where a Llama config has no word of RoPE."""
+    said = [config.get(key) for key in ("rope_theta", "rope_scaling", "rope_parameters")]
+    silent = config.get("model_type") == "llama" and all(one is None for one in said)
+    return LLAMA_THETA if silent else config.get("rope_theta")
 
 
 def _number(rope: dict[str, Any], name: str, path: Path) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from parity.errors import UsageError
 from parity.golden.manifest import Producer
 from parity.golden.provenance import producer
+from parity.references.drafter_formats import read_drafter
 from parity.references.vllm_capture.adapt import read_config
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def admit(request: Request, length: int) -> None:
     Raises:
         UsageError: a prompt too short or too long, no budget, or more drafts than the drafter was made for.
     """
-    target, drafter = read_config(request.target), read_config(request.drafter)
+    target, drafter = read_config(request.target), read_drafter(request.drafter)
     most = drafter.get("num_parallel_positions", request.k)
     if not 1 <= request.k <= most:
         raise UsageError(

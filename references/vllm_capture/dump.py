@@ -16,6 +16,8 @@ from typing import Any
 from parity.errors import UsageError
 from parity.golden.manifest import Family
 from parity.golden.store import DumpWriter
+from parity.references.drafter_formats import read_drafter
+from parity.references.drafting import is_chain
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
 from parity.references.roundings import pooled
@@ -54,7 +56,9 @@ def dump_golden(request: Request) -> Path:
     python = find_python(request.python)
     checkpoints = request.checkpoints()
     check_target(request.target)
-    layers = tuple(read_config(folder)["num_hidden_layers"] for folder in (request.target, request.drafter))
+    if parallel(request.drafter) == is_chain(request.drafter):
+        raise UsageError(f"{request.drafter}: vLLM's capture hands on a placeholder by the name ptd_token_id only")
+    layers = (read_config(request.target)["num_hidden_layers"], read_drafter(request.drafter)["num_hidden_layers"])
     names = {name: named for name, named in declared(*layers).items() if named.stage.side != "kv"}
     stages = request.wanted(names, scores=request.floor)
     wanted = {named.name for named in stages}

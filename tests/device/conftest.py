@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import ModuleType
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from parity import device
 from parity.drive import drive
@@ -238,3 +239,20 @@ def prompts() -> list[np.ndarray]:
 def plain(load: Callable[..., object], prompts: list[np.ndarray]) -> list[list[int]]:
     """What greedy decoding by the target alone emits: 30 tokens a prompt."""
     return [load().decode_plain(prompt, 30) for prompt in prompts]
+
+
+@pytest.fixture
+def edited(tiny, tmp_path):
+    """The tiny EAGLE-3 drafter (or P-EAGLE's) with another config or other tensors; "gone" leaves a key out."""
+
+    def edit(change=lambda tensors: tensors, source="eagle3", whole=None, **config):
+        folder = tmp_path / source
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tiny / source, folder)
+        raw = json.loads((folder / "config.json").read_text()) | config
+        raw = {key: value for key, value in raw.items() if value != "gone"}
+        (folder / "config.json").write_text(json.dumps(whole(raw) if whole else raw))
+        save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+        return folder
+
+    return edit

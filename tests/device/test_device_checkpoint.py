@@ -141,7 +141,7 @@ def test_a_target_config_that_this_device_cannot_run_is_refused_by_its_field(che
         ({"ptd_token_id": 77}, "ptd_token_id"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 7]}}, "eagle_aux_hidden_state_layer_ids"),
         ({"eagle_config": 3}, "eagle_config"),
-        ({"fc_norm": True}, "fc_norm"),
+        ({"norm_output": True}, "norm_output"),
         ({"attention_bias": True}, "attention_bias"),
         ({"norm_before_residual": "yes"}, "norm_before_residual"),
         ({"target_hidden_size": 60}, "target_hidden_size"),

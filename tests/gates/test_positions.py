@@ -16,7 +16,9 @@ from parity import device
 from parity.errors import NotOffered
 from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.positions import checks
+from parity.gates.positions import checks, not_refused
+from parity.gates.positions_schedules import compared
+from parity.gates.rope import read_schedule
 from parity.references import rotary
 from tests.sample import WHOLE
 
@@ -257,6 +259,70 @@ def test_the_references_pass_every_check_that_needs_no_pass(context, long):
     assert target["positions"] == (131072 if WHOLE else LONG)
     assert 0.5 < target["worst"] / target["floor"] < 1.5
     assert target["halves"][1] > 1.5 * target["halves"][0]
+
+
+PAIR = {
+    "target": {"rope_type": "yarn", "rope_theta": 5e4, "factor": 8.0, "original_max_position_embeddings": 64},
+    "plain": {"rope_type": "default", "rope_theta": 5e4},
+    "first half": {"rope_type": "yarn", "rope_theta": 5e4, "factor": 4.0, "original_max_position_embeddings": 64},
+    "other context": {
+        "rope_type": "llama3",
+        "rope_theta": 5e4,
+        "factor": 8.0,
+        "original_max_position_embeddings": 256,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+    "more": {"rope_type": "yarn", "rope_theta": 5e4, "factor": 16.0, "original_max_position_embeddings": 64},
+}
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        ("target", "the same"),
+        ("plain", "noise from position 1 on; it begins to matter from position 64 on"),
+        ("first half", "begins to matter from position 256 on"),
+        # Its pair of 94 positions a turn turns 2.72 times in 256: 0.575 kept, 0.425 / 8 slowed, so 64 / 0.628 = 102.
+        ("other context", "begins to matter from position 102 on"),
+        ("more", "stay within the angles"),
+    ],
+)
+def test_it_says_from_which_position_on_another_schedule_matters(drafter, said, tmp_path):
+    own = {}
+    for side, name in (("target", "target"), ("drafter", drafter)):
+        own[side] = tmp_path / side
+        own[side].mkdir()
+        config = {"head_dim": 32, "max_position_embeddings": 512, "rope_parameters": PAIR[name]}
+        (own[side] / "config.json").write_text(json.dumps(config))
+    verdict, line, figures = compared(own)
+    assert verdict == "pass" and said in line
+    assert figures["same"] == (drafter == "target")
+    if drafter == "plain":  # the slowest pair of those that do not go round within 64 positions, by hand
+        turned = 64 * 5e4 ** (-np.arange(0, 32, 2) / 32)
+        assert figures["matters_from"] == 64 and (turned < 2 * np.pi).any()
+
+
+@pytest.mark.parametrize("spelled", ["speculators", "silent", "no head_dim"])
+def test_the_refusals_are_tried_on_every_format_of_a_drafter(spelled, tiny, tmp_path):
+    config = json.loads((tiny / "eagle3" / "config.json").read_text())
+    if spelled == "silent":
+        config = {key: value for key, value in config.items() if not key.startswith("rope")}
+    elif spelled == "no head_dim":
+        del config["head_dim"]
+    else:
+        outside = {key: config.pop(key) for key in ("draft_vocab_size", "norm_before_residual", "target_hidden_size")}
+        config = {
+            "architectures": ["Eagle3DraftModel"],
+            "speculators_model_type": "eagle3",
+            "transformer_layer_config": config,
+            **outside,
+        }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for rotate in (device.rotate, rotary.rotate):
+        wrong, tried = not_refused(rotate, tmp_path, "drafter")
+        assert wrong == [] and tried > 10
+    assert read_schedule(tmp_path)[0].theta == (10000.0 if spelled == "silent" else 30000.0)
 
 
 def turned_by(broken, side: str, change) -> None:

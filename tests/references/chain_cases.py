@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -89,7 +90,13 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tens
 
 
 def layer(
-    w: dict[str, torch.Tensor], embed, hidden, heads: int = 6, groups: int = 2, theta: float = 500.0
+    w: dict[str, torch.Tensor],
+    embed,
+    hidden,
+    heads: int = 6,
+    groups: int = 2,
+    theta: float = 500.0,
+    norm_before_residual: bool = False,
 ) -> torch.Tensor:
     """The fusion layer over all rows from position 0, no cache: [S, H] and [S, H] to [S, H]."""
     both = torch.cat(
@@ -110,22 +117,38 @@ def layer(
         group = head // (heads // groups)
         scores = (q[:, head] @ k[:, group].T / D**0.5).masked_fill(torch.ones(S, S).triu(1).bool(), -torch.inf)
         out.append(scores.softmax(-1) @ v[:, group])
-    x = hidden + torch.cat(out, -1) @ w["midlayer.self_attn.o_proj.weight"].T
+    around = norm(hidden, w["midlayer.hidden_norm.weight"]) if norm_before_residual else hidden
+    x = around + torch.cat(out, -1) @ w["midlayer.self_attn.o_proj.weight"].T
     y = norm(x, w["midlayer.post_attention_layernorm.weight"])
     gate, up, down = (w[f"midlayer.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
     return x + (torch.nn.functional.silu(y @ gate.T) * (y @ up.T)) @ down.T
 
 
-def recomputed(drafter: Eagle3, tokens: torch.Tensor, taps: torch.Tensor, k: int) -> tuple[list[int], torch.Tensor]:
-    """K drafts and their logits [K, VD], every step recomputed over the whole context in float64."""
+def recomputed(
+    drafter: Eagle3, tokens: torch.Tensor, taps: torch.Tensor, k: int, options: Collection[str] = ()
+) -> tuple[list[int], torch.Tensor]:
+    """K drafts and their logits [K, VD], every step recomputed over the whole context in float64.
+
+    Args:
+        options: the norms that the config asks for, as vLLM (llama_eagle3.py) and speculators (eagle3/core.py) have
+            them.
+    """
     w = {name: tensor.double() for name, tensor in drafter.state_dict().items() if tensor.is_floating_point()}
-    ids, hidden = tokens[1:], taps.double() @ w["fc.weight"].T
+    taps = taps.double()
+    if "norm_before_fc" in options:
+        taps = norm(taps, w["input_norm.weight"])
+    if "fc_norm" in options:
+        each = taps.shape[-1] // 3
+        taps = torch.cat([norm(taps[:, t * each : (t + 1) * each], w[f"fc_norm.{t}.weight"]) for t in range(3)], -1)
+    ids, hidden = tokens[1:], taps @ w["fc.weight"].T
     drafts, logits = [], []
     for _ in range(k):
-        stream = layer(w, w["embed_tokens.weight"][ids], hidden)
+        around = "norm_before_residual" in options
+        stream = layer(w, w["embed_tokens.weight"][ids], hidden, norm_before_residual=around)
         logits.append(norm(stream[-1], w["norm.weight"]) @ w["lm_head.weight"].T)
         choice = int(logits[-1].argmax())
         drafts.append(choice + int(drafter.d2t[choice]))
         ids = torch.cat((ids, torch.tensor(drafts[-1:])))
-        hidden = torch.cat((hidden, stream[-1:]))
+        recycled = norm(stream[-1:], w["norm.weight"]) if "norm_output" in options else stream[-1:]
+        hidden = torch.cat((hidden, recycled))
     return drafts, torch.stack(logits)

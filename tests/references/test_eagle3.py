@@ -44,6 +44,30 @@ def test_a_chain_over_the_cache_equals_every_step_recomputed_over_the_whole_cont
     assert relative(logits_of(passes), true_logits) < ROUNDING
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("norm_before_fc",),
+        ("fc_norm",),
+        ("norm_before_residual",),
+        ("norm_output",),
+        ("fc_norm", "norm_before_residual", "norm_output"),
+    ],
+    ids="+".join,
+)
+@torch.no_grad()
+def test_every_norm_that_a_config_may_ask_for_is_computed(options, context):
+    drafter = small_drafter(**dict.fromkeys(options, True))
+    passes = Passes()
+    drafts = feed(chain(drafter, K, torch_tap(passes)), *context, 2)
+    true_drafts, true_logits = recomputed(drafter, *context, K, options)
+    assert drafts.tolist() == true_drafts
+    assert relative(logits_of(passes), true_logits) < ROUNDING
+    for one in options:
+        _, without = recomputed(drafter, *context, K, set(options) - {one})
+        assert relative(without, true_logits) > 1000 * ROUNDING, one
+
+
 @torch.no_grad()
 def test_a_hidden_recycled_behind_the_final_norm_is_seen(drafter, context):
     passes = Passes()
@@ -146,7 +170,7 @@ def test_a_mask_that_contradicts_the_map_is_refused(checkpoint):
 
 def test_the_kind_of_drafter_is_read_from_its_config(checkpoint, tiny):
     assert is_chain(checkpoint()) and not is_chain(tiny / "drafter")
-    assert not is_chain(checkpoint({"ptd_token_id": 3}))
+    assert not is_chain(checkpoint({"ptd_token_id": 3})) and not is_chain(checkpoint({"pard_token": 3}))
     assert not is_chain(checkpoint({"num_hidden_layers": 4}))
 
 
@@ -160,7 +184,11 @@ def test_a_config_of_the_first_hub_drafters_reads_as_llamas_plain_rope():
     ("change", "what"),
     [
         ({"num_hidden_layers": 2}, "one layer"),
-        ({"norm_output": True}, "norm_output"),
+        ({"norm_output": "yes"}, "norm_output"),
+        ({"norm_before_fc": True, "fc_norm": True}, "exclude each other"),
+        ({"norm_before_fc": False, "eagle_config": {"norm_before_fc": True}}, "norm_before_fc is False and True"),
+        ({"num_aux_hidden_states": 4}, "num_aux_hidden_states"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type"),
     ],
 )
