@@ -59,4 +59,10 @@ FAMILIES = (
 
 HYPOTHESES: tuple[Hypothesis, ...] = tuple(hypothesis for family in FAMILIES for hypothesis in family.hypotheses)
 
-__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable"]
+
+def offered(drafters: str) -> tuple[Hypothesis, ...]:
+    """The hypotheses about one family of drafters, `p-eagle` or `eagle-3`."""
+    return tuple(hypothesis for hypothesis in HYPOTHESES if drafters in hypothesis.drafters)
+
+
+__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable", "offered"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import PARALLEL, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, rows_from, together
 
@@ -113,7 +113,9 @@ def _(loop: Loop, value: None) -> Mutation:
     return together((loop.target.forward.around(forward), loop.target.reset.around(reset)))
 
 
-reading = Family(stages=("drafter.pre_head_hidden",), fix="drafts are rows C - 1 to C + K - 2", cost=2)
+reading = Family(
+    stages=("drafter.pre_head_hidden",), fix="drafts are rows C - 1 to C + K - 2", cost=2, drafters=PARALLEL
+)
 
 
 @reading("drafter-row", "drafts are read {value:+d} rows from where they stand", values=(-1, 1))
