@@ -34,15 +34,17 @@ class ChainLoop(DrafterLoop[T, Eagle3], Generic[T]):
         stream = self.rows(ids, self.state.pending_taps, behind=self.k - 1)
         drafts = [self.choose(self.predicting(stream, committed), 0, self.k)]
         for step in range(1, self.k):
-            stream = self.chain_row(self.drafted(drafts[-1]), self.recycled(stream), step, committed)
-            drafts.append(self.choose(self.predicting(stream, 1), step, self.k))
+            stream, draft = self.chain_step(drafts[-1], stream, step, committed)
+            drafts.append(draft)
         self.state.draft_length += committed
         return torch.cat(drafts)
 
     @point
-    def chain_row(self, ids: Tensor, hidden: Tensor, step: int, committed: int) -> Tensor:
-        """The pass of one chain row, 1 … K-1, from its id [1] and its hidden [1, H]: its stream [1, H]."""
-        return self.run_rows(ids, hidden, committed + step - 1, committed, self.k - 1)
+    def chain_step(self, draft: Tensor, stream: Tensor, step: int, committed: int) -> tuple[Tensor, Tensor]:
+        """Chain row 1 … K-1, behind rows that left `stream` [n, H] and chose `draft` [1]: its own of both."""
+        ids, hidden = self.drafted(draft), self.recycled(stream)
+        stream = self.run_rows(ids, hidden, committed + step - 1, committed, self.k - 1)
+        return stream, self.choose(self.predicting(stream, 1), step, self.k)
 
     @point
     def drafted(self, draft: Tensor) -> Tensor:

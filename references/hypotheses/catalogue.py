@@ -119,9 +119,9 @@ class Family:
         self._declared: list[tuple[str, Hypothesis]] = []
 
     def part(self, through: Callable[..., Mutation] | None = None, **common: Unpack[Details]) -> Family:
-        """Hypotheses among this family's with something else in common."""
+        """Hypotheses among this family's with something else in common; parts of the same mutation where none is given."""
         together: Details = {**self.common, **common}
-        family = Family(through, self.by_side, **together)
+        family = Family(through or self.through, self.by_side, **together)
         family._declared = self._declared
         return family
 

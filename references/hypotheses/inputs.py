@@ -13,7 +13,7 @@ from parity.errors import UsageError
 from parity.references.hypotheses.catalogue import PARALLEL, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Offset, chunk_size, isolated_ids, placeholder
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import NotApplicable
+from parity.references.hypotheses.mutating import NotApplicable, together
 from parity.references.hypotheses.taps import PAIR_FIX
 from parity.references.points import replaced
 from parity.references.template import rendered
@@ -148,6 +148,36 @@ def _(loop: Loop, value: int | str) -> Mutation:
 )
 def _(loop: Loop, value: None) -> Mutation:
     return loop.ids.around(lambda inner, committed, masked: torch.cat((committed, committed[-1:].expand(masked))))
+
+
+@ids(
+    "input-drafts-committed",
+    "committed rows hold {value} of the round before, not what was emitted",
+    values=("its drafts, the rejected one among them", "its last draft in place of the target's own token"),
+    fix="the committed ids are those emitted: accepted drafts and the target's token behind them",
+    seen=("class of vLLM #14649",),
+    cost=2,
+)
+def _(loop: Loop, value: str) -> Mutation:
+    drafts: list[Tensor] = []
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        drafts[:] = [inner()]
+        return drafts[0]
+
+    def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
+        drafts.clear()
+        inner(prompt)
+
+    def other(inner: Callable[..., Tensor], committed: Tensor, behind: int) -> Tensor:
+        if drafts and value.startswith("its drafts"):
+            held = drafts[0][: len(committed)]
+            committed = torch.cat((held, committed[len(held) :]))
+        elif drafts:
+            committed = torch.cat((committed[:-1], drafts[0][-1:]))
+        return inner(committed, behind)
+
+    return together((loop.prefill.around(prefill), loop.draft.around(draft), loop.ids.around(other)))
 
 
 def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions") -> Mutation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.caches import KV
+from parity.references.hypotheses.caches import KV, held
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
@@ -49,14 +49,6 @@ def behind_stale(loop: Loop, given: str, side: str, by_position: bool) -> Mutati
     own = [0]
     kept = _appending(loop, own) if side == "drafter" else _growing(loop)
     return together((*kept, masking(loop, "all", seen, side), handing_over(loop, side, count, whole=given != ALONE)))
-
-
-def held(loop: Loop, side: str) -> int:
-    """Rows in a side's cache."""
-    if side == "target":
-        return len(loop.target.rows(0)[0])
-    rows = loop.state.cache.rows
-    return int(rows[0][0].shape[2]) if rows else 0
 
 
 def _growing(loop: Loop) -> tuple[Mutation, ...]:
