@@ -4,8 +4,8 @@
         [--show VIEW] [--limit SECONDS] [--every N]
 
 Plants every fault of the device's catalogue that a family of drafters can have in turn and diagnoses the device as the
-command does, over a golden of two chat prompts, 12 new tokens each. Goals: at least 95 % named first (90 % of a chain's),
-a median below 20 s on two cores. A log that
+command does, over a golden of two chat prompts, 12 new tokens each. Goals: at least 95 % named first (90 % of
+a chain's), a median below 20 s on two cores. A log that
 is there already is taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
 `numpy,show=layer-kernels` does; `--limit` is the command's.
 """

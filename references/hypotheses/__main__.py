@@ -33,7 +33,14 @@ def row(hypothesis: Hypothesis) -> str:
         values.append("read from the device's tensors")
     says = hypothesis.says.replace("{value:+d}", "N").replace("{value}", "V").replace("{value:g}", "V")
     stages = ", ".join(f"`{stage}`" for stage in hypothesis.stages)
-    cells = (f"`{hypothesis.id}`", says.replace("{value:.4g}", "V"), stages, "; ".join(values), _about(hypothesis), hypothesis.fix)
+    cells = (
+        f"`{hypothesis.id}`",
+        says.replace("{value:.4g}", "V"),
+        stages,
+        "; ".join(values),
+        _about(hypothesis),
+        hypothesis.fix,
+    )
     return "| " + " | ".join((*cells, ", ".join(hypothesis.seen))) + " |"
 
 

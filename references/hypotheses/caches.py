@@ -90,10 +90,10 @@ def either(loop: Loop, value: str, how: Callable[[int, int], int]) -> Mutation:
 
 
 WHICH = ("drafter", "target", "both")
-EITHER = (*WHICH, *(f"{which}{IN_PLACE}" for which in WHICH))
+EITHER = tuple(f"{which}{end}" for which in WHICH for end in ("", IN_PLACE))
 
 rollback = Family(stages=("kv.*",), values=EITHER, fix=ROLLBACK_FIX, cost=2)
-rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109",))(
+rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
     partial(either, how=lambda right, held: held)
 )
 
@@ -121,8 +121,8 @@ def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
     )
 
 
-COUNTED = (*EITHER[:3], *(f"{which} once" for which in WHICH), *EITHER[3:])
-"""Of which caches; in every round, or once for all of them."""
+COUNTED = tuple(f"{which}{end}" for which in WHICH for end in ("", " once", IN_PLACE))
+"""Of which caches; in every round, once for all of them, or in none but what is handed over and lost."""
 rollback(
     "rollback-too-far", "rollback of {value}: one accepted row goes as well", values=COUNTED, seen=("mlxcel #994",)
 )(partial(rolled_back_beside, delta=-1))
@@ -132,22 +132,6 @@ rollback("rollback-too-near", "rollback of {value}: one rejected row stays", val
 rollback("rollback-reset", "rollback of {value}: the cache is cleared", seen=("aprender #2014",))(
     partial(either, how=lambda right, held: 0)
 )
-
-
-@rollback(
-    "rollback-wrong-axis",
-    "the drafter's rejected rows stay until they are written over",
-    stages=("kv.drafter.*",),
-    values=(None,),
-    fix=AXIS_FIX,
-    seen=("NKIPy PR 63",),
-)
-def _(loop: Loop, value: None) -> Mutation:
-    def commit(inner: Callable[[int], None], emitted: int) -> None:
-        with loop.state.cache.crop.around(lambda inner, length: None):
-            inner(emitted)
-
-    return loop.commit.around(commit)
 
 
 def holding(loop: Loop, value: Layers, change: Callable[[Tensor, Tensor], Pair], side: str) -> Mutation:

@@ -47,8 +47,8 @@ class Hypothesis:
         id: the catalogue's id of the defect.
         says: what is wrong, with `{value}` for the parameter.
         stages: stage globs where it can show first in a local comparison.
-        apply: `apply(loop, value)` is the context in which a `parity.references.drafter_loop.DrafterLoop` computes under
-            it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
+        apply: `apply(loop, value)` is the context in which a `parity.references.drafter_loop.DrafterLoop` computes
+            under it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.
@@ -119,7 +119,7 @@ class Family:
         self._declared: list[tuple[str, Hypothesis]] = []
 
     def part(self, through: Callable[..., Mutation] | None = None, **common: Unpack[Details]) -> Family:
-        """Hypotheses among this family's with something else in common; parts of the same mutation where none is given."""
+        """Hypotheses among this family's with something else in common; of its mutation where no other is given."""
         together: Details = {**self.common, **common}
         family = Family(through or self.through, self.by_side, **together)
         family._declared = self._declared

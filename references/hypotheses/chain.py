@@ -157,7 +157,9 @@ def _(loop: Loop, value: str) -> Mutation:
     return together((loop.draft.around(draft), loop.recycled.around(choose)))
 
 
-@recycled("chain-recycled-scaled", "what chain rows recycle is {value:.4g} times what it should be", values=(), fit=FACTOR)
+@recycled(
+    "chain-recycled-scaled", "what chain rows recycle is {value:.4g} times what it should be", values=(), fit=FACTOR
+)
 def _(loop: Loop, value: float) -> Mutation:
     return _recycling(loop, value, lambda x: x * value)
 
@@ -240,9 +242,7 @@ def _(loop: Loop, value: str) -> Mutation:
     return together((loop.draft.around(draft), loop.drafted.around(drafted)))
 
 
-@tokens(
-    "chain-token-constant", "chain rows hold the id {value}", values=("pad", "eos", "bos", 0), infer=placeholder
-)
+@tokens("chain-token-constant", "chain rows hold the id {value}", values=("pad", "eos", "bos", 0), infer=placeholder)
 def _(loop: Loop, value: int | str) -> Mutation:
     target = loop.target.config
     named = {"pad": target.pad_token_id, "bos": target.bos_token_id, "eos": loop.eos[0] if loop.eos else None}
@@ -275,7 +275,9 @@ def placed(loop: Loop, value: str, of: str = "positions") -> Mutation:
     return (loop.slots if of == "slots" else loop.positions).around(move)
 
 
-chain("chain-positions", "chain rows sit at {value}", stages=("drafter.positions",), values=PLACES, fix=PLACE_FIX)(placed)
+chain("chain-positions", "chain rows sit at {value}", stages=("drafter.positions",), values=PLACES, fix=PLACE_FIX)(
+    placed
+)
 chain("chain-slots", "chain rows are written at {value}", stages=("drafter.slots",), values=PLACES, fix=PLACE_FIX)(
     partial(placed, of="slots")
 )
@@ -287,23 +289,11 @@ chain(
     fix=PLACE_FIX,
 )(partial(moved, rows="behind", of="slots"))
 
-def _padding(loop: Loop, stream: Tensor) -> Tensor:
-    """The stream [1, H] of the row behind the committed ones of a pass that zeros fill up to K + 1 rows."""
-    committed, start = len(stream), loop.state.draft_length
-    if committed > loop.k:
-        return stream[-1:]
-    slot, cache = torch.tensor([start + committed]), loop.state.cache.copy()
-    cache.start = int(slot[0])
-    ids, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, 1, cache.start + 1, dtype=torch.bool)
-    return loop.drafter.trunk(ids, torch.zeros_like(stream[None, :1]), slot[None], mask, cache)[0]
-
-
-STARTS: dict[str, Callable[[Loop, Tensor], Tensor]] = {
-    "the one before the last": lambda loop, stream: stream[-2:][:1],
-    "the first": lambda loop, stream: stream[:1],
-    "the padding behind the last": _padding,
+STARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "the one before the last": lambda stream: stream[-2:][:1],
+    "the first": lambda stream: stream[:1],
 }
-"""Of a round's first pass [n, H]."""
+"""Of a round's first pass [n, H]; one of a single row has no other."""
 
 
 @contextmanager
@@ -312,12 +302,12 @@ def begun(loop: Loop, value: tuple[str, str]) -> Iterator[None]:
     (row, taken), chained = value, [False]
 
     def other(inner: Callable[..., Tensor], stream: Tensor, *committed: int) -> Tensor:
-        return inner(stream, *committed) if chained[0] else STARTS[row](loop, stream)
+        return inner(stream, *committed) if chained[0] else STARTS[row](stream)
 
     def recycle(inner: Callable[..., Tensor], stream: Tensor) -> Tensor:
         first = not chained[0]
         chained[0] = True
-        return STARTS[row](loop, stream) if first and taken != "its draft" else inner(stream)
+        return STARTS[row](stream) if first and taken != "its draft" else inner(stream)
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         chained[0] = False
@@ -337,8 +327,9 @@ chain(
 
 sight = seeing.part(drafters=CHAIN)
 sight("chain-committed-hidden", "a drafter row sees: in the chain, no committed row of its round")(
-    lambda seen, keys, rows, slots, start, committed: seen
-    & ((rows < committed) | (keys < start) | (keys >= start + committed))
+    lambda seen, keys, rows, slots, start, committed: (
+        seen & ((rows < committed) | (keys < start) | (keys >= start + committed))
+    )
 )
 sight("chain-alone", "a drafter row sees: in the chain, chain rows only")(
     lambda seen, keys, rows, slots, start, committed: seen & ((rows < committed) | (keys >= start + committed))

@@ -60,6 +60,32 @@ def _(loop: Loop, how: str) -> Mutation:
     return loop.greedy.around(RULES[how])
 
 
+@choice(
+    "draft-runner-up",
+    "drafts: the argmax takes the second best where it is within {value:g} of the best",
+    stages=("drafter.draft_tokens",),
+    values=(2.0**exponent for exponent in range(-4, 3)),
+    fix="an exact argmax of the draft logits: no approximate top-k, no sort of rounded values",
+    cost=2,
+)
+def _(loop: Loop, margin: float) -> Mutation:
+    drafting = [False]
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        drafting[:] = [True]
+        drafts = inner()
+        drafting[:] = [False]
+        return drafts
+
+    def greedy(inner: Choose, logits: Tensor) -> Tensor:
+        if not drafting[0]:
+            return inner(logits)
+        best = logits.topk(2)
+        return torch.where(best.values[..., 0] - best.values[..., 1] < margin, best.indices[..., 1], inner(logits))
+
+    return together((loop.draft.around(draft), loop.greedy.around(greedy)))
+
+
 def target_rows(loop: Loop, delta: int, rounds_only: bool) -> Mutation:
     """Each target row with the logits `delta` rows later."""
 

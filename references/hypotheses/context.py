@@ -73,16 +73,23 @@ def _(loop: Loop, value: None) -> Mutation:
     return loop.commit.around(commit)
 
 
-@committed("commit-last-row-only", "only the newest accepted token is fed again", stages=("drafter.taps",))
-def _(loop: Loop, value: None) -> Mutation:
+@committed(
+    "commit-last-row-only",
+    "of the accepted tokens only {value} fed again",
+    stages=("drafter.taps",),
+    values=("the newest is", "those that drafting wrote no row of are"),
+)
+def _(loop: Loop, value: str) -> Mutation:
     """The rows that drafting wrote stand for the other accepted ones."""
     before: dict[int, Pair] = {}
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         state = loop.state
         skipped = len(state.pending_taps) - 1
+        if skipped and value != "the newest is":
+            skipped = min(skipped, before[0][0].shape[2] - state.draft_length)
         if skipped:
-            state.pending_taps = state.pending_taps[-1:]
+            state.pending_taps = state.pending_taps[skipped:]
             start, end = state.draft_length, state.draft_length + skipped
             for layer, (k, v) in state.cache.rows.items():
                 older = before[layer]

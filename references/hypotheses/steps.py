@@ -1,4 +1,4 @@
-"""What can be wrong with a drafter's rows, on chain rows alone: steps of one row often run through code of their own."""
+"""What can be wrong with a drafter's rows, on chain rows alone: a single row often has code of its own."""
 
 from __future__ import annotations
 

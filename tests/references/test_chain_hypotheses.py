@@ -153,7 +153,7 @@ def test_rows_go_behind_chain_rows_that_a_rollback_left(limit, given, case):
 @pytest.mark.parametrize("positions", ["0", "their tokens' own"])
 def test_without_a_cache_a_chain_sees_the_rows_of_its_round(positions, case):
     made, result = free(case, "drafter-no-cache", positions)
-    assert not [place for place in made if "kv.drafter" in place[1] or place[0] == 0 and "drafter" in place[1]]
+    assert not [place for place in made if "kv.drafter" in place[1] or (place[0] == 0 and "drafter" in place[1])]
     width = result.acceptance_length[0] + K - 1
     places = [place + (0 if positions == "0" else len(case.ids)) for place in range(width)]
     assert made[2, "drafter.positions"].tolist() == places

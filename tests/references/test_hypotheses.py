@@ -254,7 +254,7 @@ PAIRS = [
     ("tap-off-by-one", "attn-sinks-missing"),
     ("rollback-noop", "input-position-plus-one"),
     ("rollback-reset", "commit-stale-placeholder"),
-    ("rollback-too-far", "rollback-wrong-axis"),
+    ("rollback-too-far", "rollback-head-axis-drafter"),
     ("input-no-prefill", "rollback-reset"),
     ("input-context-blind", "rope-interleaved-drafter"),
     ("rope-interleaved", "rope-missing-k"),

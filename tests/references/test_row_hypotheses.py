@@ -226,21 +226,25 @@ def test_nothing_is_stale_where_every_draft_is_accepted(limit, given, case):
 
 @pytest.mark.parametrize("side", ["", "-drafter"])
 def test_stale_rows_that_outlast_what_is_put_back_are_seen_in_a_local_run(side, case):
-    """A local run loads the golden's rows: behind them stay the rejected ones, and no stage but attention shows them."""
+    """A local run loads the golden's rows: behind them stay the rejected ones, in attention's sight and in the cache."""
     made = case.run([(BY_ID[f"{STALE}{side}"], ALONE)], "local")
     of = "drafter" if side else "target"
     assert case.first(made) == f"{of}.layers.0.attn_out"
-    wrong = {stage for (_, stage), value in made.tensors.items() if differ(value, case.truth[_, stage])}
-    assert wrong == {f"{of}.layers.{layer}.attn_out" for layer in range(4 if side else 8)}
-    assert not any(
-        differ(value, case.truth[place]) for place, value in made.tensors.items() if place[0] < 2
-    ), "in the first round nothing is stale"
+    wrong = {place[1] for place, value in made.tensors.items() if differ(value, case.truth[place])}
+    layers = range(4 if side else 8)
+    assert wrong == {
+        *(f"{of}.layers.{n}.attn_out" for n in layers),
+        *(f"kv.{of}.{n}.{part}" for n in layers for part in "kv"),
+    }
+    assert not any(differ(value, case.truth[place]) for place, value in made.tensors.items() if place[0] < 2), (
+        "in the first round nothing is stale"
+    )
 
 
 @pytest.mark.parametrize("positions", ["0", "their tokens' own"])
 def test_without_a_cache_a_pass_sees_its_own_rows_alone(positions, case):
     made, result = free(case, "drafter-no-cache", positions)
-    assert not [place for place in made if "kv.drafter" in place[1] or place[0] == 0 and "drafter" in place[1]]
+    assert not [place for place in made if "kv.drafter" in place[1] or (place[0] == 0 and "drafter" in place[1])]
     width = result.acceptance_length[0] + K - 1
     places = [place + (0 if positions == "0" else len(case.ids)) for place in range(width)]
     assert made[2, "drafter.positions"].tolist() == places
