@@ -289,6 +289,24 @@ chain(
     fix=PLACE_FIX,
 )(partial(moved, rows="behind", of="slots"))
 
+
+@chain(
+    "chain-positions-in-pass",
+    "positions restart in every pass of a verify round",
+    stages=("drafter.positions",),
+    fix="positions of a pass start behind the cached rows",
+)
+def _(loop: Loop, value: None) -> Mutation:
+    """The committed rows count from 0, each chain row is 0."""
+
+    def places(inner: Callable[..., Tensor], committed: int, behind: int) -> Tensor:
+        true = inner(committed, behind)
+        number = torch.arange(len(true))
+        return number * (number < committed) if loop.state.draft_length else true
+
+    return loop.positions.around(places)
+
+
 STARTS: dict[str, Callable[[Tensor], Tensor]] = {
     "the one before the last": lambda stream: stream[-2:][:1],
     "the first": lambda stream: stream[:1],

@@ -226,7 +226,7 @@ def test_nothing_is_stale_where_every_draft_is_accepted(limit, given, case):
 
 @pytest.mark.parametrize("side", ["", "-drafter"])
 def test_stale_rows_that_outlast_what_is_put_back_are_seen_in_a_local_run(side, case):
-    """A local run loads the golden's rows: behind them stay the rejected ones, in attention's sight and in the cache."""
+    """A local run loads the golden's rows: behind them stay the rejected ones, seen and handed over."""
     made = case.run([(BY_ID[f"{STALE}{side}"], ALONE)], "local")
     of = "drafter" if side else "target"
     assert case.first(made) == f"{of}.layers.0.attn_out"
