@@ -68,6 +68,18 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
     return Dump(once_for_all("small", remake_small_golden))
 
 
+@pytest.fixture(scope="session")
+def chain_golden(once_for_all) -> Dump:
+    """EAGLE-3: the two chat prompts that faults of a chain are judged by, K = 4, 12 new tokens."""
+    from parity.faults import small_golden
+
+    def make(out: Path) -> None:
+        out.mkdir()
+        small_golden(out, family="eagle-3")
+
+    return Dump(once_for_all("eagle3", make) / "golden")
+
+
 @dataclass(frozen=True)
 class Ended:
     """A command that ended: its exit code, output, and standard error but for the line that names the golden."""

@@ -224,11 +224,12 @@ def inventory(target: Path, drafter: Path, **run: Any) -> Any:
 
 
 def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str], Any], Sequence[Any]]:
-    """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and the hypotheses."""
+    """What makes the references under hypotheses, in a precision, on a golden's checkpoints; and those about its
+    drafter."""
     load_reference("own", threads)
     module = import_module("parity.references.counterfactual")
     target, drafter = _checkpoints(golden.manifest.model)
-    known = import_module("parity.references.hypotheses").HYPOTHESES
+    known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family)
     return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
 
 

@@ -11,14 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.errors import UsageError
-from parity.references.drafting import is_chain
-from parity.references.hf_target import HFTarget
+from parity.references.drafting import load_loop
 from parity.references.hypotheses.catalogue import Hypothesis
 from parity.references.hypotheses.mutating import NotApplicable, drafter_layers
 from parity.references.loop import Recorder, Result
-from parity.references.parallel import ParallelLoop
-from parity.references.peagle import PEagle
 from parity.references.remembered import RememberedLayers
 
 Assumed = Sequence[tuple[Hypothesis, Any]]
@@ -26,17 +22,10 @@ Assumed = Sequence[tuple[Hypothesis, Any]]
 
 
 class Counterfactuals:
-    """The references, loaded once, run under any set of hypotheses.
-
-    Raises:
-        UsageError: the drafter is EAGLE-3: the hypotheses are about P-EAGLE's passes.
-    """
+    """The references of a pair of checkpoints, loaded once, run under any set of hypotheses."""
 
     def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32"):
-        if is_chain(drafter):
-            raise UsageError(f"{drafter} is an EAGLE-3 drafter; the hypotheses of diagnosis are about P-EAGLE drafters")
-        dtype = getattr(torch, precision)
-        self.loop = ParallelLoop(HFTarget(target, dtype), PEagle.load(drafter, dtype), k)
+        self.loop = load_loop(target, drafter, getattr(torch, precision), k)
         self.layers = RememberedLayers(self.loop.target)
 
     def run(

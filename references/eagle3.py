@@ -14,7 +14,7 @@ import torch
 
 from parity.errors import UsageError
 from parity.references.drafter_config import DrafterConfig, Eagle3Config
-from parity.references.drafter_layers import Attention, FusionLayer, KVCache, LayerTap, untapped
+from parity.references.drafter_layers import Attention, FusionLayer
 from parity.references.peagle import Drafter
 from parity.references.points import point
 
@@ -71,27 +71,6 @@ class Eagle3(Drafter):
             raise UsageError(f"{checkpoint}: d2t does not map the draft vocabulary one to one into the target's")
         if "t2d" in state and not torch.equal(self.t2d.nonzero()[:, 0], ids.sort().values):
             raise UsageError(f"{checkpoint}: t2d does not mark the ids that d2t maps to")
-
-    def trunk(
-        self,
-        input_ids: torch.Tensor,
-        hidden: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor,
-        cache: KVCache | None = None,
-        tap: LayerTap = untapped,
-    ) -> torch.Tensor:
-        """Rows to the residual stream after the layer [B, W, H], which the next chain row recycles.
-
-        Args:
-            input_ids: [B, W], target ids: the token behind each row's position.
-            hidden: [B, W, H]: fused, or recycled as it left the layer.
-            positions: [B, W], absolute.
-            mask: bool [B, 1, W, S], True where a row may attend.
-            cache: keys and values before these rows; None attends among the rows alone.
-            tap: the layer's tap.
-        """
-        return self.midlayer.fusion(self.embed_tokens(input_ids), hidden, self.tables(positions), mask, cache, tap)
 
     def recycled(self, stream: torch.Tensor) -> torch.Tensor:
         """What the next chain row takes for a hidden [..., H]: the residual stream, normed where `norm_output` says."""

@@ -150,9 +150,11 @@ class SpeculativeLoop(Generic[T, D]):
         self.target.reset(tap)
 
     @point
-    def tap(self, stage: str, value: Tensor) -> Tensor:
-        """Hand a stage over; what the loop continues with."""
-        return self.state.tap(stage, value)
+    def tap(self, stage: str, value: Tensor, first: int = 0, total: int | None = None) -> Tensor:
+        """Hand a stage over, or rows `first` … of its `total`; what the loop continues with."""
+        if total is None or total == len(value):
+            return self.state.tap(stage, value)
+        return self.state.tap.rows(stage, value, first, total)
 
     @point
     def finished(self) -> bool:
@@ -191,14 +193,14 @@ class SpeculativeLoop(Generic[T, D]):
         return logits.argmax(-1)
 
     @point
-    def positions(self, committed: int, masked: int) -> Tensor:
-        """The positions of a drafter pass' rows [W]."""
-        return self.state.draft_length + torch.arange(committed + masked)
+    def positions(self, committed: int, behind: int) -> Tensor:
+        """The positions of a round's drafter rows [W]: the committed ones and those behind them."""
+        return self.state.draft_length + torch.arange(committed + behind)
 
     @point
-    def slots(self, committed: int, masked: int) -> Tensor:
-        """The cache slots that a drafter pass' rows [W] write."""
-        return self.state.draft_length + torch.arange(committed + masked)
+    def slots(self, committed: int, behind: int) -> Tensor:
+        """The cache slots that a round's drafter rows [W] write."""
+        return self.state.draft_length + torch.arange(committed + behind)
 
     @point
     def mask(self, slots: Tensor, committed: int) -> Tensor:

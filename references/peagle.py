@@ -122,6 +122,31 @@ class Drafter(nn.Module):
         """Draft-vocabulary ids to target ids: `d2t` is an offset (SafeAILab/EAGLE, cnets.py)."""
         return draft_ids + self.d2t[draft_ids]
 
+    def trunk(
+        self,
+        input_ids: torch.Tensor,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        cache: KVCache | None = None,
+        tap: Callable[[int], LayerTap] = lambda layer: untapped,
+    ) -> torch.Tensor:
+        """Rows to the residual stream after the last layer.
+
+        Args:
+            input_ids: [B, W], target ids: the token behind each row's position; a placeholder on masked rows.
+            hidden: [B, W, H], fused; on a chain row the stream as it left the last layer.
+            positions: [B, W], absolute.
+            mask: bool [B, 1, W, S], True where a row may attend.
+            cache: keys and values before these rows; None attends among the rows alone.
+            tap: layer number to that layer's tap.
+        """
+        tables = self.tables(positions)
+        x = self.midlayer.fusion(self.embed_tokens(input_ids), hidden, tables, mask, cache, tap(0))
+        for number, layer in self.layers.items():
+            x = layer(x, tables, mask, cache, tap(int(number)))
+        return x
+
 
 class PEagle(Drafter):
     """The drafter. Rows are committed tokens and masked placeholders; the caller builds them."""
@@ -140,31 +165,6 @@ class PEagle(Drafter):
             UsageError: a tensor is missing, surplus or of the wrong shape.
         """
         return cls.read(checkpoint, PEagleConfig.read(checkpoint), dtype)
-
-    def trunk(
-        self,
-        input_ids: torch.Tensor,
-        hidden: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor,
-        cache: KVCache | None = None,
-        tap: Callable[[int], LayerTap] = lambda layer: untapped,
-    ) -> torch.Tensor:
-        """Rows to the residual stream after the last layer.
-
-        Args:
-            input_ids: [B, W]; placeholder id on masked rows.
-            hidden: [B, W, H], fused.
-            positions: [B, W], absolute.
-            mask: bool [B, 1, W, S], True where a row may attend.
-            cache: keys and values before these rows; None attends among the rows alone.
-            tap: layer number to that layer's tap.
-        """
-        tables = self.tables(positions)
-        x = self.midlayer.fusion(self.embed_tokens(input_ids), hidden, tables, mask, cache, tap(0))
-        for number, layer in self.layers.items():
-            x = layer(x, tables, mask, cache, tap(int(number)))
-        return x
 
     def forward(
         self,

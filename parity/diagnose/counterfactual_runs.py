@@ -93,9 +93,19 @@ class _StoppingTrace(ForcingTrace):
 
     def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
         forced = super().__call__(stage, value)
+        self._stop_behind(stage)
+        return forced
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """As `ForcingTrace.rows`; the last rows of a stage complete it."""
+        forced = super().rows(stage, value, first, total)
+        if first + len(value) == total:
+            self._stop_behind(stage)
+        return forced
+
+    def _stop_behind(self, stage: str) -> None:
         if (self.round, stage) == self.last:
             raise _Complete
-        return forced
 
 
 @dataclass(frozen=True)

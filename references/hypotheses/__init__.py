@@ -9,6 +9,7 @@ from __future__ import annotations
 from parity.references.hypotheses import (
     accepting,
     caches,
+    chain,
     choosing,
     context,
     experts,
@@ -27,6 +28,7 @@ from parity.references.hypotheses import (
     scores,
     stale,
     starting,
+    steps,
     surplus,
     taps,
 )
@@ -53,10 +55,20 @@ FAMILIES = (
     *(experts.gates, experts.constants, experts.parameters, experts.drafter, heads.weights),
     *(norms.weights, norms.everywhere, residuals.fed, heads.logits, routing.routed),
     *(loading.mxfp4, loading.exchanged),
+    *(chain.chain,),
     *DECISIONS,
     *(reductions.sums, ranks.shards, ranks.gate_up, ranks.choice, ranks.rollback),
 )
 
-HYPOTHESES: tuple[Hypothesis, ...] = tuple(hypothesis for family in FAMILIES for hypothesis in family.hypotheses)
+HYPOTHESES: tuple[Hypothesis, ...] = (
+    *(hypothesis for family in FAMILIES for hypothesis in family.hypotheses),
+    *steps.HYPOTHESES,
+)
 
-__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable"]
+
+def offered(drafters: str) -> tuple[Hypothesis, ...]:
+    """The hypotheses about one family of drafters, `p-eagle` or `eagle-3`."""
+    return tuple(hypothesis for hypothesis in HYPOTHESES if drafters in hypothesis.drafters)
+
+
+__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable", "offered"]

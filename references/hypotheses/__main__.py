@@ -16,8 +16,8 @@ Add one: a function of the loop and a value in `references/hypotheses/` that ret
 the decorator above it, then `python -m parity.references.hypotheses > docs/hypotheses.md`. The test holds it to the
 stages that it claims to change first.
 
-| id | what is wrong | shows first in | values | usual place of the fix | seen in |
-|---|---|---|---|---|---|
+| id | what is wrong | shows first in | values | drafters | usual place of the fix | seen in |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -33,8 +33,20 @@ def row(hypothesis: Hypothesis) -> str:
         values.append("read from the device's tensors")
     says = hypothesis.says.replace("{value:+d}", "N").replace("{value}", "V").replace("{value:g}", "V")
     stages = ", ".join(f"`{stage}`" for stage in hypothesis.stages)
-    cells = (f"`{hypothesis.id}`", says.replace("{value:.4g}", "V"), stages, "; ".join(values), hypothesis.fix)
+    cells = (
+        f"`{hypothesis.id}`",
+        says.replace("{value:.4g}", "V"),
+        stages,
+        "; ".join(values),
+        _about(hypothesis),
+        hypothesis.fix,
+    )
     return "| " + " | ".join((*cells, ", ".join(hypothesis.seen))) + " |"
+
+
+def _about(hypothesis: Hypothesis) -> str:
+    names = {"p-eagle": "P-EAGLE", "eagle-3": "EAGLE-3"}
+    return "all" if set(hypothesis.drafters) == set(names) else ", ".join(names[one] for one in hypothesis.drafters)
 
 
 def page() -> str:

@@ -118,9 +118,9 @@ def shown(loop: Loop, value: None, count: Callable[[int, int, int], int]) -> Ite
         uncut[:] = [len(ids)]
         return ids
 
-    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor) -> Tensor:
+    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor, *rows: int) -> Tensor:
         if stage != "accept.length":
-            return inner(stage, value)
+            return inner(stage, value, *rows)
         given = torch.full_like(value, count(int(value[0]), uncut[0], loop.k + 1))
         back = inner(stage, given)
         return value if torch.equal(back, given) else back

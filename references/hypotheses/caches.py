@@ -10,6 +10,7 @@ from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, attending, sliding, window_of
 from parity.references.hypotheses.mutating import Layers, NotApplicable, chosen, head_counts, together
+from parity.references.hypotheses.starting import sized
 
 KV = ("kv.{side}.*",)
 ROLLBACK_FIX = "rows and length after a round: those of the emitted tokens, in every layer"
@@ -44,14 +45,63 @@ def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutat
     return both[which] if which in both else together(both.values())
 
 
-rollback = Family(stages=("kv.*",), values=("drafter", "target", "both"), fix=ROLLBACK_FIX, cost=2)
-rollback(
-    "rollback-noop", "rollback of {value}: rejected rows stay, and the next ones go behind them", seen=("mlx-lm #1109",)
-)(partial(rolled_back, how=lambda right, held: held))
+def rolled_back_in_place(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutation:
+    """The commit keeps `how(right, all)` rows; the next ones go where they should, behind rows of zeros if need be."""
+    sides = ("target", "drafter") if which == "both" else (which,)
+
+    def crop(inner: Callable[[int], None], right: int, side: str) -> None:
+        inner(how(right, held(loop, side)))
+
+    def commit(inner: Callable[[int], None], emitted: int) -> None:
+        crops = {"target": loop.target.crop, "drafter": loop.state.cache.crop}
+        with together(crops[side].around(partial(crop, side=side)) for side in sides):
+            inner(emitted)
+        if "target" in sides:
+            for layer in range(loop.target.config.num_hidden_layers):
+                loop.target.load(layer, *(sized(x, loop.state.length) for x in loop.target.rows(layer)))
+        if "drafter" in sides:
+            rows, many = loop.state.cache.rows, loop.state.draft_length
+            rows |= {layer: (_sized_slots(k, many), _sized_slots(v, many)) for layer, (k, v) in rows.items()}
+
+    return loop.commit.around(commit)
+
+
+def _sized_slots(x: Tensor, many: int) -> Tensor:
+    """`sized` of the drafter's rows [B, G, S, D]."""
+    return sized(x[0].transpose(0, 1), many).transpose(0, 1)[None]
+
+
+def held(loop: Loop, side: str) -> int:
+    """Rows in a side's cache."""
+    if side == "target":
+        return len(loop.target.rows(0)[0])
+    rows = loop.state.cache.rows
+    return int(rows[0][0].shape[2]) if rows else 0
+
+
+IN_PLACE = ", whose next rows go where they should"
+"""Of a cache: its next rows do not go behind those that are left in it."""
+
+
+def either(loop: Loop, value: str, how: Callable[[int, int], int]) -> Mutation:
+    """The commit keeps `how(right, all)` rows; the next ones go behind those, or where they should."""
+    which, _, in_place = value.partition(IN_PLACE[0])
+    return (rolled_back_in_place if in_place else rolled_back)(loop, which, how)
+
+
+WHICH = ("drafter", "target", "both")
+EITHER = tuple(f"{which}{end}" for which in WHICH for end in ("", IN_PLACE))
+
+rollback = Family(stages=("kv.*",), values=EITHER, fix=ROLLBACK_FIX, cost=2)
+rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
+    partial(either, how=lambda right, held: held)
+)
 
 
 def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
     """The commit keeps `delta` rows more than it should: each round that many more, or of all of them (`once`)."""
+    if value.endswith(IN_PLACE):
+        return either(loop, value, lambda right, held: max(min(right + delta, held), 0))
     which, _, once = value.partition(" ")
     beside = {"target": 0, "drafter": 0}
 
@@ -71,8 +121,8 @@ def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
     )
 
 
-COUNTED = ("drafter", "target", "both", "drafter once", "target once", "both once")
-"""Of which caches; in every round, or once for all of them."""
+COUNTED = tuple(f"{which}{end}" for which in WHICH for end in ("", " once", IN_PLACE))
+"""Of which caches; in every round, once for all of them, or in none but what is handed over and lost."""
 rollback(
     "rollback-too-far", "rollback of {value}: one accepted row goes as well", values=COUNTED, seen=("mlxcel #994",)
 )(partial(rolled_back_beside, delta=-1))
@@ -80,24 +130,8 @@ rollback("rollback-too-near", "rollback of {value}: one rejected row stays", val
     partial(rolled_back_beside, delta=1)
 )
 rollback("rollback-reset", "rollback of {value}: the cache is cleared", seen=("aprender #2014",))(
-    partial(rolled_back, how=lambda right, held: 0)
+    partial(either, how=lambda right, held: 0)
 )
-
-
-@rollback(
-    "rollback-wrong-axis",
-    "the drafter's rejected rows stay until they are written over",
-    stages=("kv.drafter.*",),
-    values=(None,),
-    fix=AXIS_FIX,
-    seen=("NKIPy PR 63",),
-)
-def _(loop: Loop, value: None) -> Mutation:
-    def commit(inner: Callable[[int], None], emitted: int) -> None:
-        with loop.state.cache.crop.around(lambda inner, length: None):
-            inner(emitted)
-
-    return loop.commit.around(commit)
 
 
 def holding(loop: Loop, value: Layers, change: Callable[[Tensor, Tensor], Pair], side: str) -> Mutation:

@@ -18,6 +18,9 @@ Mutation = AbstractContextManager[None]
 
 SIDES = ("target", "drafter")
 
+PARALLEL, CHAIN = ("p-eagle",), ("eagle-3",)
+"""The drafters of one family, as `parity.golden.manifest.Model.family` has it: one pass for all drafts, or one each."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -44,8 +47,8 @@ class Hypothesis:
         id: the catalogue's id of the defect.
         says: what is wrong, with `{value}` for the parameter.
         stages: stage globs where it can show first in a local comparison.
-        apply: `apply(loop, value)` is the context in which a `parity.references.parallel.ParallelLoop` computes under
-            it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
+        apply: `apply(loop, value)` is the context in which a `parity.references.drafter_loop.DrafterLoop` computes
+            under it; it raises `NotApplicable` where this pair of checkpoints gives it nothing to change.
         values: discrete values to try, the most usual first.
         fit: a parameter to fit beside them.
         infer: reads the value out of (device, golden) tensors; None where they do not tell.
@@ -53,6 +56,7 @@ class Hypothesis:
         fix: the usual place of the fix.
         seen: where it was met in public.
         cost: 1 shows in one stage, 2 needs verify rounds, 3 needs another prompt or a free generation.
+        drafters: the families of drafters that can be wrong in this way.
     """
 
     id: str
@@ -66,6 +70,7 @@ class Hypothesis:
     fix: str = ""
     seen: tuple[str, ...] = ()
     cost: int = 1
+    drafters: tuple[str, ...] = (*PARALLEL, *CHAIN)
 
     @property
     def defect(self) -> str:
@@ -91,6 +96,7 @@ class Details(TypedDict, total=False):
     fix: str | Mapping[str, str]
     seen: tuple[str, ...] | Mapping[str, tuple[str, ...]]
     cost: int | Mapping[str, int]
+    drafters: tuple[str, ...]
 
 
 Changes = TypeVar("Changes", bound=Callable[..., Any])
@@ -112,10 +118,10 @@ class Family:
         self.through, self.by_side, self.common = through, by_side, common
         self._declared: list[tuple[str, Hypothesis]] = []
 
-    def part(self, through: Callable[..., Mutation], **common: Unpack[Details]) -> Family:
-        """Hypotheses among this family's with something else in common."""
+    def part(self, through: Callable[..., Mutation] | None = None, **common: Unpack[Details]) -> Family:
+        """Hypotheses among this family's with something else in common; of its mutation where no other is given."""
         together: Details = {**self.common, **common}
-        family = Family(through, self.by_side, **together)
+        family = Family(through or self.through, self.by_side, **together)
         family._declared = self._declared
         return family
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import PARALLEL, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, rows_from, together
 
@@ -58,6 +58,32 @@ choice = Family()
 )
 def _(loop: Loop, how: str) -> Mutation:
     return loop.greedy.around(RULES[how])
+
+
+@choice(
+    "draft-runner-up",
+    "drafts: the argmax takes the second best where it is within {value:g} of the best",
+    stages=("drafter.draft_tokens",),
+    values=(2.0**exponent for exponent in range(-4, 3)),
+    fix="an exact argmax of the draft logits: no approximate top-k, no sort of rounded values",
+    cost=2,
+)
+def _(loop: Loop, margin: float) -> Mutation:
+    drafting = [False]
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        drafting[:] = [True]
+        drafts = inner()
+        drafting[:] = [False]
+        return drafts
+
+    def greedy(inner: Choose, logits: Tensor) -> Tensor:
+        if not drafting[0]:
+            return inner(logits)
+        best = logits.topk(2)
+        return torch.where(best.values[..., 0] - best.values[..., 1] < margin, best.indices[..., 1], inner(logits))
+
+    return together((loop.draft.around(draft), loop.greedy.around(greedy)))
 
 
 def target_rows(loop: Loop, delta: int, rounds_only: bool) -> Mutation:
@@ -113,7 +139,9 @@ def _(loop: Loop, value: None) -> Mutation:
     return together((loop.target.forward.around(forward), loop.target.reset.around(reset)))
 
 
-reading = Family(stages=("drafter.pre_head_hidden",), fix="drafts are rows C - 1 to C + K - 2", cost=2)
+reading = Family(
+    stages=("drafter.pre_head_hidden",), fix="drafts are rows C - 1 to C + K - 2", cost=2, drafters=PARALLEL
+)
 
 
 @reading("drafter-row", "drafts are read {value:+d} rows from where they stand", values=(-1, 1))

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 
 from parity.references.hypotheses.caches import uncropped
-from parity.references.hypotheses.catalogue import Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import PARALLEL, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, drafter_layers, together
 
@@ -21,7 +21,7 @@ committed = Family(stages=("kv.drafter.*",), fix=AGAIN_FIX, seen=("vLLM #14649",
 
 
 def placeholders_kept(loop: Loop, value: Layers, fresh: int) -> Mutation:
-    """Rows that a masked row wrote are never overwritten by the emitted token's own, but for the `fresh` newest."""
+    """Rows that drafting wrote are never overwritten by the emitted token's own, but for the `fresh` newest."""
     return together(_kept(loop, layer.self_attn, fresh) for _, layer in drafter_layers(loop, value))
 
 
@@ -50,15 +50,15 @@ def _kept(loop: Loop, attention: Layer, fresh: int) -> Iterator[None]:
 for end, fresh, whose in (("", 0, "emitted tokens'"), ("-accepted", 1, "accepted drafts'")):
     committed(
         f"commit-stale-placeholder{end}",
-        f"rows written from placeholders are never overwritten by the {whose} own",
+        f"rows that drafting wrote are never overwritten by the {whose} own",
         stages=("drafter.layers.*.attn_out", "kv.drafter.*"),
         layered=True,
     )(partial(placeholders_kept, fresh=fresh))
 
 
-@committed("commit-accepted-kept", "accepted drafts keep the rows of their placeholders, they are not fed again")
+@committed("commit-accepted-kept", "accepted drafts keep the rows that drafting wrote, they are not fed again")
 def _(loop: Loop, value: None) -> Mutation:
-    """Only what has no placeholder is fed with its true hidden."""
+    """Only what drafting wrote no row of is fed with its true hidden."""
 
     def commit(inner: Callable[[int], None], emitted: int) -> None:
         state = loop.state
@@ -73,16 +73,23 @@ def _(loop: Loop, value: None) -> Mutation:
     return loop.commit.around(commit)
 
 
-@committed("commit-last-row-only", "only the newest accepted token is fed again", stages=("drafter.taps",))
-def _(loop: Loop, value: None) -> Mutation:
-    """The placeholders' rows stand for the other accepted ones."""
+@committed(
+    "commit-last-row-only",
+    "of the accepted tokens only {value} fed again",
+    stages=("drafter.taps",),
+    values=("the newest is", "those that drafting wrote no row of are"),
+)
+def _(loop: Loop, value: str) -> Mutation:
+    """The rows that drafting wrote stand for the other accepted ones."""
     before: dict[int, Pair] = {}
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         state = loop.state
         skipped = len(state.pending_taps) - 1
+        if skipped and value != "the newest is":
+            skipped = min(skipped, before[0][0].shape[2] - state.draft_length)
         if skipped:
-            state.pending_taps = state.pending_taps[-1:]
+            state.pending_taps = state.pending_taps[skipped:]
             start, end = state.draft_length, state.draft_length + skipped
             for layer, (k, v) in state.cache.rows.items():
                 older = before[layer]
@@ -142,7 +149,7 @@ def _(loop: Loop, how: str) -> Mutation:
         if how == "unstored":
             inner(prompt)
         else:
-            with loop.tap.around(lambda tap, stage, value: value):
+            with loop.tap.around(lambda tap, stage, value, *rows: value):
                 inner(prompt)
         rows = loop.state.cache.rows
         rows |= {layer: (torch.zeros_like(k), torch.zeros_like(v)) for layer, (k, v) in rows.items()}
@@ -202,8 +209,8 @@ def _(loop: Loop, positions: str) -> Mutation:
     def cached(inner: Callable[..., Pair], name: str, k: Tensor, v: Tensor) -> Pair:
         return (k, v) if name.startswith("kv.drafter.") else inner(name, k, v)
 
-    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor) -> Tensor:
-        return value if stage == "kv.drafter.length" else inner(stage, value)
+    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor, *rows: int) -> Tensor:
+        return value if stage == "kv.drafter.length" else inner(stage, value, *rows)
 
     return together(
         (
@@ -227,15 +234,15 @@ def _hand_over_nothing(loop: Loop) -> None:
 def _seeing(loop: Loop, value: None, change: Callable[..., Tensor]) -> Mutation:
     """`change(seen, keys, rows, slots, start, C)` says what the drafter's rows see in a verify round, bool [W, S].
 
-    `keys` [S] and `rows` [W, 1] count up from 0, `slots` [W, 1] are the rows' own and `start` is the first of them.
+    `keys` [S] count up from 0, `rows` [W, 1] from the round's first row, whose slot is `start`; `slots` [W, 1] are the
+    rows' own.
     """
 
     def mask(inner: Callable[..., Tensor], slots: Tensor, committed: int) -> Tensor:
-        seen, start = inner(slots, committed), int(slots[0])
+        seen, start = inner(slots, committed), loop.state.draft_length
         if start == 0:
             return seen
-        keys, rows = torch.arange(seen.shape[1]), torch.arange(len(slots))[:, None]
-        return change(seen, keys, rows, slots[:, None], start, committed)
+        return change(seen, torch.arange(seen.shape[1]), slots[:, None] - start, slots[:, None], start, committed)
 
     return loop.mask.around(mask)
 
@@ -243,7 +250,7 @@ def _seeing(loop: Loop, value: None, change: Callable[..., Tensor]) -> Mutation:
 seeing = Family(
     _seeing,
     stages=("drafter.layers.0.attn_out",),
-    fix="all rows attend causally over the whole drafter cache, masked ones included",
+    fix="all rows attend causally over the whole drafter cache, those behind the committed ones included",
     cost=2,
 )
 seeing("input-context-blind", "a drafter row sees: its own window only", seen=("NKIPy PR 63",))(
@@ -252,16 +259,16 @@ seeing("input-context-blind", "a drafter row sees: its own window only", seen=("
 seeing("drafter-rows-apart", "a drafter row sees: the cache and itself only")(
     lambda seen, keys, rows, slots, start, committed: seen & ((keys < start) | (keys == slots))
 )
-seeing("drafter-masked-apart", "a drafter row sees: no other masked row")(
+seeing("drafter-masked-apart", "a drafter row sees: no row behind the committed ones but itself")(
     lambda seen, keys, rows, slots, start, committed: seen & ((keys < start + committed) | (keys == slots))
 )
-seeing("drafter-masked-all", "a drafter row sees: all masked rows")(
+seeing("drafter-masked-all", "a drafter row sees: all masked rows", drafters=PARALLEL)(
     lambda seen, keys, rows, slots, start, committed: seen | ((rows >= committed) & (keys >= start + committed))
 )
 seeing("drafter-window-all", "a drafter row sees: all rows of its window")(
     lambda seen, keys, rows, slots, start, committed: seen | (keys >= start)
 )
-seeing("drafter-committed-see-masked", "a drafter row sees: committed rows see masked ones")(
+seeing("drafter-committed-see-masked", "a drafter row sees: committed rows see masked ones", drafters=PARALLEL)(
     lambda seen, keys, rows, slots, start, committed: seen | ((rows < committed) & (keys >= start + committed))
 )
 

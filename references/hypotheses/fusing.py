@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from parity.references.hypotheses.catalogue import FACTOR, Family, Mutation
+from parity.references.hypotheses.catalogue import FACTOR, PARALLEL, Family, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, changed, rows_from
 from parity.references.hypotheses.taps import ORDERS
 
 fuse = Family(stages=("drafter.fc_out",))
+masked = fuse.part(drafters=PARALLEL, cost=2)
 
 OTHER_VECTORS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "zero": lambda hidden, chunk: torch.zeros_like(hidden),
@@ -22,13 +23,12 @@ OTHER_VECTORS: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-@fuse(
+@masked(
     "fuse-mask-hidden-zero",
     "another vector than mask_hidden goes through fc on the masked rows: {value}",
     values=OTHER_VECTORS,
     fix="loading mask_hidden from the checkpoint, all T * H of it",
     seen=("Automodel #2376",),
-    cost=2,
 )
 def _(loop: Loop, value: str) -> Mutation:
     chunk = loop.target.config.hidden_size
@@ -44,13 +44,12 @@ PAST_FC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@fuse(
+@masked(
     "fuse-mask-bypasses-fc",
     "masked rows carry, in place of mask_hidden through fc: {value}",
     values=PAST_FC,
     fix="mask_hidden has the width of the taps and goes through fc like them",
     seen=("P-EAGLE ports",),
-    cost=2,
 )
 def _(loop: Loop, value: str) -> Mutation:
     chunks = loop.drafter.mask_hidden[0].unflatten(-1, (-1, loop.target.config.hidden_size))
@@ -65,7 +64,7 @@ def _(loop: Loop, value: str) -> Mutation:
     return loop.fused.around(fused)
 
 
-@fuse(
+@masked(
     "fuse-border",
     "committed and masked rows part one row off: {value}",
     values=(
@@ -74,7 +73,6 @@ def _(loop: Loop, value: str) -> Mutation:
         "the last committed one takes mask_hidden",
     ),
     fix="the row from which mask_hidden stands in for taps: C",
-    cost=2,
 )
 def _(loop: Loop, value: str) -> Mutation:
     def fused(inner: Callable[..., Tensor], taps: Tensor, masked: int) -> Tensor:
@@ -154,17 +152,16 @@ def _(loop: Loop, place: int) -> Mutation:
 def _(loop: Loop, over: str) -> Iterator[None]:
     """An RMS norm without weight, over all taps together or each alone; of all rows, or not of the masked ones."""
     eps, chunk = loop.drafter.config.eps, loop.target.config.hidden_size
-    masked = [0]
+    committed = [0]
 
-    def fused(inner: Callable[..., Tensor], taps: Tensor, many: int) -> Tensor:
-        masked[:] = [many if over.endswith(", committed rows") else 0]
-        return inner(taps, many)
+    def fused(inner: Callable[..., Tensor], taps: Tensor, behind: int) -> Tensor:
+        committed[:] = [len(taps) + (0 if over.endswith(", committed rows") else behind)]
+        return inner(taps, behind)
 
     def normed(inner: Callable[..., Tensor], taps: Tensor) -> Tensor:
         rows = taps.unflatten(-1, (-1, chunk if over.startswith("each") else taps.shape[-1]))
         rows = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).flatten(-2)
-        kept = len(taps) - masked[0]
-        return inner(torch.cat((rows[:kept], taps[kept:])))
+        return inner(torch.cat((rows[: committed[0]], taps[committed[0] :])))
 
     with loop.fused.around(fused), loop.drafter.fuse.around(normed):
         yield

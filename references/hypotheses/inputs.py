@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from parity.errors import UsageError
-from parity.references.hypotheses.catalogue import Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import PARALLEL, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Offset, chunk_size, isolated_ids, placeholder
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import NotApplicable
+from parity.references.hypotheses.mutating import NotApplicable, together
 from parity.references.hypotheses.taps import PAIR_FIX
 from parity.references.points import replaced
 from parity.references.template import rendered
@@ -128,6 +128,7 @@ def _(loop: Loop, others: tuple[tuple[int, int], ...]) -> Mutation:
     fix="the config key the placeholder is read from: ptd_token_id",
     seen=("vLLM key precedence",),
     cost=2,
+    drafters=PARALLEL,
 )
 def _(loop: Loop, value: int | str) -> Mutation:
     config, target = loop.drafter.config, loop.target.config
@@ -143,30 +144,61 @@ def _(loop: Loop, value: int | str) -> Mutation:
     "masked rows repeat the last committed token",
     fix="masked rows carry ptd_token_id",
     cost=2,
+    drafters=PARALLEL,
 )
 def _(loop: Loop, value: None) -> Mutation:
     return loop.ids.around(lambda inner, committed, masked: torch.cat((committed, committed[-1:].expand(masked))))
 
 
-def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions") -> Mutation:
-    """Positions (or slots) moved by so many, restarted in each window, or the same on all masked rows.
+@ids(
+    "input-drafts-committed",
+    "committed rows hold {value} of the round before, not what was emitted",
+    values=("its drafts, the rejected one among them", "its last draft in place of the target's own token"),
+    fix="the committed ids are those emitted: accepted drafts and the target's token behind them",
+    seen=("class of vLLM #14649",),
+    cost=2,
+)
+def _(loop: Loop, value: str) -> Mutation:
+    drafts: list[Tensor] = []
 
-    `rows`: all, masked, or rounds (verify rounds only).
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        drafts[:] = [inner()]
+        return drafts[0]
+
+    def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
+        drafts.clear()
+        inner(prompt)
+
+    def other(inner: Callable[..., Tensor], committed: Tensor, behind: int) -> Tensor:
+        if drafts and value.startswith("its drafts"):
+            held = drafts[0][: len(committed)]
+            committed = torch.cat((held, committed[len(held) :]))
+        elif drafts:
+            committed = torch.cat((committed[:-1], drafts[0][-1:]))
+        return inner(committed, behind)
+
+    return together((loop.prefill.around(prefill), loop.draft.around(draft), loop.ids.around(other)))
+
+
+def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions") -> Mutation:
+    """Positions (or slots) moved by so many, restarted in each window, or the same on all rows behind the committed.
+
+    `rows`: all, those behind the committed ones, or rounds (verify rounds only).
     """
 
-    def move(inner: Callable[..., Tensor], committed: int, masked: int) -> Tensor:
-        true = inner(committed, masked)
-        number = torch.arange(committed + masked)
+    def move(inner: Callable[..., Tensor], committed: int, behind: int) -> Tensor:
+        true = inner(committed, behind)
+        number = torch.arange(committed + behind)
         wanted = {
             "all": number >= 0,
-            "masked": number >= committed,
+            "behind": number >= committed,
             "rounds": (number >= 0) & (loop.state.draft_length > 0),
         }[rows]
-        first_masked = int(true[min(committed, len(true) - 1)])
+        first_behind = int(true[min(committed, len(true) - 1)])
         other = {
             "restarted": number,
             "flat": true.clamp(max=int(true[committed - 1])),
-            "all the first one's": true.clamp(max=first_masked),
+            "all the first one's": true.clamp(max=first_behind),
         }
         return torch.where(wanted, other[value] if isinstance(value, str) else true + value, true).clamp(0)
 
@@ -194,12 +226,12 @@ positions(
 
 positions(
     "input-masked-positions",
-    "positions of the masked rows are {value} (a number: so many off)",
+    "positions of the rows behind the committed ones are {value} (a number: so many off)",
     values=(1, -1, "flat", "all the first one's", "restarted"),
     infer=Offset("drafter.positions"),
-    fix="masked row j sits j + 1 behind the last committed one",
+    fix="the j-th row behind the last committed one sits j positions behind it",
     cost=2,
-)(partial(moved, rows="masked"))
+)(partial(moved, rows="behind"))
 
 slots(
     "input-slot-off",

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from torch.nn import functional as F
 
     from parity.references import rope
+    from parity.references.drafter_loop import DrafterLoop
     from parity.references.hf_target import HFTarget
-    from parity.references.parallel import ParallelLoop
 
-    Loop = ParallelLoop[HFTarget]
+    Loop = DrafterLoop[HFTarget, Any]
 else:
 
     class Lazy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.caches import KV
+from parity.references.hypotheses.caches import KV, held
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
@@ -41,21 +41,14 @@ def behind_stale(loop: Loop, given: str, side: str, by_position: bool) -> Mutati
         return held(loop, side) if given == ALL else length()
 
     def seen(mask: Tensor, distance: Tensor, verifying: bool) -> Tensor:
-        behind = int(distance[0, 0]) - length()  # the stale rows
+        behind = int(distance[0, 0]) - (own[0] if side == "drafter" else length())  # the stale rows
         if not (verifying and by_position and behind > 0):
             return mask
         return torch.cat((mask[..., behind:], torch.zeros_like(mask[..., :behind])), -1)
 
-    kept = _appending(loop) if side == "drafter" else _growing(loop)
+    own = [0]
+    kept = _appending(loop, own) if side == "drafter" else _growing(loop)
     return together((*kept, masking(loop, "all", seen, side), handing_over(loop, side, count, whole=given != ALONE)))
-
-
-def held(loop: Loop, side: str) -> int:
-    """Rows in a side's cache."""
-    if side == "target":
-        return len(loop.target.rows(0)[0])
-    rows = loop.state.cache.rows
-    return int(rows[0][0].shape[2]) if rows else 0
 
 
 def _growing(loop: Loop) -> tuple[Mutation, ...]:
@@ -64,8 +57,8 @@ def _growing(loop: Loop) -> tuple[Mutation, ...]:
     return loop.target.crop.around(lambda inner, length: None), own
 
 
-def _appending(loop: Loop) -> tuple[Mutation, ...]:
-    """The drafter's cache is never cut, and written at its end, whatever the slots say."""
+def _appending(loop: Loop, own: list[int]) -> tuple[Mutation, ...]:
+    """The drafter's cache is never cut, and written at its end, whatever the slots say: `own` is a pass' first one."""
 
     def remember(inner: Callable[..., Pair], k: Tensor, v: Tensor, cache: Layer) -> Pair:
         with replaced(cache, "start", before[0]):
@@ -74,7 +67,7 @@ def _appending(loop: Loop) -> tuple[Mutation, ...]:
     before = [0]
 
     def mask(inner: Callable[..., Tensor], slots: Tensor, committed: int) -> Tensor:
-        before[:] = [held(loop, "drafter")]
+        before[:], own[:] = [held(loop, "drafter")], [int(slots[0])]
         return inner(slots - slots[0] + before[0], committed)
 
     def commit(inner: Callable[[int], None], emitted: int) -> None:

@@ -35,8 +35,8 @@ def handing_over(loop: Loop, side: str, count: Callable[[], int], whole: bool) -
             return back
         return torch.cat((back[0], tail[0])), torch.cat((back[1], tail[1]))
 
-    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor) -> Tensor:
-        return inner(stage, torch.tensor([count()]) if stage == f"kv.{side}.length" else value)
+    def tap(inner: Callable[..., Tensor], stage: str, value: Tensor, *rows: int) -> Tensor:
+        return inner(stage, torch.tensor([count()]) if stage == f"kv.{side}.length" else value, *rows)
 
     return together((loop.cached.around(cached), loop.tap.around(tap)))
 

@@ -108,8 +108,8 @@ def drafter_seed(loop: Loop, value: tuple[str, str], late: bool) -> Mutation:
                 zeros = torch.zeros_like(k[:, :, :1])
                 state.cache.rows[layer] = torch.cat((k, zeros), 2), torch.cat((v, zeros), 2)
         else:
-            with loop.tap.around(lambda inner, stage, value: value):
-                loop.rows(torch.tensor(state.emitted), state.pending_taps, masked=0)
+            with loop.tap.around(lambda inner, stage, value, *rows: value):
+                loop.rows(torch.tensor(state.emitted), state.pending_taps, behind=0)
         state.draft_length, more[:] = state.draft_length + 1, [1]
 
     parts = (loop.prefill_drafter.around(prefill), _once(loop, seed, late))
@@ -136,7 +136,7 @@ for id, when, stages, late in (
 )
 def _(loop: Loop, rotated: str) -> Mutation:
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
-        loop.rows(torch.cat((prompt[1:], torch.tensor(loop.state.emitted))), loop.taps(0, len(prompt)), masked=0)
+        loop.rows(torch.cat((prompt[1:], torch.tensor(loop.state.emitted))), loop.taps(0, len(prompt)), behind=0)
         loop.state.draft_length = len(prompt)
 
     again = _rotated(loop, rotated, lambda: int(loop.state.draft_length > 0))

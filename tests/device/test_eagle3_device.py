@@ -12,7 +12,7 @@ from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during, uncompiled
 from parity.device.kernels import drafter_layer
 from parity.errors import UsageError
-from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.faults import FaultRunRequest, compare_planted
 from parity.gates.positions_passes import SAME, cached_keys, misturned
 from parity.gates.rope import read_schedule
 from parity.gates.taps import token_pairings
@@ -23,14 +23,9 @@ FAMILY = "eagle-3"
 
 
 @pytest.fixture(scope="module")
-def golden(once_for_all):
+def golden(chain_golden):
     """Two chat prompts, K = 4, 12 new tokens."""
-
-    def make(out):
-        out.mkdir()
-        small_golden(out, family=FAMILY)
-
-    return open_golden(once_for_all("eagle3", make) / "golden")
+    return open_golden(chain_golden.folder)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from parity.drive import generate, untapped
-from parity.errors import UsageError
 from parity.golden.store import Dump
 from parity.references.capture import ignore
 from parity.references.chain import ChainLoop
-from parity.references.counterfactual import Counterfactuals
 from parity.references.drafting import load_loop
 from parity.references.dump import Request, dump_golden
 from parity.references.prompts import read_prompts
@@ -103,8 +101,3 @@ def test_behind_the_seam_the_loop_emits_the_same_and_a_round_may_begin_anew(loop
     with pytest.raises(RuntimeError):
         device.draft(failing)
     assert np.array_equal(device.draft(untapped), first)
-
-
-def test_diagnosis_refuses_an_eagle3_drafter(tiny):
-    with pytest.raises(UsageError, match="P-EAGLE"):
-        Counterfactuals(tiny / "target", tiny / "eagle3", K)

@@ -10,7 +10,7 @@ import torch
 
 from parity.references.capture import ignore
 from parity.references.hypotheses.inference import chunk_size
-from parity.references.hypotheses.stale import ALL, AS_EMITTED
+from parity.references.hypotheses.stale import ALL, ALONE, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
 from tests.references.test_hypotheses import BY_ID, Case, differ, state
@@ -148,7 +148,7 @@ def test_a_verify_round_begins_in_another_slot_in_every_round(name, delta, case)
         )
 
 
-@pytest.mark.parametrize("given", [ALL, AS_EMITTED])
+@pytest.mark.parametrize("given", [ALL, AS_EMITTED, ALONE])
 @pytest.mark.parametrize("limit", [POSITION, SLOT])
 def test_target_rows_go_behind_rejected_ones(limit, given, case):
     made, result = free(case, f"{STALE}{limit}", given)
@@ -159,11 +159,11 @@ def test_target_rows_go_behind_rejected_ones(limit, given, case):
     ids += [result.emitted[length], *made[2, "drafter.draft_tokens"]]
     slots = range(len(ids))
     equal(made[2, "verify.logits"], target_pass(case, ids, positions, slots if limit == SLOT else positions)[-K - 1 :])
-    rows = start + sum(result.acceptance_length) if given == AS_EMITTED else len(ids)
+    rows = len(ids) if given == ALL else start + sum(result.acceptance_length)
     assert made[2, "kv.target.length"] == len(made[2, "kv.target.3.v"]) == rows
 
 
-@pytest.mark.parametrize("given", [ALL, AS_EMITTED])
+@pytest.mark.parametrize("given", [ALL, AS_EMITTED, ALONE])
 @pytest.mark.parametrize("limit", [POSITION, SLOT])
 def test_drafter_rows_go_behind_placeholders(limit, given, case):
     made, result = free(case, f"{STALE}{limit}-drafter", given)
@@ -173,7 +173,7 @@ def test_drafter_rows_go_behind_placeholders(limit, given, case):
     limits = range(len(positions)) if limit == SLOT else positions
     equal(made[2, "drafter.logits"], drafter_pass(case, passes(made, (0, 1, 2)), positions, limits)[-K:])
     assert made[2, "drafter.positions"].tolist() == made[2, "drafter.slots"].tolist() == positions[-width:]
-    rows = before + 1 + committed if given == AS_EMITTED else len(positions)
+    rows = len(positions) if given == ALL else before + 1 + committed
     assert made[2, "kv.drafter.length"] == len(made[2, "kv.drafter.3.k"]) == rows
 
 
@@ -222,6 +222,33 @@ def test_nothing_is_stale_where_every_draft_is_accepted(limit, given, case):
     (plain, stale) = (run.tensors for run in runs)
     assert plain[2, "accept.length"] == K + 1
     assert not any(differ(stale[place], plain[place]) for place in plain)
+
+
+@pytest.mark.parametrize("side", ["", "-drafter"])
+def test_stale_rows_that_outlast_what_is_put_back_are_seen_in_a_local_run(side, case):
+    """A local run loads the golden's rows: behind them stay the rejected ones, seen and handed over."""
+    made = case.run([(BY_ID[f"{STALE}{side}"], ALONE)], "local")
+    of = "drafter" if side else "target"
+    assert case.first(made) == f"{of}.layers.0.attn_out"
+    wrong = {place[1] for place, value in made.tensors.items() if differ(value, case.truth[place])}
+    layers = range(4 if side else 8)
+    assert wrong == {
+        *(f"{of}.layers.{n}.attn_out" for n in layers),
+        *(f"kv.{of}.{n}.{part}" for n in layers for part in "kv"),
+    }
+    assert not any(differ(value, case.truth[place]) for place, value in made.tensors.items() if place[0] < 2), (
+        "in the first round nothing is stale"
+    )
+
+
+@pytest.mark.parametrize("positions", ["0", "their tokens' own"])
+def test_without_a_cache_a_pass_sees_its_own_rows_alone(positions, case):
+    made, result = free(case, "drafter-no-cache", positions)
+    assert not [place for place in made if "kv.drafter" in place[1] or (place[0] == 0 and "drafter" in place[1])]
+    width = result.acceptance_length[0] + K - 1
+    places = [place + (0 if positions == "0" else len(case.ids)) for place in range(width)]
+    assert made[2, "drafter.positions"].tolist() == places
+    equal(made[2, "drafter.logits"], drafter_pass(case, passes(made, (2,)), places, range(width))[-K:])
 
 
 def test_rows_that_are_loaded_take_the_stale_ones_place(case):

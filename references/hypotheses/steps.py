@@ -1,0 +1,73 @@
+"""What can be wrong with a drafter's rows, on chain rows alone: a single row often has code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from parity.references.hypotheses import (
+    choosing,
+    context,
+    experts,
+    heads,
+    masks,
+    norms,
+    projections,
+    residuals,
+    rope,
+    scores,
+)
+from parity.references.hypotheses.catalogue import CHAIN, Hypothesis, Mutation
+from parity.references.hypotheses.lazily import Loop
+
+OF_ROWS = (
+    *(rope.schedules, rope.tables, rope.late, rope.forms, masks.masks, masks.edges, masks.normed_heads),
+    *(scores.scores, scores.softmax, projections.orders, projections.groups, projections.layouts),
+    *(norms.norms, norms.weights, residuals.residuals, residuals.fusion, residuals.fed, experts.drafter),
+    *(heads.weights, heads.logits, choosing.vocabulary, context.seeing, context.window),
+)
+"""What happens to a row that is in a pass, whichever pass that is."""
+
+AMONG_ROWS = ("attn-causal-next-row", "attn-causal-missing", "drafter-window-all")
+"""What only a pass of several rows can have."""
+
+
+def step_alone(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -> Mutation:
+    """A mutation in force while a chain row runs and drafts, and only then."""
+
+    def step(inner: Callable[..., Any], *inputs: Any) -> Any:
+        with apply(loop, value):
+            return inner(*inputs)
+
+    return loop.chain_step.around(step)
+
+
+def in_steps(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
+    """The drafter's among these, each on chain rows alone, at its discrete values."""
+    return [
+        replace(
+            each,
+            id=f"{each.defect}-chain-rows",
+            says=f"{each.says}, on chain rows alone",
+            apply=partial(step_alone, apply=each.apply),
+            fit=None,
+            infer=None,
+            layered=False,
+            fix=f"the code of a single step, which is right for committed rows: {each.fix}",
+            cost=3,
+            drafters=CHAIN,
+        )
+        for each in hypotheses
+        if each.values and _fits(each)
+    ]
+
+
+def _fits(hypothesis: Hypothesis) -> bool:
+    """Whether a hypothesis is the drafter's, of any family, and about single rows."""
+    of_any = set(CHAIN) < set(hypothesis.drafters)
+    return of_any and hypothesis.stages[0].startswith("drafter.") and hypothesis.defect not in AMONG_ROWS
+
+
+HYPOTHESES = in_steps(hypothesis for family in OF_ROWS for hypothesis in family.hypotheses)
