@@ -250,11 +250,14 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+    if says.family not in ("", model.family):
+        raise UsageError(
+            f"device {says.name} drafts as {says.family}, the golden {golden.folder} is of a {model.family} drafter"
+        )
 
 
 def _all_stages(golden: DumpView) -> None:
-    names = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers)
-    missing = [name for name in names if name not in golden.manifest.stages]
+    missing = [name for name in golden.declared if name not in golden.manifest.stages]
     if missing:
         raise UsageError(
             f"{golden.folder} lacks {missing[0]} and {len(missing) - 1} more stages; a local comparison starts every "

@@ -24,7 +24,8 @@ from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
-from parity.golden.manifest import Family, Mode
+from parity.families import FAMILIES, Family
+from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
@@ -37,7 +38,6 @@ from parity.seam import Device
 from parity.stages import TARGET_TOKENS
 
 MODES: tuple[Mode, ...] = ("local", "chained")
-DRAFTERS: dict[Family, str] = {"p-eagle": "drafter", "eagle-3": "eagle3"}
 PROMPTS: dict[Family, tuple[str, str]] = {
     "p-eagle": ("types-127-131", "strings-11-13"),
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
@@ -284,5 +284,5 @@ def small_golden(folder: Path, progress: Progress = quiet, family: Family = "p-e
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
-    drafter, out = tiny(DRAFTERS[family]), folder / "golden"
+    drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
     return trusted(dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS, out=out, progress=progress))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_config import DrafterConfig
 from parity.references.loop import SpeculativeLoop
 
 SIZES = (
@@ -30,6 +30,7 @@ KEYS = {
     "placeholder_id": "ptd_token_id",
     "norm_before_residual": "norm_before_residual",
     "max_drafts": "num_parallel_positions",
+    "tied": "tie_word_embeddings",
 }
 
 
@@ -48,9 +49,9 @@ def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
 
 
 def _drafter(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
-    config: PEagleConfig | Eagle3Config = loop.drafter.config
+    config: DrafterConfig = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
-    said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
+    said |= {"eagle_aux_hidden_state_layer_ids": list(loop.tap_inputs)} if loop.tap_inputs else {}
     return said | _rope(
         config.rope, getattr(loop.drafter, "rope_scale", None)
     )  # the official EAGLE knows no schedule that scales

@@ -156,12 +156,12 @@ def committed_taps(
     """
     variant = variant or dump.manifest.case.precision
     for prompt, case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(case)
+        clock = Clock.of(case, golden.manifest)
         for round_ in range(clock.rounds):
             source = max(round_ - 1, 0)
             start = clock.first(DRAFTER_TAPS, round_, 0)
             taps = dump.stored(variant, prompt, round_, DRAFTER_TAPS)
-            committed = clock.prompt - 1 if round_ == 0 else clock.emitted[round_ - 1]
+            committed = clock.committed(round_)
             if taps is None or len(taps) != committed:
                 count = "no" if taps is None else len(taps)
                 where = f"round {round_} of prompt {prompt}"
@@ -262,14 +262,14 @@ class TokenPairing:
 def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> Iterator[TokenPairing]:
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(case)
+        clock = Clock.of(case, golden.manifest)
         tokens = np.array([*case.ids, *case.generated.emitted])
         for round_ in range(clock.rounds):
             start = clock.first(DRAFTER_INPUT_IDS, round_, 0)
-            committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
-            due = tokens[start + 1 : start + 1 + committed]
+            begin = start + clock.family.ahead
+            due = tokens[begin : begin + clock.committed(round_)]
             masked = golden.manifest.case.k - 1 if round_ else 0
-            if masked and golden.manifest.model.family == "eagle-3":
+            if masked and clock.family.chain:
                 due, masked = np.append(due, _chained(golden, dump, variant, prompt, round_)[:masked]), 0
             wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start)
             yield TokenPairing(prompt, round_, len(due) + masked, wrong, start + row)

@@ -26,6 +26,7 @@ from pydantic import (
 
 from parity import files, limits
 from parity.errors import UsageError
+from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
 from parity.shown import ShownRows
 
@@ -122,10 +123,6 @@ class Checkpoint(Record):
     tokenizer_digest: str = ""
     chat_template_digest: str = ""
     constants: Annotated[dict[_Line, Constant], Field(max_length=limits.LAYERS)] = {}
-
-
-Family = Literal["p-eagle", "eagle-3"]
-"""How a drafter drafts: K rows in one pass, or one row behind the other."""
 
 
 class Model(Record):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from parity.errors import UsageError
-from parity.golden.manifest import Family
+from parity.families import Family
 from parity.golden.store import DumpWriter
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
