@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from parity.device.checkpoint import Checkpoint, Tensors
 from parity.device.config import MOE, TargetConfig, target_config
+from parity.device.draft_model import DraftModel
 from parity.device.drafter import Drafter
-from parity.device.drafter_config import DrafterConfig, Eagle3Config, PEagleConfig, drafter_config
+from parity.device.drafter_config import DrafterConfig, DraftModelConfig, Eagle3Config, PEagleConfig, drafter_config
 from parity.device.eagle3 import Eagle3
 from parity.device.engines import AnyEngine, ranks
 from parity.device.peagle import PEagle
@@ -23,6 +23,12 @@ from parity.device.target import Target
 from parity.device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
 
+FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
+    PEagleConfig: PEagle,
+    Eagle3Config: Eagle3,
+    DraftModelConfig: DraftModel,
+}
+"""What each family of drafters is on this side, by what its config.json was read to."""
 _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 
 
@@ -50,15 +56,11 @@ def assemble(
     inner_weights = drafter_weights(drafter_files, inner, weights[0]["embed"])
     return Pipeline(
         Target(outer, weights, rows, engine, dtype),
-        _drafter(inner, inner_weights, rows, engine, dtype),
+        FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype),
         k,
         engine,
         precision,
     )
-
-
-def _drafter(config: PEagleConfig | Eagle3Config, *rest: Any) -> Drafter:
-    return PEagle(config, *rest) if isinstance(config, PEagleConfig) else Eagle3(config, *rest)
 
 
 def _formulation(moe: str) -> str:

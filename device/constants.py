@@ -43,6 +43,7 @@ _DRAFTER = {
     "eagle_aux_hidden_state_layer_ids": "taps",
     "norm_before_residual": "norm_before_residual",
     "num_parallel_positions": "max_drafts",
+    "tie_word_embeddings": "tied",
 }
 
 
@@ -54,7 +55,10 @@ def constants(target: Target, drafter: Drafter) -> dict[str, dict[str, Any]]:
     outer |= {"layer_types": kinds, "eos_token_id": sorted(target.config.eos)}
     outer |= {"sliding_window": windows[0] if len(windows) == 1 else windows} if windows else {}
     inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name, None)) is not None}
-    inner["target_hidden_size"] = target.config.hidden
+    if drafter.config.taps:
+        inner["target_hidden_size"] = target.config.hidden
+    else:
+        del inner["eagle_aux_hidden_state_layer_ids"]
     return {"target": outer | _attention(target), "drafter": inner | _attention(drafter)}
 
 

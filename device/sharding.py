@@ -102,7 +102,7 @@ def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:
     """
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise UsageError(f"tp: {ranks!r} is no number of ranks, at least 1 is needed.")
-    for model, config, vocabulary in (("target", target, target.vocab), ("drafter", drafter, drafter.draft_vocab)):
+    for model, config, vocabulary in (("target", target, target.vocab), ("drafter", drafter, drafter.head)):
         heads, kv_heads = config.attention.heads, config.attention.kv_heads
         _refuse(ranks, heads, model, "attention heads")
         if kv_heads % ranks and ranks % kv_heads:
