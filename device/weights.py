@@ -63,9 +63,7 @@ def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, 
     return outer, layers
 
 
-def drafter_weights(
-    checkpoint: Tensors, config: DrafterConfig, target: np.ndarray
-) -> tuple[Weights, list[Weights]]:
+def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target: np.ndarray) -> tuple[Weights, list[Weights]]:
     """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0.
 
     Args:

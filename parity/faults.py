@@ -22,9 +22,9 @@ from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
+from parity.families import FAMILIES, Family
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
-from parity.families import FAMILIES, Family
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
@@ -41,6 +41,7 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 PROMPTS: dict[Family, tuple[str, str]] = {
     "p-eagle": ("types-127-131", "strings-11-13"),
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
+    "draft-model": ("types-127-131", "debugger-69-73"),
 }
 TOKENS = 12
 """The default golden of a family: two chat prompts longer than window and original context. The rounds of the first

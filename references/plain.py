@@ -168,4 +168,5 @@ def dump_golden(request: Request) -> Path:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
     modules = dump.own_modules(__name__)
-    return dump.dump(request, dump.Computed(f"{NAME} + {drafting.drafting(request.drafter).source}", load_loop, modules, target={gpt_oss.__name__}))
+    drafter = drafting.drafting(request.drafter).source
+    return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load_loop, modules, target={gpt_oss.__name__}))

@@ -14,6 +14,7 @@ from parity.device.faults import (
     chain,
     choosing,
     constants,
+    draft_model,
     drafting,
     experts,
     inputs,
@@ -58,6 +59,7 @@ _FAMILIES = (
     choosing.fault,
     skips.fault,
     chain.fault,
+    draft_model.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

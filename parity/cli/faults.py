@@ -15,8 +15,8 @@ from parity.families import FAMILIES
 from parity.plain import echo
 
 if TYPE_CHECKING:
-    from parity.golden.choice import Wanted
     from parity.families import Family
+    from parity.golden.choice import Wanted
     from parity.golden.views import TrustedGolden
 
 

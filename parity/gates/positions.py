@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS
 from parity.errors import DeviceEnded, NotOffered, ParityError
+from parity.families import family_of
 from parity.files import config_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
@@ -113,7 +114,9 @@ def _passes(context: GateContext, own: dict[Side, Path]) -> tuple[str, str, dict
     except Exception as error:
         raise as_parity_error(context.device_name, "what it handed back", error) from error
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
-    wrong = [line for side, rows_of in keys.items() if (line := first_wrong(schedules[side], side, rows_of, prompt))]
+    first = {"target": prompt, "drafter": family_of(device.describe().family).prompt_rows(prompt)}
+    lines = [first_wrong(schedules[side], side, rows_of, first[side]) for side, rows_of in keys.items()]
+    wrong = [line for line in lines if line]
     apart = {side: float(misturned(schedules[side], rows_of).max()) for side, rows_of in keys.items()}
     rows = " and ".join(f"{len(rows_of)} {side} rows" for side, rows_of in keys.items())
     line = f"{rows} turned by their positions, {prompt} in the prompt; keys at most {max(apart.values()):.1e} apart"

@@ -94,7 +94,9 @@ def _rows(manifest: Manifest) -> Iterator[str]:
     """Each row by itself, and that none is there twice."""
     prompts, variants, stages = len(manifest.case.prompts), VARIANTS[manifest.kind], {*manifest.stages}
     # A run's axes are what a device did: they are judged.
-    named = declared(manifest.model.num_layers, manifest.model.num_drafter_layers, manifest.model.family) if manifest.kind == "golden" else {}
+    model = manifest.model
+    golden = manifest.kind == "golden"
+    named = declared(model.num_layers, model.num_drafter_layers, model.family) if golden else {}
     for row in manifest.tensors:
         if row.place[2] not in stages:
             yield f"{row.key} is of a stage that it does not list"

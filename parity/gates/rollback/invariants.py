@@ -88,7 +88,7 @@ class Invariants:
         return self.family.committed(self.sequence.length, self.sequence.cached)
 
     def drafter_rows(self, tensors: dict[str, np.ndarray]) -> None:
-        """Committed rows are the tokens that are not cached, in the slots behind the cache's length; then the logits."""
+        """Committed rows are the tokens that are not cached, in the slots behind the cache's rows; then the logits."""
         sequence = self.sequence
         start, count = sequence.cached, self.committed
         for stage, expected in (
@@ -116,9 +116,7 @@ class Invariants:
                 )
                 raise InvariantBroken("state", message, self.place(stage, row))
 
-    def caches(
-        self, tensors: dict[str, np.ndarray], verified: dict[str, np.ndarray] | None = None
-    ) -> None:
+    def caches(self, tensors: dict[str, np.ndarray], verified: dict[str, np.ndarray] | None = None) -> None:
         """Lengths, kept rows, new rows."""
         sequence = self.sequence
         require_caches(self.device, tensors)
