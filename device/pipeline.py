@@ -84,7 +84,7 @@ class Pipeline:
         return first
 
     def draft(self, tap: Tap | None = None) -> np.ndarray:
-        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K target ids."""
+        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids."""
         self._refuse_finished()
         committed = self.drafter.due(self._text, self._emitted)
         self._refuse_skipped(len(committed))

@@ -128,11 +128,15 @@ def _(pipeline: Pipeline) -> None:
     "chain-blind-to-itself",
     "chain rows do not see the chain rows before them",
     ATTENTION,
-    sites=("drafter.layers.*.attn_out",),
-    drafters=STEPS,
+    sites=(ATTENTION,),
     seen="class of tree masks",
 )
 def _(pipeline: Pipeline) -> None:
+    blind_to_itself(pipeline)
+
+
+def blind_to_itself(pipeline: Pipeline) -> None:
+    """Chain rows see the committed rows and themselves."""
     drafter = cast(Chain, pipeline.drafter)
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from parity.device.draft_model import DraftModel
+from parity.device.faults.chain import blind_to_itself
 from parity.device.faults.planting import ALONE, Family, during, instead
 from parity.device.pipeline import Pipeline
 
@@ -70,6 +71,7 @@ def _(pipeline: Pipeline) -> None:
     "draft-last-skipped",
     "of two tokens to feed the bonus alone is fed, one place early",
     IDS,
+    sites=CACHE,
     seen="loops of one token",
 )
 def _(pipeline: Pipeline) -> None:
@@ -181,6 +183,18 @@ def _(pipeline: Pipeline) -> None:
 )
 def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(pipeline.drafter.config, eps=1e-3)
+
+
+# In bfloat16 the first layer's noise hides it: it hardly looks at the rows just before it.
+fault(
+    "draft-blind-to-itself",
+    "rows of drafts do not see the drafts before them",
+    ATTENTION,
+    round=1,
+    precision="float32",
+    sites=("drafter.layers.*.attn_out",),
+    seen="class of tree masks",
+)(blind_to_itself)
 
 
 def _drafter(pipeline: Pipeline) -> DraftModel:
