@@ -5,13 +5,15 @@ Read off the objects that the maths reads: a value that was changed, defaulted o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parity.device.config import FULL, SLIDING
+from parity.device.drafter_config import NGramConfig
 from parity.device.rope_config import RopeConfig
 
 if TYPE_CHECKING:
     from parity.device.drafter import Drafter
+    from parity.device.ngram import NGram
     from parity.device.target import Target
 
 _SCHEDULES = {
@@ -47,19 +49,22 @@ _DRAFTER = {
 }
 
 
-def constants(target: Target, drafter: Drafter) -> dict[str, dict[str, Any]]:
+def constants(target: Target, drafter: Drafter | NGram) -> dict[str, dict[str, Any]]:
     """Both sides; a key that the config leaves open and that changes nothing here is not said."""
     kinds = [FULL if window is None else SLIDING for window in target.windows]
     windows = sorted({window for window in target.windows if window is not None})
     outer = {key: getattr(target.config, name) for key, name in _TARGET.items()}
     outer |= {"layer_types": kinds, "eos_token_id": sorted(target.config.eos)}
     outer |= {"sliding_window": windows[0] if len(windows) == 1 else windows} if windows else {}
+    if isinstance(drafter.config, NGramConfig):
+        lengths = {"prompt_lookup_max": drafter.config.longest, "prompt_lookup_min": drafter.config.shortest}
+        return {"target": outer | _attention(target), "drafter": lengths}
     inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name, None)) is not None}
     if drafter.config.taps:
         inner["target_hidden_size"] = target.config.hidden
     else:
         del inner["eagle_aux_hidden_state_layer_ids"]
-    return {"target": outer | _attention(target), "drafter": inner | _attention(drafter)}
+    return {"target": outer | _attention(target), "drafter": inner | _attention(cast("Drafter", drafter))}
 
 
 def _attention(model: Target | Drafter) -> dict[str, Any]:

@@ -76,13 +76,30 @@ class DraftModelConfig(DrafterConfig):
     tied: bool
 
 
-def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig:
+@dataclass(frozen=True, kw_only=True)
+class NGramConfig:
+    """Prompt lookup: lengths of the n-grams, in tokens. It has no layers and no table of positions."""
+
+    longest: int
+    shortest: int
+    layers: int = 0
+    taps: tuple[int, ...] = ()
+    max_positions: int = 2**31
+    max_drafts: int | None = None
+
+
+def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig | NGramConfig:
     """Parse a drafter's config.json; `target` gives the default taps and the vocabulary it must share.
 
     Without a word of taps or of a draft vocabulary it is a draft model. One layer and no placeholder is EAGLE-3: it
     shares architecture names and most keys with P-EAGLE.
     """
     raw = Fields(checkpoint.folder / "config.json", checkpoint.config)
+    if raw.has("prompt_lookup_max"):
+        longest, shortest = raw.integer("prompt_lookup_max"), raw.integer("prompt_lookup_min")
+        if shortest > longest:
+            raise raw.refuse("prompt_lookup_min", f"is {shortest}, more than prompt_lookup_max = {longest}")
+        return NGramConfig(longest=longest, shortest=shortest)
     alone = _is_draft_model(raw)
     fields = open_config(checkpoint, "llama", tied=alone)
     for option in (*EAGLE31, "attention_bias", "mlp_bias"):

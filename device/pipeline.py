@@ -18,6 +18,7 @@ from parity.device.decoding import Generation, generate
 from parity.device.drafter import Drafter
 from parity.device.engines import AnyEngine
 from parity.device.kernels.accept import emitted_length
+from parity.device.ngram import NGram
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
 from parity.device.target import Target
@@ -34,7 +35,7 @@ class Pipeline:
 
     prompt_bucket = PROMPT_BUCKET
 
-    def __init__(self, target: Target, drafter: Drafter, k: int, engine: AnyEngine, precision: str) -> None:
+    def __init__(self, target: Target, drafter: Drafter | NGram, k: int, engine: AnyEngine, precision: str) -> None:
         self.target, self.drafter, self.k = target, drafter, k
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
@@ -137,7 +138,8 @@ class Pipeline:
         Passes write in place behind the lengths only, and `clear` and `rollback` make new caches: the old ones,
         kept by reference, still hold every committed row.
         """
-        models = [(model, model.caches, model.length) for model in (self.target, self.drafter)]
+        both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
+        models = [(model, model.caches, model.length) for model in both]
         kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield

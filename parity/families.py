@@ -8,7 +8,7 @@ from typing import Literal
 
 from parity.errors import UsageError
 
-Family = Literal["p-eagle", "eagle-3", "draft-model"]
+Family = Literal["p-eagle", "eagle-3", "draft-model", "n-gram"]
 
 TAPS, MODEL = "taps", "model"
 """What a stage may need of a family: a drafter fed by the target's residual streams; layers, rows and a cache."""
@@ -25,6 +25,7 @@ class DrafterFamily:
         ahead: by how much a row's token is ahead of its position: 1 where it is paired with taps.
         keeps: rows of accepted drafts stay in its cache; otherwise they are run over once more, with true taps.
         checkpoint: the tiny drafter's folder in `fixtures/tiny`.
+        fewer: a round may have fewer than K drafts, none included.
     """
 
     name: Family
@@ -33,11 +34,7 @@ class DrafterFamily:
     ahead: int
     keeps: bool
     checkpoint: str
-
-    @property
-    def masked(self) -> bool:
-        """Whether the rows behind the committed ones carry placeholders."""
-        return not self.chain
+    fewer: bool = False
 
     def prompt_rows(self, prompt: int) -> int:
         """Rows of its cache after the prefill of a prompt of so many tokens."""
@@ -84,6 +81,7 @@ FAMILIES: dict[str, DrafterFamily] = {
         DrafterFamily("p-eagle", frozenset({TAPS, MODEL}), False, 1, False, "drafter"),
         DrafterFamily("eagle-3", frozenset({TAPS, MODEL}), True, 1, False, "eagle3"),
         DrafterFamily("draft-model", frozenset({MODEL}), True, 0, True, "draft-model"),
+        DrafterFamily("n-gram", frozenset(), False, 0, False, "n-gram", fewer=True),
     )
 }
 

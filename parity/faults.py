@@ -41,6 +41,7 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 PROMPTS: dict[Family, tuple[str, str]] = {
     "p-eagle": ("types-127-131", "strings-11-13"),
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
+    "n-gram": ("types-127-131", "debugger-69-73"),
     "draft-model": ("types-127-131", "debugger-69-73"),
 }
 TOKENS = 12

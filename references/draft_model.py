@@ -116,15 +116,6 @@ class DraftModelLoop(StepLoop[T, DraftModel], Generic[T]):
         """See `StepLoop.trunk`."""
         return self.drafter.trunk(ids, positions, mask, self.state.cache, tap)
 
-    def skipped(self) -> bool:
-        """It needs nothing of a round that it missed but its tokens."""
-        return False
-
-    @point
-    def taps(self, first: int, end: int) -> Tensor:
-        """None."""
-        return torch.empty(0, 0)
-
     @point
     def commit(self, length: int) -> None:
         """Keep the rows of the drafts that were emitted as well, but none of the last emitted token."""

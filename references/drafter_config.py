@@ -22,28 +22,35 @@ UNKNOWN = ("fc_norm", "norm_before_fc", "norm_output")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrafterConfig:
-    """What the forward of any drafter needs of its config.json.
+class FamilyConfig:
+    """What the loop needs to know of any drafter.
 
     `tap_inputs` are `in_of` layer numbers of the target, none for a drafter without taps and None for the default
     ones; `max_drafts` the K it was trained for, or None where there is no longest one or the config does not say.
     """
 
-    architectures: ClassVar[tuple[str, ...]]
     family: ClassVar[Family]
+
+    num_layers: int
+    max_positions: int
+    tap_inputs: tuple[int, ...] | None = ()
+    max_drafts: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig(FamilyConfig):
+    """What the forward of any drafter with weights needs of its config.json."""
+
+    architectures: ClassVar[tuple[str, ...]]
 
     hidden_size: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    num_layers: int
     intermediate_size: int
     eps: float
     vocab_size: int
-    max_positions: int
     rope: dict[str, Any]
-    tap_inputs: tuple[int, ...] | None = ()
-    max_drafts: int | None = None
 
     @classmethod
     def read(cls, checkpoint: str | Path) -> Self:

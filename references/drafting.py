@@ -14,10 +14,18 @@ from parity.families import Family
 from parity.references.chain import ChainLoop
 from parity.references.checkpoint import read_config
 from parity.references.draft_model import DraftModel, DraftModelLoop
-from parity.references.drafter_config import ARCHITECTURES, DrafterConfig, DraftModelConfig, Eagle3Config, PEagleConfig
+from parity.references.drafter_config import (
+    ARCHITECTURES,
+    DrafterConfig,
+    DraftModelConfig,
+    Eagle3Config,
+    FamilyConfig,
+    PEagleConfig,
+)
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
+from parity.references.ngram import ARCHITECTURE, NGram, NGramConfig, NGramLoop
 from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
 from parity.references.target import Target
@@ -41,7 +49,7 @@ class Drafting:
     """
 
     source: str
-    config: type[DrafterConfig]
+    config: type[DrafterConfig | NGramConfig]
     load: Callable[[str | Path, torch.dtype, Target], Any]
     loop: Callable[..., SpeculativeLoop[Any, Any]]
 
@@ -62,6 +70,7 @@ FAMILIES: dict[Family, Drafting] = {
         lambda checkpoint, dtype, target: DraftModel.load(checkpoint, dtype),
         DraftModelLoop,
     ),
+    "n-gram": Drafting("ngram", NGramConfig, lambda checkpoint, dtype, target: NGram.load(checkpoint), NGramLoop),
 }
 
 
@@ -71,7 +80,9 @@ def family(drafter: str | Path) -> Family:
     A Llama without any key of EAGLE's is a draft model. P-EAGLE and EAGLE-3 share names and most keys: the placeholder
     `ptd_token_id` is P-EAGLE's alone, and EAGLE-3 has one layer.
     """
-    raw = read_config(Path(drafter), *ARCHITECTURES)
+    raw = read_config(Path(drafter), *ARCHITECTURES, ARCHITECTURE)
+    if ARCHITECTURE in raw["architectures"]:
+        return "n-gram"
     if "LlamaForCausalLM" in raw["architectures"] and not any(key in raw for key in EAGLES):
         return "draft-model"
     return "eagle-3" if "ptd_token_id" not in raw and raw.get("num_hidden_layers") == 1 else "p-eagle"
@@ -87,7 +98,7 @@ def drafting(drafter: str | Path) -> Drafting:
     return FAMILIES[family(drafter)]
 
 
-def drafter_config(drafter: str | Path) -> DrafterConfig:
+def drafter_config(drafter: str | Path) -> FamilyConfig:
     """The config of any kind."""
     return drafting(drafter).config.read(drafter)
 
@@ -111,6 +122,7 @@ def load_loop(
     own, loaded = drafting(drafter), oracle(target, dtype)
     made: Any = own.load(drafter, dtype, loaded)
     vocabulary = loaded.config.vocab_size
-    if made.config.vocab_size != vocabulary:
-        raise UsageError(f"{drafter} has a vocabulary of {made.config.vocab_size}, the target one of {vocabulary}")
+    own_vocabulary = getattr(made.config, "vocab_size", vocabulary)
+    if own_vocabulary != vocabulary:
+        raise UsageError(f"{drafter} has a vocabulary of {own_vocabulary}, the target one of {vocabulary}")
     return own.loop(loaded, made, k, max_positions)

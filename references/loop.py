@@ -16,7 +16,7 @@ from torch import Tensor
 
 from parity.errors import UsageError
 from parity.references.capture import Wrapped, torch_tap
-from parity.references.drafter_config import DrafterConfig
+from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
 from parity.references.points import point
 from parity.references.target import Target
@@ -34,7 +34,7 @@ class Drafter(Protocol):
     """What the loop needs of a drafter."""
 
     @property
-    def config(self) -> DrafterConfig:
+    def config(self) -> FamilyConfig:
         """What its config.json says."""
 
 
@@ -188,12 +188,12 @@ class SpeculativeLoop(Generic[T, D]):
 
     def skipped(self) -> bool:
         """Whether the drafter missed a round, whose taps are gone."""
-        return self.state.draft_length + len(self.state.pending_taps) != self.state.length
+        return bool(self.tap_inputs) and self.state.draft_length + len(self.state.pending_taps) != self.state.length
 
     @point
     def taps(self, first: int, end: int) -> Tensor:
-        """The taps of rows `first` … `end` - 1 of what the target ran last."""
-        return self.target.taps(self.tap_inputs)[first:end]
+        """The taps of rows `first` … `end` - 1 of what the target ran last; nothing for a drafter without."""
+        return self.target.taps(self.tap_inputs)[first:end] if self.tap_inputs else torch.empty(0, 0)
 
     @point
     def greedy(self, logits: Tensor) -> Tensor:
@@ -277,7 +277,8 @@ class SpeculativeLoop(Generic[T, D]):
             k, v = (x[0].transpose(0, 1) for x in rows[layer])
             k, v = self.cached(f"kv.drafter.{layer}", k, v)
             rows[layer] = (k.transpose(0, 1)[None], v.transpose(0, 1)[None])
-        self.tap("kv.drafter.length", torch.tensor([rows[0][0].shape[2]]))
+        if rows:
+            self.tap("kv.drafter.length", torch.tensor([rows[0][0].shape[2]]))
 
     @point
     def cached(self, name: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

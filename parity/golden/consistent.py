@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +187,8 @@ def refuse_untold(golden: DumpView) -> None:
     for number, prompt in enumerate(golden.manifest.case.prompts):
         if prompt.generation is not None:
             rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest)
+            if rounds.family.fewer:
+                rounds = replace(rounds, drafts=_counted(rows.get(number, ())))
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
             tokens = _tokens(rounds, _reader(golden, number))
             drafted = _drafted(rounds, _reader(golden, number))
@@ -196,7 +198,10 @@ def refuse_untold(golden: DumpView) -> None:
 
 @dataclass(frozen=True)
 class PromptRounds:
-    """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one)."""
+    """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one).
+
+    `drafts` counts those of a round, where a family may draft fewer than K.
+    """
 
     ids: tuple[int, ...]
     k: int
@@ -205,6 +210,7 @@ class PromptRounds:
     lengths: tuple[int, ...]
     drafted: tuple[int, ...]
     family: DrafterFamily
+    drafts: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, prompt: PromptCase, told: Generation, manifest: Manifest) -> PromptRounds:
@@ -237,19 +243,24 @@ class PromptRounds:
 
         `lengths[r]` are the target's rows in the cache after round r, `drafted[r]` the drafter's.
         """
-        first = round_ == 0
+        first, drafts = round_ == 0, self.drafts.get(round_, self.k)
         committed = self.count(round_)
         if named.stage.cache:
             return self.lengths[round_] if named.name.startswith("kv.target.") else self.drafted[round_]
         sizes = {
-            "S": len(self.ids) if first else self.k + 1,
+            "S": len(self.ids) if first else drafts + 1,
             "C": committed,
             "W": committed if first else committed + self.k - 1,
-            "K": self.k,
+            "K": drafts,
             "M": len(self.fresh[round_]),
             "1": 1,
         }
         return sizes.get(named.stage.axes[0])
+
+
+def _counted(rows: Iterable[tuple[int, str, TensorRow]]) -> dict[int, int]:
+    """How many drafts each round has; more than K are none that may be."""
+    return {round_: row.full_shape[0] for round_, stage, row in rows if stage == "drafter.draft_tokens"}
 
 
 def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]) -> Iterator[str]:
@@ -258,6 +269,7 @@ def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], nam
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
             kind = f"{row.dtype} of shape {list(row.full_shape)}"
             yield f"{stage} of round {round_} is {kind}, integers in one axis are due"
+        due = min(due, rounds.k) if due is not None and stage == "drafter.draft_tokens" else due
         if due is not None and size != due:
             yield f"{stage} of round {round_} has {size} rows, {due} are due"
 

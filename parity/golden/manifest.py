@@ -131,7 +131,7 @@ class Model(Record):
     target: Checkpoint
     drafter: Checkpoint
     num_layers: _Layers
-    num_drafter_layers: _Layers
+    num_drafter_layers: Annotated[int, Field(ge=0, le=limits.LAYERS)]
     family: Family = "p-eagle"
 
 
