@@ -19,6 +19,7 @@ from parity.device.faults import (
     experts,
     inputs,
     loading,
+    lookup,
     masks,
     norms,
     ranks,
@@ -60,6 +61,7 @@ _FAMILIES = (
     skips.fault,
     chain.fault,
     draft_model.fault,
+    lookup.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

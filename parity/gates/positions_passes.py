@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.errors import NotOffered
-from parity.families import TAPS, family_of
+from parity.families import MODEL, TAPS, family_of
 from parity.gates import rope
 from parity.gates.rope import RopeSchedule
 from parity.seam import Device, Side
@@ -70,13 +70,14 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
     prompt = min(device.describe().max_positions, ROWS) - budget - k
     if prompt < 2:
         raise NotOffered(f"{device.describe().max_positions} positions are too few for {ROUNDS} rounds of {k} drafts")
-    fused = {DRAFTER_FC_OUT} if TAPS in family_of(device.describe().family).has else set()
-    tap = OneTokenTap(token, {*CHOSEN, *fused})
+    family = family_of(device.describe().family)
+    tap = OneTokenTap(token, {*CHOSEN, *([DRAFTER_FC_OUT] if TAPS in family.has else [])})
     device.prefill([token] * prompt, budget, tap)
     for _ in range(ROUNDS):
         drafts = device.draft(tap)
         device.commit(drafts, device.verify(drafts, tap), tap)
-    if missing := {"target", "drafter"} - tap.keys.keys():
+    due: set[Side] = {"target", "drafter"} if MODEL in family.has else {"target"}
+    if missing := due - tap.keys.keys():
         raise NotOffered(f"the device records no kv.{min(missing)}.0.k, by which its positions could be seen")
     if tap.waits:
         raise NotOffered(f"the device does not hand over {min(tap.waits)}: its rows cannot be made the same")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
-from parity.families import family_of
+from parity.families import MODEL, family_of
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
@@ -120,7 +120,7 @@ class Invariants:
         """Lengths, kept rows, new rows."""
         sequence = self.sequence
         require_caches(self.device, tensors)
-        drafter = sequence.cached if sequence.drafting else None
+        drafter = sequence.cached if sequence.drafting and MODEL in self.family.has else None
         for side, length in (("target", sequence.length), ("drafter", drafter)):
             if length is None:
                 continue
