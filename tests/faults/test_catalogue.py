@@ -65,7 +65,9 @@ def test_a_fault_is_a_factory_by_name_that_takes_what_load_takes():
 
 def test_a_fault_is_planted_in_its_own_family_of_drafters_alone(tiny):
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=2)
-    with pytest.raises(UsageError, match="chain-position-still is a fault of eagle-3 and draft-model drafters, this one is p-eagle"):
+    with pytest.raises(
+        UsageError, match="chain-position-still is a fault of eagle-3 and draft-model drafters, this one is p-eagle"
+    ):
         faults.chain_position_still(**options)
     faults.chain_position_still(**options | {"drafter": tiny / "eagle3"})
 
