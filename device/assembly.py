@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from parity.device.checkpoint import Checkpoint, Tensors
 from parity.device.config import MOE, TargetConfig, target_config
+from parity.device.draft_model import DraftModel
 from parity.device.drafter import Drafter
-from parity.device.drafter_config import DrafterConfig, Eagle3Config, PEagleConfig, drafter_config
+from parity.device.drafter_config import (
+    DrafterConfig,
+    DraftModelConfig,
+    Eagle3Config,
+    NGramConfig,
+    PEagleConfig,
+    drafter_config,
+)
 from parity.device.eagle3 import Eagle3
 from parity.device.engines import AnyEngine, ranks
+from parity.device.ngram import NGram
 from parity.device.peagle import PEagle
 from parity.device.pipeline import Pipeline
 from parity.device.sharding import shard
@@ -23,6 +31,12 @@ from parity.device.target import Target
 from parity.device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
 
+FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
+    PEagleConfig: PEagle,
+    Eagle3Config: Eagle3,
+    DraftModelConfig: DraftModel,
+}
+"""What each family of drafters with weights is on this side, by what its config.json was read to."""
 _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 
 
@@ -47,18 +61,12 @@ def assemble(
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)
     weights = target_weights(target_files, outer)
+    model = Target(outer, weights, rows, engine, dtype)
+    if isinstance(inner, NGramConfig):
+        return Pipeline(model, NGram(inner), k, engine, precision)
     inner_weights = drafter_weights(drafter_files, inner, weights[0]["embed"])
-    return Pipeline(
-        Target(outer, weights, rows, engine, dtype),
-        _drafter(inner, inner_weights, rows, engine, dtype),
-        k,
-        engine,
-        precision,
-    )
-
-
-def _drafter(config: PEagleConfig | Eagle3Config, *rest: Any) -> Drafter:
-    return PEagle(config, *rest) if isinstance(config, PEagleConfig) else Eagle3(config, *rest)
+    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype)
+    return Pipeline(model, own, k, engine, precision)
 
 
 def _formulation(moe: str) -> str:
@@ -67,7 +75,7 @@ def _formulation(moe: str) -> str:
     return moe
 
 
-def _check_drafts(k: int, drafter: DrafterConfig, folder: Path) -> None:
+def _check_drafts(k: int, drafter: DrafterConfig | NGramConfig, folder: Path) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise UsageError(f"k: {k!r} is no number of drafts, at least 1 is needed.")
     if drafter.max_drafts is not None and k > drafter.max_drafts:
@@ -77,7 +85,7 @@ def _check_drafts(k: int, drafter: DrafterConfig, folder: Path) -> None:
         )
 
 
-def _rows(asked: int | None, target: TargetConfig, drafter: DrafterConfig) -> int:
+def _rows(asked: int | None, target: TargetConfig, drafter: DrafterConfig | NGramConfig) -> int:
     largest = min(target.max_positions, drafter.max_positions)
     if asked is None:
         return largest

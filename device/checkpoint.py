@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,10 @@ class Checkpoint(Tensors):
         folder: holds config.json and model.safetensors, or model.safetensors.index.json and its shards.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        super().__init__(folder)
-        self._where = self._locate()
+    @cached_property
+    def _where(self) -> dict[str, Path]:
+        """The file of each tensor; looked for when the first is asked for, as not every folder has some."""
+        return self._locate()
 
     @property
     def names(self) -> set[str]:

@@ -76,12 +76,17 @@ def target_config(checkpoint: Described) -> TargetConfig:
     )
 
 
-def open_config(checkpoint: Described, model_type: str) -> Fields:
-    """The fields of a config.json of this model type, once what this device cannot do is refused."""
+def open_config(checkpoint: Described, model_type: str, tied: bool = False) -> Fields:
+    """The fields of a config.json of this model type, once what this device cannot do is refused.
+
+    Args:
+        tied: the head may be the embeddings.
+    """
     fields = Fields(checkpoint.folder / "config.json", checkpoint.config)
     fields.only("model_type", model_type)
     fields.only("hidden_act", "silu", default="silu")
-    fields.only("tie_word_embeddings", False, default=False)
+    if not tied:
+        fields.only("tie_word_embeddings", False, default=False)
     fields.part("quantization_config").only("quant_method", "mxfp4", default="mxfp4")
     return fields
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from parity.device.config import FULL, SLIDING
+from parity.device.drafter_config import NGramConfig
 from parity.device.rope_config import RopeConfig
 
 if TYPE_CHECKING:
     from parity.device.drafter import Drafter
+    from parity.device.ngram import NGram
     from parity.device.target import Target
 
 _SCHEDULES = {
@@ -46,18 +48,25 @@ _DRAFTER = {
     "fc_norm": "fc_norm",
     "norm_output": "norm_output",
     "num_parallel_positions": "max_drafts",
+    "tie_word_embeddings": "tied",
 }
 
 
-def constants(target: Target, drafter: Drafter) -> dict[str, dict[str, Any]]:
+def constants(target: Target, drafter: Drafter | NGram) -> dict[str, dict[str, Any]]:
     """Both sides; a key that the config leaves open and that changes nothing here is not said."""
     kinds = [FULL if window is None else SLIDING for window in target.windows]
     windows = sorted({window for window in target.windows if window is not None})
     outer = {key: getattr(target.config, name) for key, name in _TARGET.items()}
     outer |= {"layer_types": kinds, "eos_token_id": sorted(target.config.eos)}
     outer |= {"sliding_window": windows[0] if len(windows) == 1 else windows} if windows else {}
+    if isinstance(drafter.config, NGramConfig):
+        lengths = {"prompt_lookup_max": drafter.config.longest, "prompt_lookup_min": drafter.config.shortest}
+        return {"target": outer | _attention(target), "drafter": lengths}
     inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name, None)) is not None}
-    inner["target_hidden_size"] = target.config.hidden
+    if drafter.config.taps:
+        inner["target_hidden_size"] = target.config.hidden
+    else:
+        del inner["eagle_aux_hidden_state_layer_ids"]
     return {"target": outer | _attention(target), "drafter": inner | _attention(drafter)}
 
 

@@ -1,4 +1,4 @@
-"""What drafters on taps have in common on an engine: weights, caches, layers, head."""
+"""What drafters have in common on an engine: weights, caches, layers, head; and those on taps alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.drafter_config import DrafterConfig
+from parity.device.drafter_config import DrafterConfig, FusedConfig
 from parity.device.engines import AnyEngine
 from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import midlayer, normed_taps, plain_layer
@@ -24,10 +24,14 @@ from parity.device.weights import Weights
 
 
 class Drafter(Model, ABC):
-    """Weights, caches and passes of a drafter; its family says what the rows of a pass are."""
+    """Weights, caches and passes of a drafter; its family says what the rows of a pass are.
+
+    `ahead` is by how much a row's token is ahead of its position.
+    """
 
     side = "drafter"
     family: str
+    ahead = 1
     config: DrafterConfig
 
     def __init__(
@@ -43,16 +47,16 @@ class Drafter(Model, ABC):
 
     @abstractmethod
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
-        """Run over the prompt: ids [S-1], each one behind the position of its taps; padded to `width` rows."""
+        """Run over the prompt: ids [S - ahead], with their taps where it has some; padded to `width` rows."""
 
     @abstractmethod
     def draft(self, taps: Any, first: int, committed: np.ndarray, k: int, record: Recorder) -> np.ndarray:
-        """Run over the committed tokens with their true taps, and draft behind the last of them.
+        """Run over the committed tokens, and draft behind the last of them.
 
         Args:
-            taps: [1, S, T * H of the target], of one target pass.
+            taps: [1, S, T * H of the target], of one target pass; None for a drafter without.
             first: the row of `taps` that belongs to the first committed row.
-            committed: ids [C]; row i pairs the token behind a position with the taps at that position.
+            committed: ids [C]; with taps, row i pairs the token behind a position with the taps at that position.
 
         Returns:
             target ids, int64 [K].
@@ -61,6 +65,20 @@ class Drafter(Model, ABC):
     @abstractmethod
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids, positions and slots of a pass' rows, each int64; `others` is what the family makes of it."""
+
+    def due(self, text: np.ndarray, emitted: np.ndarray) -> np.ndarray:
+        """The committed tokens [C] of the next draft, of all ids so far and those of the last round: the latter."""
+        return emitted
+
+    def kept(self, before: int, drafts: np.ndarray, emitted: np.ndarray) -> int:
+        """Rows that stay in its cache behind a round in which it drafted: those that had true hiddens.
+
+        Args:
+            before: rows of the target's cache before the round.
+            drafts: what it drafted.
+            emitted: what came out.
+        """
+        return before
 
     def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
         """Drafts of row `committed` - 1 and of those behind it: target ids, int64 [k]."""
@@ -76,6 +94,23 @@ class Drafter(Model, ABC):
         slots = record.exact(self.side, "slots", slots)
         return pad_rows(ids, positions, slots, width, self.trash)
 
+    def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
+        """Every layer over rows [1, W, H]: the last residual stream."""
+        step = self.step(rows)
+        for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
+            x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
+        return x
+
+    def embedded(self, rows: Rows) -> Any:
+        """The embeddings of a pass' ids [1, W, H]."""
+        return embed(self.engine.array(rows.ids), self.outer["embed"])
+
+
+class FusedDrafter(Drafter):
+    """A drafter on taps: its first layer joins embeddings with the fused taps."""
+
+    config: FusedConfig
+
     def shown_taps(self, taps: Any, first: int, count: int, width: int, record: Recorder) -> Any:
         """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
         taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
@@ -85,10 +120,9 @@ class Drafter(Model, ABC):
         """Taps, or what stands for them, as `fc` takes them."""
         return normed_taps(taps, self.outer["tap_norm"], self.config.eps) if "tap_norm" in self.outer else taps
 
-    def _layers(self, rows: Rows, fused: Any, tap: Tap) -> Any:
-        step = self.step(rows)
-        embedded = embed(self.engine.array(rows.ids), self.outer["embed"])
-        x = fused
+    def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
+        """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""
+        step, embedded = self.step(rows), self.embedded(rows)
         for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
             if layer:
                 x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))

@@ -1,4 +1,4 @@
-"""What a drafter's config.json says: P-EAGLE's or EAGLE-3's."""
+"""What a drafter's config.json says: P-EAGLE's, EAGLE-3's or a draft model's."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.device.checkpoint import Described
-from parity.device.config import Attention, TargetConfig, read_attention
+from parity.device.config import Attention, TargetConfig, open_config, read_attention
 from parity.device.drafter_fields import PLACEHOLDERS, drafter_fields, named_placeholder
 from parity.device.fields import Fields
 
 NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
+FUSED = (
+    *("draft_vocab_size", "target_hidden_size", "norm_before_residual"),
+    *("eagle_config", "eagle_aux_hidden_state_layer_ids"),
+)
 BASE = 10000.0
 """Llama's own RoPE base: the first EAGLE-3 drafters leave out every word of RoPE, as Llama's first configs do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterConfig:
-    """A drafter on taps. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
+    """Any drafter. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
 
     `max_drafts` is the number of drafts a round that it was made for, None where it does not say. `norm_before_fc`
     norms the taps as one row, `fc_norm` each of them; `norm_before_residual` sends the normed hidden round the
@@ -27,56 +31,116 @@ class DrafterConfig:
 
     hidden: int
     vocab: int
-    draft_vocab: int
     attention: Attention
     layers: int
     intermediate: int
     eps: float
     max_positions: int
-    taps: tuple[int, ...]
+    taps: tuple[int, ...] = ()
+    max_drafts: int | None = None
+
+    @property
+    def head(self) -> int:
+        """Columns of its logits."""
+        return self.vocab
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusedConfig(DrafterConfig):
+    """A drafter that is fed the target's taps, and drafts in a vocabulary of its own."""
+
+    draft_vocab: int
     norm_before_residual: bool
     norm_before_fc: bool
     fc_norm: bool
     norm_output: bool
-    max_drafts: int | None = None
+
+    @property
+    def head(self) -> int:
+        """Columns of its logits."""
+        return self.draft_vocab
 
 
 @dataclass(frozen=True, kw_only=True)
-class PEagleConfig(DrafterConfig):
+class PEagleConfig(FusedConfig):
     """P-EAGLE; `placeholder` is the token of its masked rows."""
 
     placeholder: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle3Config(DrafterConfig):
+class Eagle3Config(FusedConfig):
     """EAGLE-3: one layer, run K times."""
 
 
-def drafter_config(checkpoint: Described, target: TargetConfig) -> PEagleConfig | Eagle3Config:
+@dataclass(frozen=True, kw_only=True)
+class DraftModelConfig(DrafterConfig):
+    """A draft model: a Llama with the target's vocabulary. `tied`: its head is its embeddings."""
+
+    tied: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGramConfig:
+    """Prompt lookup: lengths of the n-grams, in tokens. It has no layers and no table of positions."""
+
+    longest: int
+    shortest: int
+    layers: int = 0
+    taps: tuple[int, ...] = ()
+    max_positions: int = 2**31
+    max_drafts: int | None = None
+
+
+def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig | NGramConfig:
     """Parse a drafter's config.json; `target` gives the default taps and the vocabulary it must share.
 
-    One layer and no placeholder is EAGLE-3: the two share architecture names and most keys.
+    Without a word of taps or of a draft vocabulary it is a draft model. One layer and no placeholder is EAGLE-3: it
+    shares architecture names and most keys with P-EAGLE.
     """
-    fields = drafter_fields(checkpoint)
+    raw = Fields(checkpoint.folder / "config.json", checkpoint.config)
+    if raw.has("prompt_lookup_max"):
+        longest, shortest = raw.integer("prompt_lookup_max"), raw.integer("prompt_lookup_min")
+        if shortest > longest:
+            raise raw.refuse("prompt_lookup_min", f"is {shortest}, more than prompt_lookup_max = {longest}")
+        return NGramConfig(longest=longest, shortest=shortest)
+    alone = _is_draft_model(raw)
+    fields = open_config(checkpoint, "llama", tied=True) if alone else drafter_fields(checkpoint)
+    if alone:
+        for option in ("attention_bias", "mlp_bias"):
+            fields.only(option, False, default=False)
     vocab = fields.integer("vocab_size")
     if vocab != target.vocab:
         raise fields.refuse("vocab_size", f"is {vocab}, the target's is {target.vocab}")
-    fields.only("target_hidden_size", target.hidden, default=target.hidden)
     common: dict[str, Any] = dict(
         hidden=fields.integer("hidden_size"),
         vocab=vocab,
-        draft_vocab=fields.integer("draft_vocab_size", vocab),
         layers=fields.integer("num_hidden_layers"),
         intermediate=fields.integer("intermediate_size"),
         eps=fields.number("rms_norm_eps"),
         max_positions=fields.integer("max_position_embeddings"),
+    )
+    if alone:
+        tied = fields.flag("tie_word_embeddings", False)
+        return DraftModelConfig(**common, attention=_llama_attention(fields), tied=tied)
+    fields.only("target_hidden_size", target.hidden, default=target.hidden)
+    common |= dict(
+        draft_vocab=fields.integer("draft_vocab_size", vocab),
         taps=_taps(fields, target.layers),
         **{name: _norm(fields, name) for name in NORMS},
     )
     if common["norm_before_fc"] and common["fc_norm"]:
         raise fields.refuse("fc_norm", "and 'norm_before_fc' exclude each other")
-    return _eagle3(fields, common) if _is_chain(fields) else _peagle(fields, common)
+    if _is_chain(fields):
+        return Eagle3Config(**common, attention=_llama_attention(fields))
+    return _peagle(fields, common)
+
+
+def _is_draft_model(fields: Fields) -> bool:
+    """An ordinary Llama by name, without a key that only drafters on taps have: the first of those share the name."""
+    names = fields.data.get("architectures")
+    ordinary = isinstance(names, list) and "LlamaForCausalLM" in names
+    return ordinary and not any(fields.has(key) for key in FUSED) and named_placeholder(fields) is None
 
 
 def _is_chain(fields: Fields) -> bool:
@@ -104,11 +168,11 @@ def _peagle(fields: Fields, common: dict[str, Any]) -> PEagleConfig:
     )
 
 
-def _eagle3(fields: Fields, common: dict[str, Any]) -> Eagle3Config:
+def _llama_attention(fields: Fields) -> Attention:
+    """Heads and RoPE where a Llama's config may leave out the base."""
     if any(fields.has(name) for name in ROPE):
-        return Eagle3Config(**common, attention=read_attention(fields))
-    plain = Fields(fields.path, fields.data | {"rope_theta": BASE})
-    return Eagle3Config(**common, attention=read_attention(plain))
+        return read_attention(fields)
+    return read_attention(Fields(fields.path, fields.data | {"rope_theta": BASE}))
 
 
 def _placeholder(fields: Fields, vocab: int) -> int:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.drafter import Drafter
+from parity.device.drafter import FusedDrafter
 from parity.device.drafter_config import PEagleConfig
 from parity.device.kernels.drafter_layer import fuse
 from parity.device.recorder import Recorder
 
 
-class PEagle(Drafter):
+class PEagle(FusedDrafter):
     """A pass is 2K rows wide: C committed rows, K + 1 at the most, and K - 1 masked ones."""
 
     config: PEagleConfig
@@ -43,7 +43,7 @@ class PEagle(Drafter):
         tap = record.bind(self.side, rows.count)
         inputs = self.normed(taps), self.normed(self.outer["mask_hidden"])
         fused = fuse(*inputs, self.engine.array(np.array([count])), self.outer["fc"])
-        return self._layers(rows, tap("fc_out", fused), tap)
+        return self.run(rows, tap("fc_out", fused), tap)
 
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Committed ids, shifted by one against their positions, and `others` masked rows; slots are positions."""

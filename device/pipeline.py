@@ -18,6 +18,7 @@ from parity.device.decoding import Generation, generate
 from parity.device.drafter import Drafter
 from parity.device.engines import AnyEngine
 from parity.device.kernels.accept import emitted_length
+from parity.device.ngram import NGram
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
 from parity.device.target import Target
@@ -34,15 +35,16 @@ class Pipeline:
 
     prompt_bucket = PROMPT_BUCKET
 
-    def __init__(self, target: Target, drafter: Drafter, k: int, engine: AnyEngine, precision: str) -> None:
-        self.target, self.drafter, self.k = target, drafter, k
+    def __init__(self, target: Target, drafter: Drafter | NGram, k: int, engine: AnyEngine, precision: str) -> None:
+        self.target, self.k = target, k
+        self.drafter: Any = drafter  # each family's own
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
-        self._emitted = np.empty(0, np.int64)  # by the last round: the committed rows of the next draft
+        self._text = self._emitted = np.empty(0, np.int64)  # all ids, and those of the last round
         self._taps: tuple[Any, int] = (None, 0)  # of the committed rows' target pass, and the row of the first one
-        self._verified: Any = None  # taps of this round's verify, committed or not
+        self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
-        self._drafted = False  # in this round
+        self._drafted: np.ndarray | None = None  # in this round
 
     def describe(self) -> Description:
         """What this device is."""
@@ -63,6 +65,7 @@ class Pipeline:
             notes=getattr(self._engine, "notes", dict)(),
             modules=("parity.device", *sorted(modules)),
             constants=constants(self.target, self.drafter),
+            family=self.drafter.family,
         )
 
     @property
@@ -71,31 +74,31 @@ class Pipeline:
         return self._left <= 0 or int(self._emitted[-1]) in self.target.config.eos
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> int:
-        """Round 0: S target rows, S-1 drafter rows; the first token."""
+        """Round 0: S target rows, S-1 rows of a drafter on taps or S of another; the first token."""
         prompt = self._admit(prompt_ids, max_new_tokens)
-        record, count = Recorder(tap, self._engine), len(prompt)
+        record, ids = Recorder(tap, self._engine), prompt[self.drafter.ahead :]
         with self._whole():
             first = self._start(prompt, max_new_tokens, record)
             self.drafter.clear()
-            self.drafter.prefill(self._taps[0], prompt[1:], round_up(count - 1, self.prompt_bucket), record)
-            self.drafter.length = count - 1
+            self.drafter.prefill(self._taps[0], ids, round_up(len(ids), self.prompt_bucket), record)
+            self.drafter.length = len(ids)
             self._record_caches(record)
         return first
 
     def draft(self, tap: Tap | None = None) -> np.ndarray:
-        """The emitted tokens re-fed as C committed rows, and what the drafter drafts behind them; K target ids."""
+        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids."""
         self._refuse_finished()
-        record, count = Recorder(tap, self._engine), len(self._emitted)
-        self._refuse_skipped(count)
-        tokens = self.drafter.draft(*self._taps, self._emitted, self.k, record)
-        self._drafted = True
-        return tokens
+        committed = self.drafter.due(self._text, self._emitted)
+        self._refuse_skipped(len(committed))
+        self._drafted = self.drafter.draft(*self._taps, committed, self.k, Recorder(tap, self._engine))
+        return self._drafted.copy()
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
         """The last emitted token and up to K drafts through the target; one greedy id a row."""
         self._refuse_finished()
         ids = np.concatenate([self._emitted[-1:], self._drafts(draft_tokens)])
-        tokens, self._verified = self._target_pass(ids, len(ids), "verify", Recorder(tap, self._engine))
+        tokens, taps = self._target_pass(ids, len(ids), "verify", Recorder(tap, self._engine))
+        self._verified = (taps,)
         return tokens
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
@@ -136,14 +139,15 @@ class Pipeline:
         Passes write in place behind the lengths only, and `clear` and `rollback` make new caches: the old ones,
         kept by reference, still hold every committed row.
         """
-        models = [(model, model.caches, model.length) for model in (self.target, self.drafter)]
-        kept = self._emitted, self._taps, self._verified, self._left, self._drafted
+        both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
+        models = [(model, model.caches, model.length) for model in both]
+        kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield
         except BaseException:
             for model, caches, length in models:
                 model.caches, model.length = caches, length
-            self._emitted, self._taps, self._verified, self._left, self._drafted = kept
+            self._text, self._emitted, self._taps, self._verified, self._left, self._drafted = kept
             raise
 
     def _accept(self, drafts: np.ndarray, verified: np.ndarray, record: Recorder) -> None:
@@ -152,19 +156,21 @@ class Pipeline:
         length = emitted_length(array(drafts[None]), array(verified[None]), self._ends, array(np.array([self._left])))
         length = int(record.exact("accept", "length", self._engine.host(length))[0])
         self._emitted = record.exact("accept", "emitted", verified[:length])
+        self._text = np.concatenate([self._text, self._emitted])
         self._left -= length
-        self._taps, self._verified = (self._verified, 0), None
+        self._taps, self._verified = (*(self._verified or (None,)), 0), None
         self.target.rollback(before + length)
-        # The drafter keeps the rows that had true hiddens; the emitted tokens are fed again by the next draft.
-        self.drafter.rollback(before if self._drafted else self.drafter.length)
-        self._drafted = False
+        drafted, cached = self._drafted, self.drafter.length
+        self.drafter.rollback(cached if drafted is None else self.drafter.kept(before, drafted, self._emitted))
+        self._drafted = None
         self._record_caches(record)
 
     def _start(self, prompt: np.ndarray, budget: int, record: Recorder) -> int:
         self.target.clear()
         tokens, taps = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
         self.target.length = len(prompt)
-        self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, False
+        self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, None
+        self._text = np.concatenate([prompt, self._emitted])
         self._taps, self._verified = (taps, len(prompt) - 1), None
         return int(tokens[-1])
 
@@ -208,7 +214,7 @@ class Pipeline:
         return ids.astype(np.int64)
 
     def _refuse_skipped(self, count: int) -> None:
-        if self.drafter.length + count != self.target.length:
+        if self.drafter.config.taps and self.drafter.length + count != self.target.length:
             raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow.")
 
     def _refuse_finished(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.device.config import TargetConfig
-from parity.device.drafter_config import DrafterConfig
+from parity.device.drafter_config import DrafterConfig, NGramConfig
 from parity.errors import UsageError
 from parity.stages import TABLE
 
@@ -94,7 +94,7 @@ class Sharding:
         return [part.copy() for part in parts for _ in range(copies)]
 
 
-def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:
+def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig | NGramConfig) -> Sharding:
     """How this many ranks share out a pair of models.
 
     Raises:
@@ -102,7 +102,9 @@ def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:
     """
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise UsageError(f"tp: {ranks!r} is no number of ranks, at least 1 is needed.")
-    for model, config, vocabulary in (("target", target, target.vocab), ("drafter", drafter, drafter.draft_vocab)):
+    models: list[tuple[str, TargetConfig | DrafterConfig, int]] = [("target", target, target.vocab)]
+    models += [("drafter", drafter, drafter.head)] if isinstance(drafter, DrafterConfig) else []
+    for model, config, vocabulary in models:
         heads, kv_heads = config.attention.heads, config.attention.kv_heads
         _refuse(ranks, heads, model, "attention heads")
         if kv_heads % ranks and ranks % kv_heads:
@@ -111,7 +113,7 @@ def shard(ranks: int, target: TargetConfig, drafter: DrafterConfig) -> Sharding:
             )
         _refuse(ranks, config.intermediate, model, "intermediate columns")
         _refuse(ranks, vocabulary, model, "vocabulary entries" if model == "target" else "draft vocabulary entries")
-    return Sharding(ranks, {"target": target.attention.kv_heads, "drafter": drafter.attention.kv_heads})
+    return Sharding(ranks, {model: config.attention.kv_heads for model, config, _ in models})
 
 
 def _refuse(ranks: int, size: int, model: str, what: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from parity.device import mxfp4
 from parity.device.checkpoint import FLOATS, INTEGERS, Tensors
 from parity.device.config import Attention, TargetConfig
-from parity.device.drafter_config import DrafterConfig, Eagle3Config, PEagleConfig
+from parity.device.drafter_config import DrafterConfig, DraftModelConfig, Eagle3Config, FusedConfig, PEagleConfig
 from parity.errors import UsageError
 
 Weights = dict[str, np.ndarray]
@@ -72,15 +72,40 @@ def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, 
     return outer, layers
 
 
-def drafter_weights(
-    checkpoint: Tensors, config: PEagleConfig | Eagle3Config, target: np.ndarray
-) -> tuple[Weights, list[Weights]]:
+def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target: np.ndarray) -> tuple[Weights, list[Weights]]:
     """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0.
 
     Args:
         target: the target's embeddings [V, H of the target], for an EAGLE-3 drafter whose file has none of its own.
     """
-    reader, chain = Reader(checkpoint, wrapped="model."), isinstance(config, Eagle3Config)
+    fused = isinstance(config, FusedConfig)
+    reader = Reader(checkpoint, wrapped="model.") if fused else Reader(checkpoint)
+    if isinstance(config, FusedConfig):
+        outer, layers = _fused_weights(reader, config, target)
+    else:
+        outer, layers = _llama_weights(reader, config)
+    reader.close()
+    return outer, layers
+
+
+def _llama_weights(reader: Reader, config: DrafterConfig) -> tuple[Weights, list[Weights]]:
+    embeddings, head = reader.take("model.embed_tokens.weight", config.vocab, config.hidden), "lm_head.weight"
+    if isinstance(config, DraftModelConfig) and config.tied:
+        reader.skip(head)
+        columns = embeddings.T.copy()
+    else:
+        columns = reader.matrix(head, config.hidden, config.vocab)
+    outer = {
+        "embed": embeddings,
+        "norm": reader.take("model.norm.weight", config.hidden),
+        "head": columns,
+        "d2t": np.zeros(config.vocab, np.int32),
+    }
+    return outer, [_llama_layer(reader, f"model.layers.{layer}.", config) for layer in range(config.layers)]
+
+
+def _fused_weights(reader: Reader, config: FusedConfig, target: np.ndarray) -> tuple[Weights, list[Weights]]:
+    chain = isinstance(config, Eagle3Config)
     taps = len(config.taps) * target.shape[1]
     outer = {
         "embed": _embeddings(reader, config, target if chain else None),
@@ -89,12 +114,11 @@ def drafter_weights(
         "head": reader.matrix("lm_head.weight", config.hidden, config.draft_vocab),
         "d2t": _draft_to_target(reader, config),
     }
-    if not chain:
+    if isinstance(config, PEagleConfig):
         outer["mask_hidden"] = reader.take("mask_hidden", 1, 1, taps)
     outer |= _tap_norms(reader, config, target.shape[1])
     first = "layers.0." if reader.has("layers.0.hidden_norm.weight") else "midlayer."
     layers = [_drafter_layer(reader, layer, config, first) for layer in range(config.layers)]
-    reader.close()
     return outer, layers
 
 
@@ -111,7 +135,7 @@ def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
     }
 
 
-def _tap_norms(reader: Reader, config: DrafterConfig, width: int) -> Weights:
+def _tap_norms(reader: Reader, config: FusedConfig, width: int) -> Weights:
     """Weights of the norm before `fc`, of all taps [T * H of the target] or of each [T, H of the target]; or none."""
     count = len(config.taps)
     if config.norm_before_fc:
@@ -121,7 +145,7 @@ def _tap_norms(reader: Reader, config: DrafterConfig, width: int) -> Weights:
     return {}
 
 
-def _embeddings(reader: Reader, config: DrafterConfig, shared: np.ndarray | None) -> np.ndarray:
+def _embeddings(reader: Reader, config: FusedConfig, shared: np.ndarray | None) -> np.ndarray:
     """The drafter's own, or the target's where it may share them and has none."""
     name = "embed_tokens.weight"
     if shared is None or reader.has(name):
@@ -131,19 +155,26 @@ def _embeddings(reader: Reader, config: DrafterConfig, shared: np.ndarray | None
     return shared
 
 
-def _drafter_layer(reader: Reader, layer: int, config: DrafterConfig, first: str) -> Weights:
-    prefix, hidden, wide = f"layers.{layer}." if layer else first, config.hidden, config.intermediate
-    weights = {
+def _drafter_layer(reader: Reader, layer: int, config: FusedConfig, first: str) -> Weights:
+    if layer:
+        return _llama_layer(reader, f"layers.{layer}.", config)
+    hidden = config.hidden
+    return _llama_layer(reader, first, config, 2 * hidden) | {
+        "hidden_norm": reader.take(f"{first}hidden_norm.weight", hidden)
+    }
+
+
+def _llama_layer(reader: Reader, prefix: str, config: DrafterConfig, width: int | None = None) -> Weights:
+    """A layer whose attention is `width` wide on its way in; H where None."""
+    hidden, wide = config.hidden, config.intermediate
+    return {
         "input_norm": reader.take(f"{prefix}input_layernorm.weight", hidden),
         "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),
-        **_attention(reader, f"{prefix}self_attn.", config.attention, hidden if layer else 2 * hidden, hidden),
+        **_attention(reader, f"{prefix}self_attn.", config.attention, width or hidden, hidden),
         "gate": reader.matrix(f"{prefix}mlp.gate_proj.weight", hidden, wide),
         "up": reader.matrix(f"{prefix}mlp.up_proj.weight", hidden, wide),
         "down": reader.matrix(f"{prefix}mlp.down_proj.weight", wide, hidden),
     }
-    if not layer:
-        weights["hidden_norm"] = reader.take(f"{prefix}hidden_norm.weight", hidden)
-    return weights
 
 
 def _attention(
@@ -185,7 +216,7 @@ def _packed(reader: Reader, name: str, experts: int, rows: int, columns: int) ->
     return mxfp4.decode(blocks, reader.take(f"{name}_scales", experts, columns, groups, dtypes=("uint8",)))
 
 
-def _draft_to_target(reader: Reader, config: DrafterConfig) -> np.ndarray:
+def _draft_to_target(reader: Reader, config: FusedConfig) -> np.ndarray:
     """Target id minus draft id, int32 [VD]; zeros where the checkpoint has the full vocabulary and no `d2t`."""
     # A mask over the target vocabulary: d2t says the same and more.
     reader.skip("t2d")

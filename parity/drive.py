@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from parity.errors import DeviceFailed, ParityError, UsageError
+from parity.families import TAPS, family_of
 from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
@@ -29,7 +30,6 @@ from parity.stages import (
     TARGET_TOKENS,
     VERIFY_TOKENS,
     Named,
-    declared,
     matches,
     select,
 )
@@ -250,11 +250,14 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+    fits = says.family == model.family if says.family else TAPS in family_of(model.family).has
+    if not fits:
+        said = f"drafts as {says.family}" if says.family else "does not say its family (`Description.family`)"
+        raise UsageError(f"device {says.name} {said}, the golden {golden.folder} is of a {model.family} drafter")
 
 
 def _all_stages(golden: DumpView) -> None:
-    names = declared(golden.manifest.model.num_layers, golden.manifest.model.num_drafter_layers)
-    missing = [name for name in names if name not in golden.manifest.stages]
+    missing = [name for name in golden.declared if name not in golden.manifest.stages]
     if missing:
         raise UsageError(
             f"{golden.folder} lacks {missing[0]} and {len(missing) - 1} more stages; a local comparison starts every "

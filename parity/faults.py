@@ -22,9 +22,10 @@ from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, generate, run_device
 from parity.errors import ParityError, UsageError
+from parity.families import FAMILIES, Family
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
-from parity.golden.manifest import Family, Mode
+from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.trust import trusted
 from parity.golden.views import GoldenSlice, TrustedGolden
@@ -37,15 +38,16 @@ from parity.seam import Device
 from parity.stages import TARGET_TOKENS
 
 MODES: tuple[Mode, ...] = ("local", "chained")
-DRAFTERS: dict[Family, str] = {"p-eagle": "drafter", "eagle-3": "eagle3"}
 PROMPTS: dict[Family, tuple[str, str]] = {
     "p-eagle": ("types-127-131", "strings-11-13"),
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
+    "n-gram": ("assignment-40-44", "types-156-158"),
+    "draft-model": ("types-127-131", "debugger-69-73"),
 }
-TOKENS = 12
+TOKENS: dict[str, int] = dict.fromkeys(FAMILIES, 12) | {"n-gram": 24}
 """The default golden of a family: two chat prompts longer than window and original context. The rounds of the first
 accept all drafts, some and none, those of the second with EAGLE-3 one at first; a P-EAGLE round accepts none although a
-later draft agrees, and one more than the budget leaves."""
+later draft agrees, and one more than the budget leaves. Prompt lookup finds little at first."""
 HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
@@ -284,5 +286,7 @@ def small_golden(folder: Path, progress: Progress = quiet, family: Family = "p-e
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
-    drafter, out = tiny(DRAFTERS[family]), folder / "golden"
-    return trusted(dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS, out=out, progress=progress))
+    drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
+    return trusted(
+        dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS[family], out=out, progress=progress)
+    )

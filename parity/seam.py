@@ -121,6 +121,7 @@ class Description:
             emitted ids) is shown always and need not be handed over. Between two shown stages a segment is compared.
         forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
             tensors are only copied out.
+        family: of its drafter, a name of `parity.families`; empty where it does not say: a drafter on taps.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -139,6 +140,7 @@ class Description:
     shown: tuple[Shown, ...] = ()
     forcible: tuple[str, ...] = ("*",)
     transactional: bool = True
+    family: str = ""
 
 
 class Device(Protocol):

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from parity.errors import UsageError
+from parity.families import MODEL, TAPS, family_of
 
 PREFILL, ROUND = "prefill", "round"
 
@@ -42,6 +43,7 @@ class Stage:
         cache: rows accumulate over the rounds; stored as what changed since the round before.
         inputs: templates of the stages it is computed from; `{p}` is the layer before, `{last}` the last
             one, `{any}` every one.
+        needs: what a drafter must have to have this stage: see `parity.families`; nothing where any has.
     """
 
     template: str
@@ -51,6 +53,7 @@ class Stage:
     forced: bool = False
     cache: bool = False
     inputs: tuple[str, ...] = ()
+    needs: str = ""
 
     @property
     def part(self) -> str:
@@ -109,11 +112,11 @@ TABLE: tuple[Stage, ...] = (
     Stage(TARGET_TOKENS, ("S",), exact=True, when=(PREFILL,), forced=True, inputs=(TARGET_LOGITS,)),
     Stage(VERIFY_LOGITS, ("S", "V"), when=(ROUND,), inputs=("target.pre_head_hidden",)),
     Stage(VERIFY_TOKENS, ("S",), exact=True, when=(ROUND,), forced=True, inputs=(VERIFY_LOGITS,)),
-    Stage(DRAFTER_TAPS, ("C", "TH"), inputs=(TARGET_EMBED, "target.layers.{any}.out")),
-    Stage(DRAFTER_INPUT_IDS, ("W",), exact=True, inputs=(ACCEPT_EMITTED,)),
-    Stage(DRAFTER_POSITIONS, ("W",), exact=True, inputs=("kv.drafter.length",)),
-    Stage(DRAFTER_SLOTS, ("W",), exact=True, inputs=("kv.drafter.length",)),
-    Stage(DRAFTER_FC_OUT, ("W", "H"), inputs=(DRAFTER_TAPS,)),
+    Stage(DRAFTER_TAPS, ("C", "TH"), inputs=(TARGET_EMBED, "target.layers.{any}.out"), needs=TAPS),
+    Stage(DRAFTER_INPUT_IDS, ("W",), exact=True, inputs=(ACCEPT_EMITTED,), needs=MODEL),
+    Stage(DRAFTER_POSITIONS, ("W",), exact=True, inputs=("kv.drafter.length",), needs=MODEL),
+    Stage(DRAFTER_SLOTS, ("W",), exact=True, inputs=("kv.drafter.length",), needs=MODEL),
+    Stage(DRAFTER_FC_OUT, ("W", "H"), inputs=(DRAFTER_TAPS,), needs=TAPS),
     Stage(
         "drafter.layers.{l}.attn_out",
         ("W", "H"),
@@ -126,24 +129,28 @@ TABLE: tuple[Stage, ...] = (
             "kv.drafter.{l}.k",
             "kv.drafter.{l}.v",
         ),
+        needs=MODEL,
     ),
     Stage(
         "drafter.layers.{l}.ffn_out",
         ("W", "H"),
-        inputs=(DRAFTER_FC_OUT, "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out"),
+        inputs=(DRAFTER_INPUT_IDS, DRAFTER_FC_OUT, "drafter.layers.{p}.out", "drafter.layers.{l}.attn_out"),
+        needs=MODEL,
     ),
     Stage(
         "drafter.layers.{l}.out",
         ("W", "H"),
         inputs=(
+            DRAFTER_INPUT_IDS,
             DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
             "drafter.layers.{l}.attn_out",
             "drafter.layers.{l}.ffn_out",
         ),
+        needs=MODEL,
     ),
-    Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,), inputs=("drafter.layers.{last}.out",)),
-    Stage(DRAFTER_LOGITS, ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",)),
+    Stage("drafter.pre_head_hidden", ("K", "H"), when=(ROUND,), inputs=("drafter.layers.{last}.out",), needs=MODEL),
+    Stage(DRAFTER_LOGITS, ("K", "VD"), when=(ROUND,), inputs=("drafter.pre_head_hidden",), needs=MODEL),
     Stage(DRAFT_TOKENS, ("K",), exact=True, when=(ROUND,), forced=True, inputs=(DRAFTER_LOGITS,)),
     Stage(
         ACCEPT_LENGTH,
@@ -169,6 +176,7 @@ TABLE: tuple[Stage, ...] = (
             "drafter.layers.{p}.out",
             "kv.drafter.length",
         ),
+        needs=MODEL,
     ),
     Stage(
         "kv.drafter.{l}.v",
@@ -182,8 +190,9 @@ TABLE: tuple[Stage, ...] = (
             "drafter.layers.{p}.out",
             "kv.drafter.length",
         ),
+        needs=MODEL,
     ),
-    Stage("kv.drafter.length", ("1",), exact=True, inputs=(ACCEPT_LENGTH, "kv.target.length")),
+    Stage("kv.drafter.length", ("1",), exact=True, inputs=(ACCEPT_LENGTH, "kv.target.length"), needs=MODEL),
 )
 
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
@@ -198,14 +207,22 @@ class Named:
     layer: int | None = None
 
 
-def declared(num_layers: int, num_drafter_layers: int) -> dict[str, Named]:
-    """Every stage of a pair of models by full name, in table order with layers inside."""
+def declared(num_layers: int, num_drafter_layers: int, family: str = "") -> dict[str, Named]:
+    """Every stage of a pair of models by full name, in table order with layers inside.
+
+    Args:
+        family: of the drafter; one on taps where it is not said.
+
+    Raises:
+        UsageError: there is no such family.
+    """
     names: dict[str, Named] = {}
+    has = {"", *family_of(family).has}
     for block in _blocks():
         layers = num_drafter_layers if "drafter" in block[0].template else num_layers
         numbers: Sequence[int | None] = range(layers) if "{l}" in block[0].template else (None,)
         for number in numbers:
-            for stage in block:
+            for stage in (stage for stage in block if stage.needs in has):
                 name = stage.template.format(l=number)
                 names[name] = Named(name, stage, number)
     return names

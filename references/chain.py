@@ -1,13 +1,14 @@
-"""The greedy speculative loop with an EAGLE-3 drafter: K drafts in K passes, each one row behind the one before.
+"""The greedy speculative loop with a drafter that runs K passes a round, each one row behind the one before.
 
-A round re-feeds the C committed rows with their true taps; the last of them drafts first. Each of the K-1 chain rows
-behind it pairs the draft before it with the residual stream that the row before it left, one position further on.
-Chain rows write keys and values that only this round reads: they are dropped when the round commits.
+A round runs over the C committed rows first; the last of them drafts. Each of the K-1 chain rows behind it carries the
+draft before it, one position further on. With EAGLE-3 the committed rows have true taps, and a chain row takes the
+residual stream that the row before it left. Its keys and values only this round reads: they are dropped when the round
+commits.
 """
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,19 +18,26 @@ from parity.references.eagle3 import Eagle3
 from parity.references.loop import T
 from parity.references.points import point
 
+S = TypeVar("S", bound=Any)
+"""A drafter that runs step by step."""
 
-class ChainLoop(DrafterLoop[T, Eagle3], Generic[T]):
-    """gpt-oss with an EAGLE-3 drafter.
+
+class StepLoop(DrafterLoop[T, S], Generic[T, S]):
+    """gpt-oss with a drafter that runs step by step.
 
     The stages are those of `SpeculativeLoop`; the rows of the K passes stand in the order in which they run:
-    W = C + K - 1, the committed ones, then the chain rows. On a chain row `drafter.fc_out` is the recycled hidden.
+    W = C + K - 1, the committed ones, then the chain rows.
     """
+
+    def pending(self) -> Tensor:
+        """The ids [C] that the drafter has not run over: those of the round before."""
+        return torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
 
     @point
     @torch.no_grad()
     def draft(self) -> Tensor:
         """C committed rows, then K-1 chain rows: K ids [K]."""
-        ids = torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
+        ids = self.pending()
         committed = len(ids)
         stream = self.rows(ids, self.state.pending_taps, behind=self.k - 1)
         drafts = [self.choose(self.predicting(stream, committed), 0, self.k)]
@@ -52,6 +60,11 @@ class ChainLoop(DrafterLoop[T, Eagle3], Generic[T]):
         return draft
 
     @point
-    def recycled(self, stream: Tensor) -> Tensor:
-        """What the next chain row takes for a hidden [1, H], of the last row's stream."""
-        return self.drafter.recycled(stream[-1:])
+    def recycled(self, stream: Tensor) -> Tensor | None:
+        """What the next chain row takes for a hidden [1, H], of the last row's stream; None without one."""
+        hidden: Tensor = self.drafter.recycled(stream[-1:])
+        return hidden
+
+
+class ChainLoop(StepLoop[T, Eagle3], Generic[T]):
+    """gpt-oss with an EAGLE-3 drafter. On a chain row `drafter.fc_out` is the recycled hidden."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_config import DrafterConfig, FamilyConfig
 from parity.references.loop import SpeculativeLoop
 
 SIZES = (
@@ -33,6 +33,9 @@ KEYS = {
     "fc_norm": "fc_norm",
     "norm_output": "norm_output",
     "max_drafts": "num_parallel_positions",
+    "tied": "tie_word_embeddings",
+    "longest": "prompt_lookup_max",
+    "shortest": "prompt_lookup_min",
 }
 
 
@@ -51,9 +54,11 @@ def _target(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
 
 
 def _drafter(loop: SpeculativeLoop[Any, Any]) -> dict[str, Any]:
-    config: PEagleConfig | Eagle3Config = loop.drafter.config
+    config: FamilyConfig = loop.drafter.config
     said = {key: value for name, key in KEYS.items() if (value := getattr(config, name, None)) is not None}
-    said["eagle_aux_hidden_state_layer_ids"] = list(loop.tap_inputs)
+    said |= {"eagle_aux_hidden_state_layer_ids": list(loop.tap_inputs)} if loop.tap_inputs else {}
+    if not isinstance(config, DrafterConfig):
+        return {key: said[key] for key in ("prompt_lookup_max", "prompt_lookup_min")}
     return said | _rope(
         config.rope, getattr(loop.drafter, "rope_scale", None)
     )  # the official EAGLE knows no schedule that scales

@@ -1,12 +1,14 @@
-"""A drafter's config.json in the hub's keys, as the P-EAGLE and the EAGLE-3 reference read it."""
+"""A drafter's config.json in the hub's keys, as the references read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from parity.errors import UsageError
+from parity.families import Family
+from parity.references.checkpoint import read_config
 from parity.references.drafter_formats import placeholder, read_drafter
 from parity.references.rope import read_rope
 
@@ -15,31 +17,33 @@ LLAMA_THETA = 10000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrafterConfig:
-    """What the forward of any drafter needs of its config.json.
+class FamilyConfig:
+    """What the loop needs to know of any drafter.
 
-    `tap_inputs` are `in_of` layer numbers of the target; `max_drafts` the K it was trained for, or None where there is
-    no longest one or the config does not say. What the norms do: `Drafter.fuse` and `Eagle3.recycled`.
+    `tap_inputs` are `in_of` layer numbers of the target, none for a drafter without taps and None for the default
+    ones; `max_drafts` the K it was trained for, or None where there is no longest one or the config does not say.
     """
 
+    family: ClassVar[Family]
+
+    num_layers: int
+    max_positions: int
+    tap_inputs: tuple[int, ...] | None = ()
+    max_drafts: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig(FamilyConfig):
+    """What the forward of any drafter with weights needs of its config.json."""
+
     hidden_size: int
-    target_hidden_size: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    num_layers: int
     intermediate_size: int
     eps: float
     vocab_size: int
-    draft_vocab_size: int
-    max_positions: int
     rope: dict[str, Any]
-    norm_before_residual: bool
-    norm_before_fc: bool
-    fc_norm: bool
-    norm_output: bool
-    tap_inputs: tuple[int, ...] | None
-    max_drafts: int | None = None
 
     @classmethod
     def read(cls, checkpoint: str | Path) -> Self:
@@ -54,7 +58,7 @@ class DrafterConfig:
             UsageError: a required key is missing, or an option is not known here.
         """
         try:
-            return cls(**_common(raw), **_norms(raw), **cls._own(raw))
+            return cls(**_common(raw), **cls._own(raw))
         except KeyError as missing:
             raise UsageError(f"the drafter's config.json has no {missing.args[0]!r}") from None
 
@@ -65,8 +69,25 @@ class DrafterConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PEagleConfig(DrafterConfig):
+class FusedConfig(DrafterConfig):
+    """Of a drafter that is fed the target's taps and drafts in a vocabulary of its own.
+
+    What the norms do: `Drafter.fuse` and `Eagle3.recycled`.
+    """
+
+    target_hidden_size: int
+    draft_vocab_size: int
+    norm_before_residual: bool
+    norm_before_fc: bool
+    fc_norm: bool
+    norm_output: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PEagleConfig(FusedConfig):
     """A P-EAGLE drafter's: `placeholder_id` is the token of masked rows."""
+
+    family = "p-eagle"
 
     placeholder_id: int
 
@@ -75,17 +96,20 @@ class PEagleConfig(DrafterConfig):
         if raw.get("norm_output"):
             raise UsageError("the drafter's config.json sets norm_output, but P-EAGLE recycles no hidden")
         return {
+            **_fused(raw),
             "head_dim": raw["head_dim"],
             "rope": read_rope(raw),
             "placeholder_id": raw["ptd_token_id"] if placeholder(raw) is None else placeholder(raw),
-            "tap_inputs": _tap_inputs(raw),
+            "tap_inputs": _tap_inputs(raw) or None,
             "max_drafts": raw.get("num_parallel_positions"),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle3Config(DrafterConfig):
+class Eagle3Config(FusedConfig):
     """An EAGLE-3 drafter's: one layer, run K times; an empty list of taps is no choice."""
+
+    family = "eagle-3"
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
@@ -103,12 +127,39 @@ class Eagle3Config(DrafterConfig):
 
     @classmethod
     def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        silent = all(raw.get(key) is None for key in ("rope_theta", "rope_scaling", "rope_parameters"))
-        return {
-            "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-            "rope": {"rope_type": "default", "rope_theta": LLAMA_THETA} if silent else read_rope(raw),
-            "tap_inputs": _tap_inputs(raw) or None,
-        }
+        return {**_fused(raw), **_llama(raw), "tap_inputs": _tap_inputs(raw) or None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftModelConfig(DrafterConfig):
+    """An ordinary Llama's; `tied`: its head is its embeddings."""
+
+    family = "draft-model"
+
+    tied: bool
+
+    @classmethod
+    def read(cls, checkpoint: str | Path) -> Self:
+        """Read `config.json` of a checkpoint folder."""
+        return cls.from_dict(read_config(Path(checkpoint), "LlamaForCausalLM"))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Self:
+        """As `DrafterConfig.from_dict`.
+
+        Raises:
+            UsageError: a required key is missing, or an option is not known here.
+        """
+        for key in ("attention_bias", "mlp_bias"):
+            if raw.get(key):
+                raise UsageError(f"the draft model's config.json sets {key}, which the reference does not have")
+        if raw.get("hidden_act", "silu") != "silu":
+            raise UsageError(f"the draft model's hidden_act is {raw['hidden_act']!r}; the reference has silu only")
+        return super().from_dict(raw)
+
+    @classmethod
+    def _own(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {**_llama(raw), "tied": bool(raw.get("tie_word_embeddings", False))}
 
 
 def _common(raw: dict[str, Any]) -> dict[str, Any]:
@@ -119,15 +170,36 @@ def _common(raw: dict[str, Any]) -> dict[str, Any]:
     """
     return {
         "hidden_size": raw["hidden_size"],
-        "target_hidden_size": raw.get("target_hidden_size", raw["hidden_size"]),
         "num_heads": raw["num_attention_heads"],
         "num_kv_heads": raw["num_key_value_heads"],
         "num_layers": raw["num_hidden_layers"],
         "intermediate_size": raw["intermediate_size"],
         "eps": raw["rms_norm_eps"],
         "vocab_size": raw["vocab_size"],
-        "draft_vocab_size": raw["draft_vocab_size"],
         "max_positions": raw["max_position_embeddings"],
+    }
+
+
+def _fused(raw: dict[str, Any]) -> dict[str, Any]:
+    """The fields of every drafter on taps.
+
+    Raises:
+        KeyError: one is missing.
+        UsageError: an option is not known here.
+    """
+    return {
+        "target_hidden_size": raw.get("target_hidden_size", raw["hidden_size"]),
+        "draft_vocab_size": raw["draft_vocab_size"],
+        **_norms(raw),
+    }
+
+
+def _llama(raw: dict[str, Any]) -> dict[str, Any]:
+    """Head dim and RoPE where a Llama's config may leave them out."""
+    silent = all(raw.get(key) is None for key in ("rope_theta", "rope_scaling", "rope_parameters"))
+    return {
+        "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+        "rope": {"rope_type": "default", "rope_theta": LLAMA_THETA} if silent else read_rope(raw),
     }
 
 

@@ -22,6 +22,9 @@ SPECULATORS = {
 }
 """Architectures by `speculators_model_type`."""
 
+KNOWN = (*HUB, NEMO, *(name for names in SPECULATORS.values() for name in names))
+"""Every architecture's name."""
+
 PLACEHOLDERS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Names of the masked rows' token."""
 
@@ -53,7 +56,7 @@ def read_drafter(checkpoint: Path) -> dict[str, Any]:
         UsageError: an unknown architecture or type, a key that is missing, or an option that is not known here.
     """
     path = checkpoint / "config.json"
-    raw = read_config(checkpoint, *HUB, NEMO, *(name for names in SPECULATORS.values() for name in names))
+    raw = read_config(checkpoint, *KNOWN)
     if "speculators_model_type" in raw:
         raw = _speculators(raw, path)
         check_sizes(raw, path)

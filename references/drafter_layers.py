@@ -1,4 +1,4 @@
-"""The layers of both drafters in plain PyTorch: cache, norm, attention, MLP, the two layer kinds.
+"""The layers of the drafters in plain PyTorch: cache, norm, attention, MLP, the two layer kinds.
 
 Parameter names are the hub's tensor names, so that a checkpoint is a state dict.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from parity.references.drafter_config import DrafterConfig
+from parity.references.drafter_config import DrafterConfig, FusedConfig
 from parity.references.points import point
 from parity.references.rope import rotate
 
@@ -165,7 +165,7 @@ class PlainLayer(nn.Module):
 class FusionLayer(PlainLayer):
     """Layer 0: attends over [norm(embedding), norm(fused hidden)], keeps the hidden as residual."""
 
-    def __init__(self, config: DrafterConfig):
+    def __init__(self, config: FusedConfig):
         super().__init__(config, 0)
         self.hidden_norm = RMSNorm(config.hidden_size, config.eps)
         self.self_attn = Attention(config, 0, 2 * config.hidden_size)

@@ -1,4 +1,4 @@
-"""The greedy speculative loop with a drafter that fuses taps: what P-EAGLE and EAGLE-3 have alike.
+"""The greedy speculative loop with a drafter that runs over rows: what families with weights have alike.
 
 A round's rows are the C committed ones, fed again with their true taps, and K-1 behind them, which no token was emitted
 for yet: P-EAGLE's run in the same pass, EAGLE-3's one by one.
@@ -6,21 +6,21 @@ for yet: P-EAGLE's run in the same pass, EAGLE-3's one by one.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from parity.references.drafter_layers import LayerTap
 from parity.references.loop import SpeculativeLoop, T
-from parity.references.peagle import Drafter
 from parity.references.points import point
 
-Fusing = TypeVar("Fusing", bound=Drafter)
+Weighted = TypeVar("Weighted", bound=Any)
+"""A drafter with weights."""
 
 
-class DrafterLoop(SpeculativeLoop[T, Fusing], Generic[T, Fusing]):
-    """gpt-oss with a drafter whose rows pair a token with a hidden."""
+class DrafterLoop(SpeculativeLoop[T, Weighted], Generic[T, Weighted]):
+    """gpt-oss with a drafter whose rows are tokens, or pairs of a token with a hidden."""
 
     @point
     @torch.no_grad()
@@ -35,8 +35,11 @@ class DrafterLoop(SpeculativeLoop[T, Fusing], Generic[T, Fusing]):
         taps = self.tap("drafter.taps", taps)
         return self.run_rows(self.ids(committed, behind), self.fused(taps, behind), 0, len(committed), behind)
 
-    def run_rows(self, ids: Tensor, hidden: Tensor, first: int, committed: int, behind: int) -> Tensor:
-        """Run rows `first` … of a round's W = C + `behind` through the layers: the residual stream [n, H]."""
+    def run_rows(self, ids: Tensor, hidden: Tensor | None, first: int, committed: int, behind: int) -> Tensor:
+        """Run rows `first` … of a round's W = C + `behind` through the layers: the residual stream [n, H].
+
+        A drafter that takes tokens alone has no hidden.
+        """
         these = slice(first, first + len(ids))
 
         def tap(part: str, value: Tensor) -> Tensor:
@@ -48,11 +51,12 @@ class DrafterLoop(SpeculativeLoop[T, Fusing], Generic[T, Fusing]):
         ids = tap("input_ids", ids)
         positions = tap("positions", self.positions(committed, behind)[these])
         slots = tap("slots", self.slots(committed, behind)[these])
-        hidden = tap("fc_out", hidden)
+        inputs = (ids, positions) if hidden is None else (ids, tap("fc_out", hidden), positions)
         cache = self.state.cache
         cache.start = int(slots[0])
         mask = self.mask(slots, committed)[None, None]
-        return self.drafter.trunk(ids[None], hidden[None], positions[None], mask, cache, layer_tap)[0]
+        stream: Tensor = self.drafter.trunk(*(each[None] for each in inputs), mask, cache, layer_tap)
+        return stream[0]
 
     def choose(self, stream: Tensor, first: int, total: int) -> Tensor:
         """Drafts `first` … of a round's `total` from their rows' stream [n, H]: target ids [n]."""
@@ -77,4 +81,5 @@ class DrafterLoop(SpeculativeLoop[T, Fusing], Generic[T, Fusing]):
     @point
     def fused(self, taps: Tensor, behind: int) -> Tensor:
         """The hiddens of a round's first pass: the taps [C, T*H] through `fc`."""
-        return self.drafter.fuse(taps)
+        hidden: Tensor = self.drafter.fuse(taps)
+        return hidden

@@ -3,40 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from parity.golden.manifest import Family
+from parity.errors import UsageError
+from parity.families import Family
 from parity.references.chain import ChainLoop
-from parity.references.drafter_config import Eagle3Config, PEagleConfig
-from parity.references.drafter_formats import placeholder, read_drafter
+from parity.references.checkpoint import read_config
+from parity.references.draft_model import DraftModel, DraftModelLoop
+from parity.references.drafter_config import DrafterConfig, DraftModelConfig, Eagle3Config, FamilyConfig, PEagleConfig
+from parity.references.drafter_formats import KNOWN, placeholder, read_drafter
 from parity.references.eagle3 import Eagle3
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
+from parity.references.ngram import ARCHITECTURE, NGram, NGramConfig, NGramLoop
 from parity.references.parallel import ParallelLoop
 from parity.references.peagle import PEagle
 from parity.references.target import Target
 
+EAGLES = (
+    *("draft_vocab_size", "target_hidden_size", "norm_before_residual"),
+    *("eagle_config", "eagle_aux_hidden_state_layer_ids"),
+)
+"""Keys that only drafters on taps have; the first of them carry Llama's own name."""
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """What a family has on this side.
+
+    Args:
+        source: what a golden's producer calls it.
+        config: reads its config.json.
+        load: its drafter, out of a checkpoint and the loaded target.
+        loop: the loop over target and drafter.
+    """
+
+    source: str
+    config: type[DrafterConfig | NGramConfig]
+    load: Callable[[str | Path, torch.dtype, Target], Any]
+    loop: Callable[..., SpeculativeLoop[Any, Any]]
+
+
+FAMILIES: dict[Family, Drafting] = {
+    "p-eagle": Drafting(
+        "peagle", PEagleConfig, lambda checkpoint, dtype, target: PEagle.load(checkpoint, dtype), ParallelLoop
+    ),
+    "eagle-3": Drafting(
+        "eagle3",
+        Eagle3Config,
+        lambda checkpoint, dtype, target: Eagle3.load(checkpoint, dtype, target.embeddings),
+        ChainLoop,
+    ),
+    "draft-model": Drafting(
+        "draft_model",
+        DraftModelConfig,
+        lambda checkpoint, dtype, target: DraftModel.load(checkpoint, dtype),
+        DraftModelLoop,
+    ),
+    "n-gram": Drafting("ngram", NGramConfig, lambda checkpoint, dtype, target: NGram.load(checkpoint), NGramLoop),
+}
+
+
+def family(drafter: str | Path) -> Family:
+    """The family of a checkpoint's drafter, as a golden's manifest has it.
+
+    A Llama without any key of EAGLE's is a draft model. P-EAGLE and EAGLE-3 share names and most keys: the placeholder
+    token is P-EAGLE's alone, and EAGLE-3 has one layer.
+    """
+    raw = read_config(Path(drafter), *KNOWN, ARCHITECTURE)
+    if ARCHITECTURE in raw["architectures"]:
+        return "n-gram"
+    ordinary = "LlamaForCausalLM" in raw["architectures"] and not any(key in raw for key in EAGLES)
+    if ordinary and placeholder(raw) is None:
+        return "draft-model"
+    raw = read_drafter(Path(drafter))
+    return "eagle-3" if placeholder(raw) is None and raw.get("num_hidden_layers") == 1 else "p-eagle"
+
 
 def is_chain(drafter: str | Path) -> bool:
-    """Whether a drafter drafts step by step (EAGLE-3): it has one layer and no placeholder token.
-
-    P-EAGLE drafters share the architecture's name and most keys; the placeholder is theirs alone.
-    """
-    raw = read_drafter(Path(drafter))
-    return placeholder(raw) is None and raw.get("num_hidden_layers") == 1
+    """Whether a drafter is EAGLE-3."""
+    return family(drafter) == "eagle-3"
 
 
-def drafter_config(drafter: str | Path) -> Eagle3Config | PEagleConfig:
-    """The config of either kind."""
-    return (Eagle3Config if is_chain(drafter) else PEagleConfig).read(drafter)
+def drafting(drafter: str | Path) -> Drafting:
+    """What the family of a checkpoint's drafter has."""
+    return FAMILIES[family(drafter)]
 
 
-def family(config: Eagle3Config | PEagleConfig) -> Family:
-    """The drafter's family, as a golden's manifest has it."""
-    return "eagle-3" if isinstance(config, Eagle3Config) else "p-eagle"
+def drafter_config(drafter: str | Path) -> FamilyConfig:
+    """The config of any kind."""
+    return drafting(drafter).config.read(drafter)
 
 
 def load_loop(
@@ -47,7 +107,7 @@ def load_loop(
     max_positions: int | None = None,
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
 ) -> SpeculativeLoop[Any, Any]:
-    """The speculative loop over a pair of checkpoints, P-EAGLE's or EAGLE-3's by the drafter's config.
+    """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
     Args:
         oracle: loads the target: `HFTarget`, or what has its methods.
@@ -55,7 +115,10 @@ def load_loop(
     Raises:
         UsageError: a checkpoint or K does not fit.
     """
-    loaded = oracle(target, dtype)
-    if not is_chain(drafter):
-        return ParallelLoop(loaded, PEagle.load(drafter, dtype), k, max_positions)
-    return ChainLoop(loaded, Eagle3.load(drafter, dtype, loaded.embeddings), k, max_positions)
+    own, loaded = drafting(drafter), oracle(target, dtype)
+    made: Any = own.load(drafter, dtype, loaded)
+    vocabulary = loaded.config.vocab_size
+    own_vocabulary = getattr(made.config, "vocab_size", vocabulary)
+    if own_vocabulary != vocabulary:
+        raise UsageError(f"{drafter} has a vocabulary of {own_vocabulary}, the target one of {vocabulary}")
+    return own.loop(loaded, made, k, max_positions)

@@ -21,7 +21,7 @@ from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
 from parity.references.constants import constants
-from parity.references.drafting import family, is_chain, load_loop
+from parity.references.drafting import drafting, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
@@ -85,8 +85,7 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
-    drafter = "eagle3" if is_chain(request.drafter) else "peagle"
-    return dump(request, Computed(f"{OWN} + {drafter}", load_loop, own_modules(__name__)))
+    return dump(request, Computed(f"{OWN} + {drafting(request.drafter).source}", load_loop, own_modules(__name__)))
 
 
 def dump(request: Request, by: Computed) -> Path:
@@ -100,7 +99,8 @@ def dump(request: Request, by: Computed) -> Path:
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
     layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
-    names = declared(*layers)
+    family = truth.drafter.config.family
+    names = declared(*layers, family)
     stages = request.wanted(names)
     wanted = {named.name for named in stages}
 
@@ -119,7 +119,7 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
-        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family(truth.drafter.config))
+        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family)
         finish(writer, request, checkpoints, dumped)
     return request.out
 

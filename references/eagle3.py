@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from parity.errors import UsageError
-from parity.references.drafter_config import DrafterConfig, Eagle3Config
+from parity.references.drafter_config import Eagle3Config, FusedConfig
 from parity.references.drafter_layers import Attention, FusionLayer
 from parity.references.peagle import Drafter
 from parity.references.points import point
@@ -58,7 +58,7 @@ class Eagle3(Drafter):
         return cls.read(checkpoint, Eagle3Config.read(checkpoint), dtype, embeddings)
 
     @staticmethod
-    def fusion_layer(config: DrafterConfig) -> FusionLayer:
+    def fusion_layer(config: FusedConfig) -> FusionLayer:
         """The only layer, with the attention of the official implementation."""
         layer = FusionLayer(config)
         layer.self_attn = ChainAttention(config, 0, 2 * config.hidden_size)

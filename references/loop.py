@@ -1,7 +1,8 @@
 """The greedy speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
 
 One sequence at a time. Every stage of the design's table is handed to the tap; the loop continues with what the tap
-returns. What depends on the drafter is in `parallel` for P-EAGLE and in `chain` for EAGLE-3.
+returns. What depends on the drafter is in `parallel` for P-EAGLE, in `chain` for EAGLE-3 and in
+`draft_model` for a draft model.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from parity.errors import UsageError
 from parity.references.capture import Wrapped, torch_tap
-from parity.references.drafter_config import Eagle3Config, PEagleConfig
+from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
 from parity.references.points import point
 from parity.references.target import Target
@@ -33,7 +34,7 @@ class Drafter(Protocol):
     """What the loop needs of a drafter."""
 
     @property
-    def config(self) -> Eagle3Config | PEagleConfig:
+    def config(self) -> FamilyConfig:
         """What its config.json says."""
 
 
@@ -63,6 +64,8 @@ class State:
         draft_length: the same of the drafter's cache.
         cache: the drafter's.
         pending_taps: [C, T*H], the taps of the emitted tokens that the drafter has not run over.
+        prompt: ids [S].
+        chained: the drafts that this round's rows behind `draft_length` carry, where a family may keep such rows.
     """
 
     tap: Wrapped
@@ -72,6 +75,8 @@ class State:
     draft_length: int = 0
     cache: KVCache = field(default_factory=KVCache)
     pending_taps: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    prompt: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    chained: tuple[int, ...] = ()
 
     def copy(self) -> State:
         """A state that no step changes; steps never change tensors in place."""
@@ -99,7 +104,8 @@ class SpeculativeLoop(Generic[T, D]):
             raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
         self.target, self.drafter, self.k = target, drafter, k
         layers = target.config.num_hidden_layers
-        self.tap_inputs: tuple[int, ...] = drafter.config.tap_inputs or (2, layers // 2, layers - 3)
+        taps = drafter.config.tap_inputs
+        self.tap_inputs: tuple[int, ...] = (2, layers // 2, layers - 3) if taps is None else taps
         self.eos = target.eos
         context = min(target.config.max_position_embeddings, drafter.config.max_positions)
         if max_positions is not None and not 1 <= max_positions <= context:
@@ -166,7 +172,7 @@ class SpeculativeLoop(Generic[T, D]):
         """Round 0: the target over S rows, the drafter over the S-1 rows whose next token is known."""
         logits = self.tap("target.logits", self.target.forward(prompt))
         tokens = self.tap("target.tokens", self.greedy(logits))
-        self.state.length = len(prompt)
+        self.state.length, self.state.prompt = len(prompt), prompt
         self.state.emitted = [int(tokens[-1])]
         self.prefill_drafter(prompt)
         self.state.pending_taps = self.taps(len(prompt) - 1, len(prompt))
@@ -182,10 +188,14 @@ class SpeculativeLoop(Generic[T, D]):
         """K ids [K] of the target's vocabulary."""
         raise NotImplementedError
 
+    def skipped(self) -> bool:
+        """Whether the drafter missed a round, whose taps are gone."""
+        return bool(self.tap_inputs) and self.state.draft_length + len(self.state.pending_taps) != self.state.length
+
     @point
     def taps(self, first: int, end: int) -> Tensor:
-        """The taps of rows `first` … `end` - 1 of what the target ran last."""
-        return self.target.taps(self.tap_inputs)[first:end]
+        """The taps of rows `first` … `end` - 1 of what the target ran last; nothing for a drafter without."""
+        return self.target.taps(self.tap_inputs)[first:end] if self.tap_inputs else torch.empty(0, 0)
 
     @point
     def greedy(self, logits: Tensor) -> Tensor:
@@ -269,7 +279,8 @@ class SpeculativeLoop(Generic[T, D]):
             k, v = (x[0].transpose(0, 1) for x in rows[layer])
             k, v = self.cached(f"kv.drafter.{layer}", k, v)
             rows[layer] = (k.transpose(0, 1)[None], v.transpose(0, 1)[None])
-        self.tap("kv.drafter.length", torch.tensor([rows[0][0].shape[2]]))
+        if rows:
+            self.tap("kv.drafter.length", torch.tensor([rows[0][0].shape[2]]))
 
     @point
     def cached(self, name: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from parity.errors import UsageError
 from parity.references.checkpoint import read_state
-from parity.references.drafter_config import DrafterConfig, PEagleConfig
+from parity.references.drafter_config import FusedConfig, PEagleConfig
 from parity.references.drafter_layers import FusionLayer, KVCache, LayerTap, PlainLayer, RMSNorm, Tables, untapped
 from parity.references.points import point
 from parity.references.rope import schedule, tables
@@ -33,7 +33,7 @@ class Drafter(nn.Module):
     t2d: torch.Tensor
     frequencies: torch.Tensor
 
-    def __init__(self, config: DrafterConfig):
+    def __init__(self, config: FusedConfig):
         super().__init__()
         self.config = config
         taps = 3 if config.tap_inputs is None else len(config.tap_inputs)
@@ -55,7 +55,7 @@ class Drafter(nn.Module):
 
     @classmethod
     def read(
-        cls, checkpoint: str | Path, config: DrafterConfig, dtype: torch.dtype, embeddings: torch.Tensor | None = None
+        cls, checkpoint: str | Path, config: FusedConfig, dtype: torch.dtype, embeddings: torch.Tensor | None = None
     ) -> Self:
         """Read the weights of a config's drafter; floating parameters in `dtype`.
 
@@ -94,7 +94,7 @@ class Drafter(nn.Module):
         """What else a kind of drafter asks of the tensors read, once they are in place."""
 
     @staticmethod
-    def fusion_layer(config: DrafterConfig) -> FusionLayer:
+    def fusion_layer(config: FusedConfig) -> FusionLayer:
         """Layer 0."""
         return FusionLayer(config)
 

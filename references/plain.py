@@ -167,6 +167,6 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
-    drafter = "eagle3" if drafting.is_chain(request.drafter) else "peagle"
     modules = dump.own_modules(__name__)
+    drafter = drafting.drafting(request.drafter).source
     return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load_loop, modules, target={gpt_oss.__name__}))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import UsageError
+from parity.families import Family
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Checkpoint, Family, Generation, Model, Producer, PromptCase
+from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
 from parity.golden.provenance import checkpoint, now, with_constants
 from parity.golden.store import DumpWriter
 from parity.stages import Named, inputs, select

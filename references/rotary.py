@@ -11,6 +11,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding, 
 from parity.errors import UsageError
 from parity.references import rope
 from parity.references.checkpoint import read_config
+from parity.references.drafter_config import DrafterConfig
 from parity.references.drafting import drafter_config
 from parity.references.hf_checkpoint import target_config
 
@@ -37,6 +38,8 @@ def _target(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 def _drafter(folder: Path, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     config = drafter_config(folder)
+    if not isinstance(config, DrafterConfig):
+        raise UsageError(f"{folder} is a {config.family} drafter: it rotates nothing")
     _refuse_outside(positions, config.max_positions)
     return rope.rotate(x, *rope.tables(positions, *rope.schedule(config.rope, config.head_dim)))
 

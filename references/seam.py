@@ -67,6 +67,7 @@ class Reference:
             eos=loop.eos,
             versions={name: version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
             modules=(__name__, type(loop).__module__),
+            family=loop.drafter.config.family,
         )
 
     @torch.no_grad()
@@ -85,8 +86,7 @@ class Reference:
         self._refuse_finished()
         again = self.drafted or self._drafter()
         again()
-        state = self.loop.state
-        if state.draft_length + len(state.pending_taps) != state.length:
+        if self.loop.skipped():
             raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow")
         with self._whole(tap):
             drafts = self.loop.draft()

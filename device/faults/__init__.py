@@ -14,10 +14,12 @@ from parity.device.faults import (
     chain,
     choosing,
     constants,
+    draft_model,
     drafting,
     experts,
     inputs,
     loading,
+    lookup,
     masks,
     norms,
     ranks,
@@ -58,6 +60,8 @@ _FAMILIES = (
     choosing.fault,
     skips.fault,
     chain.fault,
+    draft_model.fault,
+    lookup.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from parity.device.chain import Chain
 from parity.device.eagle3 import Eagle3
-from parity.device.faults.planting import CHAIN, Family, instead
+from parity.device.faults.planting import CHAIN, STEPS, Family, instead
 from parity.device.kernels.norm import llama_norm
 from parity.device.pipeline import Pipeline
 
@@ -56,17 +57,35 @@ def _(pipeline: Pipeline) -> None:
     _recycled(_chain(pipeline), change)
 
 
-@fault("chain-position-still", "chain rows stay at the position of the first", POSITIONS, seen="NeMo Automodel #2377")
+@fault(
+    "chain-position-still",
+    "chain rows stay at the position of the first",
+    POSITIONS,
+    drafters=STEPS,
+    seen="NeMo Automodel #2377",
+)
 def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, done, first: (ids, np.minimum(positions, first), slots))
 
 
-@fault("chain-position-late", "chain rows one position further on", POSITIONS, seen="class of SGLang #25015")
+@fault(
+    "chain-position-late",
+    "chain rows one position further on",
+    POSITIONS,
+    drafters=STEPS,
+    seen="class of SGLang #25015",
+)
 def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, done, first: (ids, positions + bool(done), slots))
 
 
-@fault("chain-slot-still", "every chain row overwrites the one before it", SLOTS, seen="static cache indices")
+@fault(
+    "chain-slot-still",
+    "every chain row overwrites the one before it",
+    SLOTS,
+    drafters=STEPS,
+    seen="static cache indices",
+)
 def _(pipeline: Pipeline) -> None:
     _layout(pipeline, lambda ids, positions, slots, done, first: (ids, positions, np.minimum(slots, first)))
 
@@ -95,6 +114,7 @@ def _(pipeline: Pipeline) -> None:
     "chain-last-token-again",
     "chain rows carry the last emitted token, not the draft",
     IDS,
+    drafters=STEPS,
     seen="loops that forget to update",
 )
 def _(pipeline: Pipeline) -> None:
@@ -112,7 +132,12 @@ def _(pipeline: Pipeline) -> None:
     seen="class of tree masks",
 )
 def _(pipeline: Pipeline) -> None:
-    drafter = _chain(pipeline)
+    blind_to_itself(pipeline)
+
+
+def blind_to_itself(pipeline: Pipeline) -> None:
+    """Chain rows see the committed rows and themselves."""
+    drafter = cast(Chain, pipeline.drafter)
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def step(rows: Any) -> Any:
@@ -121,7 +146,7 @@ def _(pipeline: Pipeline) -> None:
                 return made
             behind = np.arange(made.span)
             own = int(rows.positions[0, 0])
-            seen = (behind < pipeline.target.length) | (behind == own)
+            seen = (behind <= pipeline.target.length - drafter.ahead) | (behind == own)
             mask = drafter.engine.array(np.broadcast_to(seen, made.seen[None].shape))
             return replace(made, seen={None: np.logical_and(made.seen[None], mask)})
 
@@ -166,7 +191,7 @@ def _recycled(drafter: Eagle3, change: Callable[..., Any]) -> None:
 
 def _layout(pipeline: Pipeline, change: Callable[..., Layout]) -> None:
     """`change(ids, positions, slots, done, first)`: `first` is the position of the round's first chain row."""
-    drafter, begun = _chain(pipeline), [0]
+    drafter, begun = cast(Chain, pipeline.drafter), [0]
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def layout(ids: np.ndarray, done: int) -> Layout:

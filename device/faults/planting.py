@@ -19,9 +19,10 @@ VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 """The verbs of a pipeline, and how many arguments each takes before the tap."""
 
 
-PARALLEL, CHAIN = ("p-eagle",), ("eagle-3",)
+PARALLEL, CHAIN, ALONE, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
 """Families of drafters, as a golden's manifest names them."""
 EITHER = PARALLEL + CHAIN
+STEPS = CHAIN + ALONE
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""P-EAGLE's and EAGLE-3's drafter: fusion, a midlayer over twice the width, plain Llama layers."""
+"""The drafters' layers: fusion, a midlayer over twice the width, plain Llama layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.drafter_config import DrafterConfig
+from parity.device.drafter_config import DrafterConfig, FusedConfig
 from parity.device.kernels import cache
 from parity.device.kernels.attention import attend
 from parity.device.kernels.linear import linear, row_parallel
@@ -52,7 +52,7 @@ def normed_taps(taps: Any, weight: Any, eps: float) -> Any:
 
 @program
 def midlayer(
-    embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
+    embedded: Any, fused: Any, step: Step, weights: dict[str, Any], caches: Caches, config: FusedConfig, tap: Tap
 ) -> Any:
     """Layer 0: attends over embedding and fused hidden side by side, both normed."""
     normed = llama_norm(fused, weights["hidden_norm"], config.eps)
@@ -63,7 +63,7 @@ def midlayer(
 
 @program
 def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> Any:
-    """Layers 1 and above: Llama."""
+    """A Llama layer."""
     return _rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.common import device_option, json_option, open_judging, progress, with_checkpoints, write_json
+from parity.families import FAMILIES
 from parity.plain import echo
 
 if TYPE_CHECKING:
+    from parity.families import Family
     from parity.golden.choice import Wanted
-    from parity.golden.manifest import Family
     from parity.golden.views import TrustedGolden
 
 
@@ -45,7 +46,7 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
 @click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
 @click.option(
     "--family",
-    type=click.Choice(["p-eagle", "eagle-3"]),
+    type=click.Choice([*FAMILIES]),
     help="Family of the drafter in the default golden.  [default: p-eagle]",
 )
 @device_option

@@ -46,7 +46,7 @@ from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy, Row
-from parity.stages import Named, matches, select
+from parity.stages import Named, declared, matches, select
 
 if TYPE_CHECKING:
     from parity.compare.between import DeviceDifference
@@ -189,10 +189,11 @@ def _judged(
     golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
 ) -> tuple[StageResult, list[Finding]]:
     """The rows of one stage by its policy row."""
-    named, choice = rows.named, scores_of(rows.named.name) is not None
+    named, scored = rows.named, scores_of(rows.named.name)
+    choice = scored in golden.declared
     if named.stage.exact and _two_devices(run):
         return _pair(golden, run, rows, row, on), []
-    if row.judge == "exact":
+    if row.judge == "exact" or (scored and not choice):  # a family whose drafts no scores choose
         judged = judge_exact(rows, row, contradicting(golden, run, rows) if choice else None)
         return judged, [] if named.stage.exact else _broken(rows)
     if not named.stage.exact:
@@ -216,13 +217,14 @@ def _pair(golden: TrustedGolden, run: DeviceDifference, rows: StageRows, row: Ro
     """A stage of choices of two devices, each one's own against the other's."""
     if row.judge not in ("experts", "decision", "exact"):
         raise UsageError(f"policy row {row.stages!r} judges {rows.named.name} by {row.judge}; that is for numbers")
-    scored = row.judge != "exact" and scores_of(rows.named.name) is not None
+    chosen = scores_of(rows.named.name) in golden.declared
+    scored = row.judge != "exact" and chosen
     mine, theirs = (stage_rows(golden, side, rows.named) for side in run.alone())
     if mine is None or theirs is None:
         raise ValueError(f"the two devices have rows of {rows.named.name}, but not each its own")
     scores = _scores(golden, run, rows.named) if scored else None
     own = [None if scores is None else _scores(golden, side, rows.named) for side in run.alone()]
-    against = contradicting(golden, run, rows) if scores_of(rows.named.name) else None
+    against = contradicting(golden, run, rows) if chosen else None
     return _explained(judge_pair(mine, theirs, scores, own, row, against, on.excluded(rows)), scores)
 
 
@@ -273,9 +275,11 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
 
 
 def _fits(policy: Policy, golden: TrustedGolden) -> None:
-    """A policy row that matches no stage is a mistake, not a comment."""
+    """A policy row that matches no stage is a mistake, not a comment; one of another family of drafters is none."""
+    model = golden.manifest.model
+    known = {**declared(model.num_layers, max(model.num_drafter_layers, 1)), **golden.declared}
     for row in policy.rows:
-        if not any(matches(row.stages, name) for name in golden.declared):
+        if not any(matches(row.stages, name) for name in known):
             raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
     if dead := policy.dead(golden.declared):
         raise UsageError(f"policy {policy.name}: {dead}")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from parity.compare.report import Place
 from parity.compare.rows import Clock
+from parity.families import family_of
 from parity.golden.views import DumpView
+from parity.stages import DRAFT_TOKENS
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,9 @@ class ChainPasses:
     @classmethod
     def of(cls, golden: DumpView) -> ChainPasses:
         """The passes of a golden."""
-        if golden.manifest.model.family != "eagle-3":
+        if not family_of(golden.manifest.model.family).chain:
             return cls()
-        return cls(tuple(Clock.of(prompt) for prompt in golden.manifest.case.prompts))
+        return cls(tuple(Clock.of(prompt, golden.manifest) for prompt in golden.manifest.case.prompts))
 
     def number(self, place: Place) -> int:
         """0 for the committed rows, then one for each chain row; what a round computes behind its drafts comes last."""
@@ -29,7 +31,7 @@ class ChainPasses:
         clock = self.clocks[place.prompt]
         if not place.stage.startswith("drafter."):
             return clock.length(place.round)
-        last = clock.length(place.round - 1) - 1
+        last = clock.first(DRAFT_TOKENS, place.round, 0)
         return max(0, (last if place.position is None else place.position) - last)
 
     def later(self, place: Place, than: Place) -> bool:

@@ -64,13 +64,13 @@ class Facts:
 
 
 def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
-    """Committed rows of a drafter pass: the tokens of the round before; the head's stages start at the last of them."""
+    """Committed rows of a drafter pass: known tokens; the head's stages start at the last of them."""
     if rows.named.stage.side != "drafter":
         return np.full(len(rows.prompt), -1)
-    clocks = [Clock.of(case) for case in golden.manifest.case.prompts]
+    clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
     head = rows.named.name in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens")
     due = [
-        (1 if head else clocks[prompt].emitted[round_ - 1]) if round_ else -1
+        (1 if head else clocks[prompt].committed(round_)) if round_ else -1
         for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)
     ]
     return np.array(due)

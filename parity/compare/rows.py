@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.errors import Inconclusive, UsageError
-from parity.golden.manifest import PromptCase, Variant
+from parity.families import FAMILIES, DrafterFamily, family_of
+from parity.golden.manifest import Manifest, PromptCase, Variant
 from parity.golden.views import DumpView
 from parity.stages import Named, dataflow
 
@@ -63,22 +64,33 @@ class StageRows:
 class Clock:
     """Where the rows of each round sit in the sequence, from what the golden emitted.
 
-    `length[r]` is the target's cache length after round r, `emitted[r]` the tokens of round r.
+    `length[r]` is the target's cache length after round r, `emitted[r]` the tokens of round r; `drafted[r]` are the
+    rows of the drafter's cache after it.
     """
 
     prompt: int
     emitted: tuple[int, ...]
+    drafted: tuple[int, ...] = ()
+    family: DrafterFamily = FAMILIES["p-eagle"]
 
     @classmethod
-    def of(cls, case: PromptCase) -> Clock:
+    def of(cls, case: PromptCase, golden: Manifest | None = None) -> Clock:
         """The clock of a golden prompt's generation.
+
+        Args:
+            golden: whose prompt it is, which says how its drafter's rows run; None for the target's alone.
 
         Raises:
             UsageError: the golden does not say what the prompt emitted.
         """
         if case.generation is None:
             raise UsageError(f"the golden's prompt {case.id} has no generation: nothing says where its rows sit")
-        return cls(len(case.ids), (1, *case.generation.acceptance_length))
+        prompt, told = len(case.ids), case.generation
+        if golden is None:
+            return cls(prompt, (1, *told.acceptance_length))
+        family = family_of(golden.model.family)
+        drafted = family.cached(prompt, told.acceptance_length, told.accepted_drafts, golden.case.k)
+        return cls(prompt, (1, *told.acceptance_length), drafted, family)
 
     @property
     def rounds(self) -> int:
@@ -88,6 +100,12 @@ class Clock:
     def length(self, round_: int) -> int:
         """Target rows in the cache after this round."""
         return self.prompt + sum(self.emitted[1 : round_ + 1])
+
+    def committed(self, round_: int) -> int:
+        """C of a round's drafter pass: the known tokens that it runs over."""
+        if round_ == 0:
+            return self.drafted[0]
+        return self.family.committed(self.length(round_ - 1), self.drafted[round_ - 1])
 
     def first(self, stage: str, round_: int, start: int) -> int:
         """Absolute position of a stage's first row; `start` is the first stored row of a cache stage."""
@@ -99,8 +117,8 @@ class Clock:
         if side != "drafter":
             return self.length(round_ - 1)
         if stage in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens"):
-            return self.length(round_ - 1) - 1
-        return self.length(round_ - 1) - self.emitted[round_ - 1]
+            return self.length(round_ - 1) - self.family.ahead
+        return self.drafted[round_ - 1]
 
 
 def stage_rows(
@@ -117,7 +135,7 @@ def stage_rows(
     parts: list[list[np.ndarray]] = [[] for _ in sides]
     labels: list[np.ndarray] = []
     for prompt, prompt_case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(prompt_case)
+        clock = Clock.of(prompt_case, golden.manifest)
         for round_ in range(clock.rounds):
             aligned = _aligned(sides, named, prompt, round_)
             if aligned is not None:

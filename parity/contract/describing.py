@@ -9,6 +9,7 @@ from typing import Any
 from parity.contract.lines import Ledger
 from parity.contract.sizes import PairSizes
 from parity.errors import UsageError
+from parity.families import FAMILIES
 from parity.seam import Description, Shown
 from parity.shown import View, with_returned
 from parity.stages import declared, matches
@@ -66,6 +67,8 @@ def _mistyped(says: Description) -> list[str]:
         value = getattr(says, name)
         if not isinstance(value, tuple | list):
             wrong.append(f"{name} is a {type(value).__name__}, not a tuple" + (": (x,) is one of one" if value else ""))
+    if says.family != "" and says.family not in FAMILIES:
+        wrong.append(f"family is {says.family!r}, not one of {', '.join(FAMILIES)}, nor empty")
     for name in ("versions", "notes", "constants"):
         if not isinstance(value := getattr(says, name), dict):
             wrong.append(f"{name} is a {type(value).__name__}, not a dict")
@@ -123,7 +126,7 @@ def _constants(constants: dict[str, Any], ledger: Ledger) -> None:
 
 
 def _view(says: Description, ledger: Ledger, pair: PairSizes, loop: bool) -> View | None:
-    names = declared(pair.layers, pair.drafter_layers)
+    names = declared(pair.layers, pair.drafter_layers, says.family)
     unknown = [glob for glob in says.forcible if not any(matches(glob, name) for name in names)]
     ledger.expect("describe: forcible", not unknown, f"{', '.join(map(repr, unknown))} matches no stage of this pair")
     try:

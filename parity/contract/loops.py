@@ -47,7 +47,7 @@ class Rounds:
     def __init__(self, walk: LoopWalk, tap: ContractTap):
         self.walk, self.tap = walk, tap
         self.emitted: list[int] = []
-        self.count, self.held, self.committed = 0, 2, 1
+        self.count, self.held = 0, 2
 
     def __call__(self, drafts: Sequence[Any], emitted: Sequence[Any], tokens: Sequence[Any] | None = None) -> None:
         expect, line, k = self.walk.ledger.expect, "speculate: rounds", self.walk.k
@@ -61,15 +61,15 @@ class Rounds:
         if self.count == 0:
             said = f"the first call has {len(drafts)} drafts and {m} tokens: the prefill has none and one"
             expect(line, not drafts and m == 1, said)
-            self.tap.close({"S": 2, "C": 1, "W": 1, "kv.target": 2, "kv.drafter": 1})
+            self.walk.cached = cached = self.walk.family.prompt_rows(2)
+            self.tap.close({"S": 2, "C": cached, "W": cached, "kv.target": 2, "kv.drafter": cached})
         else:
             expect(line, len(drafts) <= k, f"round {self.count} has {len(drafts)} drafts; K is {k}")
             expect(line, m >= 1, f"round {self.count} emits nothing")
             if tokens is not None:
                 self._accepted(drafts, emitted, tokens)
-            rows = {"S": len(drafts) + 1, "C": self.committed, "W": self.committed + k - 1, "K": k, "M": m}
-            self.tap.close(rows | {"kv.target": self.held + m, "kv.drafter": self.held})
-            self.held, self.committed = self.held + m, m
+            self.walk.close(self.tap, len(drafts), self.held, drafts, emitted)
+            self.held += m
         self.count += 1
 
     def _accepted(self, drafts: Sequence[int], emitted: Sequence[int], tokens: Sequence[int]) -> None:

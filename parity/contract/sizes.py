@@ -51,7 +51,7 @@ def read_pair(target: Path, drafter: Path) -> PairSizes:
         sizes["drafter"]["TH"] = len(taps) * (of_drafter.get("target_hidden_size") or hidden)
     return PairSizes(
         _need(of_target, "num_hidden_layers", target),
-        _need(of_drafter, "num_hidden_layers", drafter),
+        0 if "prompt_lookup_max" in of_drafter else _need(of_drafter, "num_hidden_layers", drafter),
         vocab,
         sizes,
         _eos(target, of_target),

@@ -12,6 +12,7 @@ from parity.contract.lines import Ledger
 from parity.contract.sizes import PairSizes
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
+from parity.families import agreeing, family_of
 from parity.seam import Description, Device
 from parity.shown import View
 
@@ -36,11 +37,14 @@ class Walk:
     Attributes:
         prompt: two tokens.
         recorded: what it handed over in the rounds of `rounds`.
+        cached: rows of the drafter's cache.
     """
 
     def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: PairSizes):
         self.device, self.says, self.view, self.ledger, self.pair = device, says, view, ledger, pair
         self.k, self.prompt = says.k, PROMPTS[0]
+        self.family = family_of(says.family)
+        self.cached = self.family.prompt_rows(2)
         self.recorded: list[dict[str, np.ndarray]] = []
 
     def tap(self, force: Force = unforced) -> ContractTap:
@@ -94,8 +98,22 @@ class Walk:
         fits = 0 <= first < self.pair.vocab
         if not self.ledger.expect("prefill: returned", fits, f"prefill returned {first}, outside the vocabulary"):
             raise Stopped("prefill returned no id")
-        tap.close({"S": 2, "C": 1, "W": 1, "kv.target": 2, "kv.drafter": 1})
+        self.cached = self.family.prompt_rows(2)
+        tap.close({"S": 2, "C": self.cached, "W": self.cached, "kv.target": 2, "kv.drafter": self.cached})
         return first
+
+    def close(self, tap: ContractTap, drafts: int, held: int, own: Sequence[int], emitted: Sequence[int]) -> None:
+        """Closes a round.
+
+        Args:
+            drafts: how many were verified.
+            held: rows of the target's cache before it.
+            own: what the drafter drafted.
+        """
+        committed = self.family.committed(held, self.cached)
+        self.cached = self.family.kept(held, agreeing(own[:-1], emitted), len(emitted))
+        rows = {"S": drafts + 1, "C": committed, "W": committed + self.k - 1, "K": self.k, "M": len(emitted)}
+        tap.close(rows | {"kv.target": held + len(emitted), "kv.drafter": self.cached})
 
     def draft(self, tap: ContractTap) -> list[int]:
         """K drafts."""
@@ -123,19 +141,17 @@ class Walk:
         """All drafts accepted, one rejected, none verified, one that ends the generation; what is left after each."""
         tap, held, budget = self.tap(), 2, 4 * self.k + 8
         self.prefill(tap, budget)
-        committed = 1
         other, end = self.others, next(iter(self.says.eos), None)
         plans = [(other[: self.k], True), (other[:1], False), ([], True)]
         plans += [([*other[: self.k - 1], end], True)] if end is not None else []
         for drafts, agreed in plans:
-            self.draft(tap)
+            own = self.draft(tap)
             self.verify(drafts, tap)
             tokens = [*drafts, other[-1]] if agreed else [other[-1], *([other[-1]] * len(drafts))]
             emitted = self.commit(drafts, tokens, tap)
             self._accepted(drafts, tokens, emitted)
-            rows = {"S": len(drafts) + 1, "C": committed, "W": committed + self.k - 1, "K": self.k, "M": len(emitted)}
-            tap.close(rows | {"kv.target": held + len(emitted), "kv.drafter": held})
-            held, committed = held + len(emitted), len(emitted)
+            self.close(tap, len(drafts), held, own, emitted)
+            held += len(emitted)
             if not emitted:
                 raise Stopped("commit emitted nothing")
         if end is None:

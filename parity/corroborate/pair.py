@@ -69,7 +69,8 @@ class Common:
                 lacking.append(Lacking(place, what, both=mine is None and its is None))
                 continue
             pairs.append((mine, its))
-            first = Clock.of(self.one.manifest.case.prompts[prompt]).first(named.name, round_, 0)
+            clock = Clock.of(self.one.manifest.case.prompts[prompt], self.one.manifest)
+            first = clock.first(named.name, round_, 0)
             labels += [(prompt, round_, first + row) for row in range(len(mine))]
         if not labels:
             return None, lacking

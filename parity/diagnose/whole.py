@@ -21,7 +21,8 @@ from parity.diagnose.failing_run import (
 from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
-from parity.errors import NotOffered
+from parity.errors import NotOffered, UsageError
+from parity.families import TAPS, family_of
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
 from parity.golden.views import DumpView, TrustedGolden
@@ -58,6 +59,11 @@ def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
 
     Of a device of which a part is hidden, float32 is tried first: there no router tie hides what a segment does.
     """
+    family = asked.golden.manifest.model.family
+    if TAPS not in family_of(family).has:
+        raise UsageError(
+            f"{asked.golden.folder} is of a {family} drafter; diagnosis knows hypotheses of drafters on taps"
+        )
     rerun = ReferenceRerun(asked.progress)
     if asked.run is not None:
         bounds = read_policy(asked.policy, asked.run.manifest.case.precision)

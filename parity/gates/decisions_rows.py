@@ -264,7 +264,7 @@ def own_choices(golden: TrustedGolden, run: DumpView, vocabulary: DraftVocabular
     name, lacking = "its own logits", []
     counts: dict[str, dict[str, int]] = {}
     wrong: list[tuple[StageRows, int, int, int]] = []
-    for stage in GREEDY:
+    for stage in (stage for stage in GREEDY if SCORES[stage] in golden.declared):
         tokens, logits = (stage_rows(golden, run, golden.declared[name]) for name in (stage, SCORES[stage]))
         shared = None if tokens is None or logits is None else paired(tokens, logits)
         if shared is None or not len(shared[0].device) or len(shared[0].device) < _due(golden, run, stage):

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.drafter_config import NESTED, nested
 from parity.errors import DeviceEnded, NotOffered, ParityError
+from parity.families import MODEL, family_of
 from parity.files import config_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
@@ -41,11 +42,16 @@ def checks(context: GateContext) -> Iterator[Check]:
     """The rotation at every position, the passes, what must be refused, and whether the two schedules agree."""
     model = context.golden.manifest.model
     own: dict[Side, Path] = {"target": Path(model.target.path), "drafter": Path(model.drafter.path)}
+    family = family_of(model.family)
+    if MODEL not in family.has:
+        del own["drafter"]
+        yield Check("drafter", NOT_JUDGED, f"a {family.name} drafter rotates nothing")
     for side, folder in own.items():
         yield _attempt(f"{side}, every position", partial(_long, context, side, folder))
     yield _attempt("the passes of the golden's pair", lambda: _passes(context, own))
     yield _attempt("wrong configs and positions refused", lambda: _refusals(context, own))
-    yield _attempt("schedules of the golden's pair", lambda: compared(own))
+    if len(own) == len(SIDES):
+        yield _attempt("schedules of the golden's pair", lambda: compared(own))
 
 
 def _attempt(name: str, judge: Callable[[], tuple[str, str, dict[str, Any]]]) -> Check:
@@ -115,7 +121,9 @@ def _passes(context: GateContext, own: dict[Side, Path]) -> tuple[str, str, dict
     except Exception as error:
         raise as_parity_error(context.device_name, "what it handed back", error) from error
     schedules = {side: read_schedule(folder)[0] for side, folder in own.items()}
-    wrong = [line for side, rows_of in keys.items() if (line := first_wrong(schedules[side], side, rows_of, prompt))]
+    first = {"target": prompt, "drafter": family_of(device.describe().family).prompt_rows(prompt)}
+    lines = [first_wrong(schedules[side], side, rows_of, first[side]) for side, rows_of in keys.items()]
+    wrong = [line for line in lines if line]
     apart = {side: float(misturned(schedules[side], rows_of).max()) for side, rows_of in keys.items()}
     rows = " and ".join(f"{len(rows_of)} {side} rows" for side, rows_of in keys.items())
     line = f"{rows} turned by their positions, {prompt} in the prompt; keys at most {max(apart.values()):.1e} apart"

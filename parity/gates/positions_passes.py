@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.errors import NotOffered
+from parity.families import MODEL, TAPS, family_of
 from parity.gates import rope
 from parity.gates.rope import RopeSchedule
 from parity.seam import Device, Side
@@ -37,7 +38,7 @@ class OneTokenTap:
     """
 
     token: int
-    waits: set[str] = field(default_factory=lambda: {*CHOSEN, DRAFTER_FC_OUT})
+    waits: set[str]
     keys: dict[Side, np.ndarray] = field(default_factory=dict)
     _fused: np.ndarray | None = None
 
@@ -69,12 +70,14 @@ def cached_keys(device: Device, token: int, k: int) -> tuple[dict[Side, np.ndarr
     prompt = min(device.describe().max_positions, ROWS) - budget - k
     if prompt < 2:
         raise NotOffered(f"{device.describe().max_positions} positions are too few for {ROUNDS} rounds of {k} drafts")
-    tap = OneTokenTap(token)
+    family = family_of(device.describe().family)
+    tap = OneTokenTap(token, {*CHOSEN, *([DRAFTER_FC_OUT] if TAPS in family.has else [])})
     device.prefill([token] * prompt, budget, tap)
     for _ in range(ROUNDS):
         drafts = device.draft(tap)
         device.commit(drafts, device.verify(drafts, tap), tap)
-    if missing := {"target", "drafter"} - tap.keys.keys():
+    due: set[Side] = {"target", "drafter"} if MODEL in family.has else {"target"}
+    if missing := due - tap.keys.keys():
         raise NotOffered(f"the device records no kv.{min(missing)}.0.k, by which its positions could be seen")
     if tap.waits:
         raise NotOffered(f"the device does not hand over {min(tap.waits)}: its rows cannot be made the same")
@@ -99,13 +102,17 @@ def seen_position(schedule: RopeSchedule, keys: np.ndarray, right: np.ndarray, r
 
 
 def first_wrong(schedule: RopeSchedule, side: Side, keys: np.ndarray, prompt: int) -> str:
-    """Where a side's passes first turn a row wrongly, in words; empty where they never do."""
+    """Where a side's passes first turn a row wrongly, in words; empty where they never do.
+
+    Args:
+        prompt: rows of its prefill.
+    """
     apart = misturned(schedule, keys)
     wrong = np.flatnonzero(apart > SAME)
     if not len(wrong):
         return ""
     row, where = int(wrong[0]), "prefill"
-    if row >= prompt - (side == "drafter"):
+    if row >= prompt:
         where = "the rounds behind the prompt"
     seen = seen_position(schedule, keys, apart <= SAME, row)
     return f"{side}: {len(wrong)} of {len(keys)} rows misturned, first row {row} (in {where}), as if at position {seen}"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.rows import Clock
 from parity.errors import Inconclusive
+from parity.families import MODEL, TAPS, family_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
@@ -23,9 +24,15 @@ from parity.stages import DRAFT_TOKENS, DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DR
 def checks(context: GateContext) -> Iterator[Check]:
     """Both over the context's chained run."""
     golden, run = context.golden, context.run("chained")
-    streams = tapped_streams(golden)
-    yield tap_contents(golden, run, streams)
-    yield token_pairs(golden, run, streams)
+    family = family_of(golden.manifest.model.family)
+    if TAPS in family.has:
+        streams = tapped_streams(golden)
+        yield tap_contents(golden, run, streams)
+    else:
+        streams = []
+        yield Check("taps", NOT_JUDGED, f"a {family.name} drafter has none")
+    if MODEL in family.has:
+        yield token_pairs(golden, run, streams)
 
 
 def tap_contents(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
@@ -54,14 +61,14 @@ def tap_contents(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -
 
 def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Ids, positions and hiddens of every row; of the first one above all."""
-    name = "pairs (next token, hidden of the position before it)"
+    name = "pairs (next token, hidden of the position before it)" if streams else "tokens at their own positions"
     mistaken = next((pair for pair in token_pairings(golden, golden, "float32") if pair.wrong), None)
     if mistaken is not None:
         raise Inconclusive(f"the golden's own {mistaken.wrong} (prompt {mistaken.prompt}, round {mistaken.round})")
     hidden = [stage for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS) if not run.view.shows(stage)]
     pairs = [] if hidden else list(token_pairings(golden, run, run.manifest.case.precision))
     wrong = [pair for pair in pairs if pair.wrong]
-    heads = [feed for feed in committed_taps(golden, run, streams) if feed.round == 0]
+    heads = [feed for feed in committed_taps(golden, run, streams) if feed.round == 0] if streams else []
     late = [feed for feed in heads if not feed.same[0].all()]
     rows = sum(pair.rows for pair in pairs)
     figures = {"rows": rows, "rounds": len(pairs), "wrong_rounds": len(wrong), "first_rows": len(heads)}
@@ -84,6 +91,9 @@ def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) ->
             f"the device does not show {hidden[0]}: with which token a hidden is paired is seen in what follows alone"
         )
         return Check(name, INCONCLUSIVE, said, figures)
+    if not streams:
+        said = f"{rows} rows of {len(pairs)} rounds carry the token at their position"
+        return Check(name, PASS if pairs else INCONCLUSIVE, said, figures)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
     said += f"{rows} rows carry the token behind their position"
     return Check(name, PASS if pairs and heads else INCONCLUSIVE, said, figures)
@@ -156,12 +166,12 @@ def committed_taps(
     """
     variant = variant or dump.manifest.case.precision
     for prompt, case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(case)
+        clock = Clock.of(case, golden.manifest)
         for round_ in range(clock.rounds):
             source = max(round_ - 1, 0)
             start = clock.first(DRAFTER_TAPS, round_, 0)
             taps = dump.stored(variant, prompt, round_, DRAFTER_TAPS)
-            committed = clock.prompt - 1 if round_ == 0 else clock.emitted[round_ - 1]
+            committed = clock.committed(round_)
             if taps is None or len(taps) != committed:
                 count = "no" if taps is None else len(taps)
                 where = f"round {round_} of prompt {prompt}"
@@ -262,16 +272,16 @@ class TokenPairing:
 def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> Iterator[TokenPairing]:
     """Every round of a dump against the prompts' own tokens and what the golden emitted."""
     for prompt, case in enumerate(golden.manifest.case.prompts):
-        clock = Clock.of(case)
+        clock = Clock.of(case, golden.manifest)
         tokens = np.array([*case.ids, *case.generated.emitted])
         for round_ in range(clock.rounds):
             start = clock.first(DRAFTER_INPUT_IDS, round_, 0)
-            committed = clock.length(round_ - 1) - start if round_ else clock.prompt - 1
-            due = tokens[start + 1 : start + 1 + committed]
+            begin = start + clock.family.ahead
+            due = tokens[begin : begin + clock.committed(round_)]
             masked = golden.manifest.case.k - 1 if round_ else 0
-            if masked and golden.manifest.model.family == "eagle-3":
+            if masked and clock.family.chain:
                 due, masked = np.append(due, _chained(golden, dump, variant, prompt, round_)[:masked]), 0
-            wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start)
+            wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start, clock.family.ahead)
             yield TokenPairing(prompt, round_, len(due) + masked, wrong, start + row)
 
 
@@ -289,7 +299,7 @@ def _chained(golden: TrustedGolden, dump: DumpView, variant: Variant, prompt: in
 
 
 def _wrong(
-    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int
+    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int, ahead: int
 ) -> tuple[str, int]:
     """What is wrong in one round, and its row."""
     ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS))
@@ -298,10 +308,10 @@ def _wrong(
         return f"{DRAFTER_INPUT_IDS} has not the {width} rows that are due", 0
     if positions is None or positions.shape != (width,):
         return f"{DRAFTER_POSITIONS} has not the {width} rows that are due", 0
-    differ = np.flatnonzero(ids[: len(due)] != due)
+    differ, where = np.flatnonzero(ids[: len(due)] != due), "behind" if ahead else "at"
     if len(differ):
         row = int(differ[0])
-        return f"row {row} carries token {ids[row]}, the one behind position {start + row} is {due[row]}", row
+        return f"row {row} carries token {ids[row]}, the one {where} position {start + row} is {due[row]}", row
     astray = np.flatnonzero(positions != start + np.arange(width))
     if len(astray):
         row = int(astray[0])

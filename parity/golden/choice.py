@@ -84,7 +84,7 @@ def _dumped(path: Path) -> tuple[str, int]:
 
 def special(manifest: Manifest) -> str:
     """Why a dump is none to judge by unless it is named, in words; '' where nothing speaks against it."""
-    every = declared(manifest.model.num_layers, manifest.model.num_drafter_layers)
+    every = declared(manifest.model.num_layers, manifest.model.num_drafter_layers, manifest.model.family)
     missing = len(every.keys() - set(manifest.stages))
     reasons = {
         "is a device's run": manifest.kind != "golden",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.golden.manifest import Case, Family, Generation, Manifest, PromptCase, TensorRow, Variant, key
+from parity.families import DrafterFamily, family_of
+from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
 from parity.stages import Named, declared
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ def _rows(manifest: Manifest) -> Iterator[str]:
     """Each row alone, and that none is there twice."""
     prompts, variants, stages = len(manifest.case.prompts), VARIANTS[manifest.kind], {*manifest.stages}
     # A run's axes are what a device did: they are judged.
-    named = declared(manifest.model.num_layers, manifest.model.num_drafter_layers) if manifest.kind == "golden" else {}
+    model = manifest.model
+    golden = manifest.kind == "golden"
+    named = declared(model.num_layers, model.num_drafter_layers, model.family) if golden else {}
     for row in manifest.tensors:
         if row.place[2] not in stages:
             yield f"{row.key} is of a stage that it does not list"
@@ -183,26 +186,34 @@ def refuse_untold(golden: DumpView) -> None:
             rows.setdefault(number, []).append((round_, stage, row))
     for number, prompt in enumerate(golden.manifest.case.prompts):
         if prompt.generation is not None:
-            rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest.case.k)
+            rounds = PromptRounds.of(prompt, prompt.generation, golden.manifest)
+            if rounds.family.fewer:
+                rounds = replace(rounds, drafts=_counted(rows.get(number, ())))
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
             tokens = _tokens(rounds, _reader(golden, number))
-            drafted = _drafted(rounds, _reader(golden, number), golden.manifest.model.family)
+            drafted = _drafted(rounds, _reader(golden, number))
             for wrong in chain(sizes, tokens, drafted):  # in this order: tokens of a wrong size cannot be read
                 raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
 
 
 @dataclass(frozen=True)
 class PromptRounds:
-    """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one)."""
+    """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one).
+
+    `drafts` counts those of a round, where a family may draft fewer than K.
+    """
 
     ids: tuple[int, ...]
     k: int
     fresh: tuple[tuple[int, ...], ...]
     accepted: tuple[int, ...]
     lengths: tuple[int, ...]
+    drafted: tuple[int, ...]
+    family: DrafterFamily
+    drafts: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, prompt: PromptCase, told: Generation, k: int) -> PromptRounds:
+    def of(cls, prompt: PromptCase, told: Generation, manifest: Manifest) -> PromptRounds:
         """The rounds of a prompt that the manifest has."""
         fresh, end = [told.emitted[:1]], 1
         ends = [len(prompt.ids)]
@@ -210,27 +221,46 @@ class PromptRounds:
             fresh.append(told.emitted[end : end + length])
             ends.append(ends[-1] + length)
             end += length
-        return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends))
+        family, k = family_of(manifest.model.family), manifest.case.k
+        drafted = family.cached(len(prompt.ids), told.acceptance_length, told.accepted_drafts, k)
+        return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends), drafted, family)
+
+    def count(self, round_: int) -> int:
+        """C, known tokens that the drafter runs over in this round."""
+        if round_ == 0:
+            return self.drafted[0]
+        return self.family.committed(self.lengths[round_ - 1], self.drafted[round_ - 1])
+
+    def committed(self, round_: int) -> list[int]:
+        """The known tokens that the drafter runs over in this round."""
+        if round_ == 0:
+            return list(self.ids[self.family.ahead :])
+        known = [*self.ids, *chain.from_iterable(self.fresh[:round_])]
+        return known[len(known) - self.count(round_) :]
 
     def due(self, round_: int, named: Named) -> int | None:
         """Rows that a stage has after or in this round, by its first axis; None where nothing says so.
 
-        `lengths[r]` are the target's rows in the cache after round r; the drafter's are those before it.
+        `lengths[r]` are the target's rows in the cache after round r, `drafted[r]` the drafter's.
         """
-        first = round_ == 0
-        drafted = len(self.ids) - 1 if first else self.lengths[round_ - 1]
-        committed = drafted if first else len(self.fresh[round_ - 1])
+        first, drafts = round_ == 0, self.drafts.get(round_, self.k)
+        committed = self.count(round_)
         if named.stage.cache:
-            return self.lengths[round_] if named.name.startswith("kv.target.") else drafted
+            return self.lengths[round_] if named.name.startswith("kv.target.") else self.drafted[round_]
         sizes = {
-            "S": len(self.ids) if first else self.k + 1,
+            "S": len(self.ids) if first else drafts + 1,
             "C": committed,
             "W": committed if first else committed + self.k - 1,
-            "K": self.k,
+            "K": drafts,
             "M": len(self.fresh[round_]),
             "1": 1,
         }
         return sizes.get(named.stage.axes[0])
+
+
+def _counted(rows: Iterable[tuple[int, str, TensorRow]]) -> dict[int, int]:
+    """How many drafts each round has; more than K are none that may be."""
+    return {round_: row.full_shape[0] for round_, stage, row in rows if stage == "drafter.draft_tokens"}
 
 
 def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], names: dict[str, Named]) -> Iterator[str]:
@@ -239,6 +269,7 @@ def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], nam
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
             kind = f"{row.dtype} of shape {list(row.full_shape)}"
             yield f"{stage} of round {round_} is {kind}, integers in one axis are due"
+        due = min(due, rounds.k) if due is not None and stage == "drafter.draft_tokens" else due
         if due is not None and size != due:
             yield f"{stage} of round {round_} has {size} rows, {due} are due"
 
@@ -246,15 +277,14 @@ def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], nam
 def _tokens(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
     """What the exact stages hold, as far as they are there."""
     for round_, fresh in enumerate(rounds.fresh):
-        expected: dict[str, Sequence[int]] = {"kv.target.length": [rounds.lengths[round_]]}
+        expected: dict[str, Sequence[int]] = {
+            "kv.target.length": [rounds.lengths[round_]],
+            "drafter.input_ids": rounds.committed(round_),
+        }
         if round_ == 0:
-            expected |= {"target.tokens": fresh, "drafter.input_ids": rounds.ids[1:]}
+            expected |= {"target.tokens": fresh}
         else:
-            expected |= {
-                "accept.length": [len(fresh)],
-                "accept.emitted": fresh,
-                "drafter.input_ids": rounds.fresh[round_ - 1],
-            }
+            expected |= {"accept.length": [len(fresh)], "accept.emitted": fresh}
         for stage, due in expected.items():
             value = read(round_, stage)
             if value is not None and _part(stage, round_, value, len(due)) != list(due):
@@ -281,16 +311,16 @@ def _accepted(rounds: PromptRounds, round_: int, read: ReadTensor) -> Iterator[s
             yield f"round {round_} accepts {rounds.accepted[round_]} drafts, of which {matched} are the target's tokens"
 
 
-def _drafted(rounds: PromptRounds, read: ReadTensor, family: Family) -> Iterator[str]:
+def _drafted(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
     """Rows behind the committed ones carry the draft before each, or one placeholder, as the family has it."""
     for round_ in range(1, len(rounds.fresh)):
         ids, drafts = read(round_, "drafter.input_ids"), read(round_, "drafter.draft_tokens")
         if ids is None or drafts is None:
             continue
-        behind = ids[len(rounds.fresh[round_ - 1]) :]
-        due = drafts[: len(behind)] if family == "eagle-3" else behind[:1].repeat(len(behind))
+        behind = ids[rounds.count(round_) :]
+        due = drafts[: len(behind)] if rounds.family.chain else behind[:1].repeat(len(behind))
         if behind.tolist() != due.tolist():
-            yield f"rows of round {round_} carry {_few(behind)}; of {family} {_few(due)} are due"
+            yield f"rows of round {round_} carry {_few(behind)}; of {rounds.family.name} {_few(due)} are due"
 
 
 def _few(values: Iterable[int]) -> list[int]:

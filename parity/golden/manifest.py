@@ -26,6 +26,7 @@ from pydantic import (
 
 from parity import files, limits
 from parity.errors import UsageError
+from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
 from parity.shown import ShownRows
 
@@ -124,17 +125,13 @@ class Checkpoint(Record):
     constants: Annotated[dict[_Line, Constant], Field(max_length=limits.LAYERS)] = {}
 
 
-Family = Literal["p-eagle", "eagle-3"]
-"""How a drafter drafts: K rows in one pass, or one row behind the other."""
-
-
 class Model(Record):
     """The pair of checkpoints, the drafter's family, and the layer numbers that expand the stage table."""
 
     target: Checkpoint
     drafter: Checkpoint
     num_layers: _Layers
-    num_drafter_layers: _Layers
+    num_drafter_layers: Annotated[int, Field(ge=0, le=limits.LAYERS)]
     family: Family = "p-eagle"
 
 

@@ -172,7 +172,7 @@ class Dump(DumpView):
 
     def __init__(self, folder: Path, manifest: Manifest | None = None):
         manifest = manifest or Manifest.read(folder)
-        names = declared(manifest.model.num_layers, manifest.model.num_drafter_layers)
+        names = declared(manifest.model.num_layers, manifest.model.num_drafter_layers, manifest.model.family)
         super().__init__(folder, manifest, names, {}, {})
         self.index()
         self._shards: dict[str, dict[str, NDArray[Any]]] = {}

@@ -181,5 +181,6 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "shown": lambda said: tuple(map(_shown, said)),
     "forcible": lambda said: tuple(map(str, said)),
     "transactional": bool,
+    "family": str,
 }  # fmt: skip
 """How each field of a `Description` is read."""

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from torch.nn import functional as F
 
     from parity.references import rope
-    from parity.references.drafter_loop import DrafterLoop
+    from parity.references.chain import StepLoop
     from parity.references.hf_target import HFTarget
+    from parity.references.peagle import PEagle
 
-    Loop = DrafterLoop[HFTarget, Any]
+    Loop = StepLoop[HFTarget, PEagle]
+    """Of any family; what only one has, hypotheses of that family ask for."""
 else:
 
     class Lazy:

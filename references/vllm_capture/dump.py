@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from parity.errors import UsageError
-from parity.golden.manifest import Family
+from parity.families import Family
 from parity.golden.store import DumpWriter
 from parity.references.drafter_formats import read_drafter
 from parity.references.drafting import is_chain

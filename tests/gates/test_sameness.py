@@ -47,12 +47,12 @@ def test_a_masked_column_explains_no_other_token(precision):
 
 def test_a_row_of_a_pass_is_told_by_its_position():
     """Behind a prompt of 9 a round verifies from 9 on and drafts from the last committed row; caches hold every row."""
-    assert [position_of("prefill", "target.layers.0.q", 3, 9, 1), position_of("verify", LOGITS, 3, 9, 1)] == [3, 12]
-    assert [position_of("draft", "drafter.input_ids", 3, 9, 1), position_of("commit", "kv.target.0.k", 3, 9, 1)] == [
+    assert [position_of("prefill", "target.layers.0.q", 3, 9, 8), position_of("verify", LOGITS, 3, 9, 8)] == [3, 12]
+    assert [position_of("draft", "drafter.input_ids", 3, 9, 8), position_of("commit", "kv.target.0.k", 3, 9, 8)] == [
         11,
         3,
     ]
-    assert position_of("commit", "accept.emitted", 1, 9, 1) is None
+    assert position_of("commit", "accept.emitted", 1, 9, 8) is None
 
 
 @pytest.mark.parametrize(("rounds", "said"), [(1, "prefill and a round"), (0, "prefill, which ends the sequence")])

@@ -40,7 +40,7 @@ def _recorder(tap, pipeline):
 
 STATE = [
     *(f"inside.{side}.{what}" for side in ("target", "drafter") for what in ("caches", "length")),
-    *(f"inside.{name}" for name in ("_emitted", "_taps", "_verified", "_left", "_drafted")),
+    *(f"inside.{name}" for name in ("_text", "_emitted", "_taps", "_verified", "_left", "_drafted")),
 ]
 
 

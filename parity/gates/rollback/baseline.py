@@ -159,9 +159,8 @@ class GivenText(Baseline):
 def cache_stages(device: Device) -> Iterator[str]:
     """Full names of the cache stages of a device of these layers."""
     says = device.describe()
-    for side, layers in (("target", says.num_layers), ("drafter", says.num_drafter_layers)):
-        yield from (f"kv.{side}.{layer}.{part}" for layer in range(layers) for part in "kv")
-        yield f"kv.{side}.length"
+    names = declared(says.num_layers, says.num_drafter_layers, says.family)
+    yield from (name for name in names if name.startswith("kv."))
 
 
 def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
@@ -175,7 +174,7 @@ def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
     if not missing:
         return
     says = device.describe()
-    view = View(says.shown, declared(says.num_layers, says.num_drafter_layers))
+    view = View(says.shown, declared(says.num_layers, says.num_drafter_layers, says.family))
     many = f"({len(missing)} cache stages are missing)"
     if not any(map(view.shows, missing)):
         raise NotShown(f"{says.name} does not declare {missing[0]} as shown {many}: what is in its caches is unknown")

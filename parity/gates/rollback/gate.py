@@ -56,11 +56,9 @@ def explored(
     A device that repeated itself and then gave other bits in a verb that was called again is asked more often, before
     its error recovery is blamed. One that fails when it is asked to repeat itself is judged by the histories.
     """
-    within = WithinNoise(
-        declared(device.describe().num_layers, device.describe().num_drafter_layers),
-        precision,
-        NoiseFloors(context.golden),
-    )
+    says = device.describe()
+    names = declared(says.num_layers, says.num_drafter_layers, says.family)
+    within = WithinNoise(names, precision, NoiseFloors(context.golden))
     exact = precision == context.precision != "float32"
     baseline = max(baselines, key=lambda baseline: len(baseline.ids))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
+from parity.families import MODEL, family_of
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
@@ -42,12 +43,12 @@ class Coverage:
 
 @dataclass
 class SequenceState:
-    """The sequence in the device, as it has to be."""
+    """The sequence in the device, as it has to be; `cached` are the rows of its drafter's cache."""
 
     baseline: Baseline
     budget: int
     emitted: list[int]
-    committed: int
+    cached: int
     drafting: bool = True
     round: int = 0
     caches: dict[str, np.ndarray] = field(default_factory=dict)
@@ -56,6 +57,10 @@ class SequenceState:
     def length(self) -> int:
         """Rows of the target's cache: all tokens but the last."""
         return len(self.baseline.ids) + len(self.emitted) - 1
+
+    def known(self, first: int, count: int) -> list[int]:
+        """Tokens of the sequence from place `first` on."""
+        return [*self.baseline.ids, *self.emitted][first : first + count]
 
 
 class Invariants:
@@ -74,14 +79,20 @@ class Invariants:
         self.device, self.exact, self.coverage = device, exact, Coverage()
         self.same = same or BitExact()
         self.k, self.eos = says.k, says.eos
-        self.names = declared(says.num_layers, says.num_drafter_layers)
+        self.family = family_of(says.family)
+        self.names = declared(says.num_layers, says.num_drafter_layers, says.family)
+
+    @property
+    def committed(self) -> int:
+        """C of the next drafter pass."""
+        return self.family.committed(self.sequence.length, self.sequence.cached)
 
     def drafter_rows(self, tensors: dict[str, np.ndarray]) -> None:
-        """Committed rows are the last round's tokens, in the slots behind the cache's length; then the logits."""
+        """Committed rows are the tokens that are not cached, in the slots behind the cache's rows; then the logits."""
         sequence = self.sequence
-        start, count = sequence.length - sequence.committed, sequence.committed
+        start, count = sequence.cached, self.committed
         for stage, expected in (
-            (DRAFTER_INPUT_IDS, sequence.emitted[-count:]),
+            (DRAFTER_INPUT_IDS, sequence.known(start + self.family.ahead, count)),
             (DRAFTER_POSITIONS, list(range(start, start + count))),
             (DRAFTER_SLOTS, list(range(start, start + count))),
         ):
@@ -105,13 +116,11 @@ class Invariants:
                 )
                 raise InvariantBroken("state", message, self.place(stage, row))
 
-    def caches(
-        self, tensors: dict[str, np.ndarray], before: int, verified: dict[str, np.ndarray] | None = None
-    ) -> None:
+    def caches(self, tensors: dict[str, np.ndarray], verified: dict[str, np.ndarray] | None = None) -> None:
         """Lengths, kept rows, new rows."""
         sequence = self.sequence
         require_caches(self.device, tensors)
-        drafter = before if sequence.drafting else None
+        drafter = sequence.cached if sequence.drafting and MODEL in self.family.has else None
         for side, length in (("target", sequence.length), ("drafter", drafter)):
             if length is None:
                 continue
@@ -171,10 +180,10 @@ class Invariants:
         return Place(stage, layer, self.sequence.baseline.prompt, self.sequence.round, position)
 
 
-def position_of(verb: str, stage: str, row: int, length: int, committed: int) -> int | None:
+def position_of(verb: str, stage: str, row: int, length: int, cached: int) -> int | None:
     """The position of a tensor's row: a pass starts behind the cache's length, the drafter's at its committed rows."""
     if verb == "prefill" or stage.startswith("kv."):
         return row
     if stage.startswith("accept."):
         return None
-    return row + (length - committed if stage.startswith("drafter.") else length)
+    return row + (cached if stage.startswith("drafter.") else length)

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.compare.report import Place
 from parity.errors import DeviceEnded, DeviceFailed
+from parity.families import agreeing
 from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.history import History, RoundPlan, SequencePlan, TapError
 from parity.gates.rollback.invariants import InvariantBroken, Invariants, SequenceState, position_of
@@ -68,14 +69,15 @@ class HistoryPlayer(Invariants):
         if not self.exact:
             self._computed(baseline)
         self.failed = {}
-        self.sequence = sequence = SequenceState(baseline, min(plan.budget, baseline.more), [], 1)
+        cached = self.family.prompt_rows(len(baseline.ids))
+        self.sequence = sequence = SequenceState(baseline, min(plan.budget, baseline.more), [], cached)
         error = plan.error and TapError("prefill", plan.error.where)
         first, tap = self._verb(
             "prefill", error, baseline.ids, sequence.budget, routes=self.routes(0, len(baseline.ids))
         )
         self.tokens([int(first)], len(baseline.ids) - 1, TARGET_TOKENS)
         sequence.emitted.append(int(first))
-        self.caches(tap.tensors, len(baseline.ids) - 1)
+        self.caches(tap.tensors)
 
     def _computed(self, baseline: Baseline) -> None:
         """The never-speculated state is computed on this device: now, and not in mid-round."""
@@ -140,12 +142,14 @@ class HistoryPlayer(Invariants):
 
     def _verbs(self, plan: RoundPlan, error: TapError | None) -> None:
         sequence, before, room = self.sequence, self.sequence.length, self.k
+        given: Sequence[int] = ()
         if sequence.drafting:
             given, tap = self._verb("draft", error)
             self.drafter_rows(tap.tensors)
             room = len(given)
-            if room > self.k or (room < self.k and not self.fewer):
+            if room > self.k or (room < self.k and not (self.fewer or self.family.fewer)):
                 raise InvariantBroken("rows", f"draft gave {room} drafts, not {self.k}", self.place(DRAFT_TOKENS))
+            room = self.k if self.family.fewer else room  # a device of such a family takes any number
         drafts, tokens, emitted = self._plan(plan, room)
         routes = self.routes(before, before + len(emitted))
         said, verified = self._verb("verify", error, drafts, routes=routes)
@@ -160,8 +164,10 @@ class HistoryPlayer(Invariants):
                 "rows", f"commit emitted {list(map(int, came))}, not {emitted}", self.place(ACCEPT_EMITTED)
             )
         sequence.emitted += emitted
-        sequence.committed = len(emitted)
-        self.caches(tap.tensors, before, verified.tensors)
+        if sequence.drafting:  # the last draft is run over in the next round, if at all
+            agreed = agreeing([int(token) for token in given[: room - 1]], emitted)
+            sequence.cached = self.family.kept(before, agreed, len(emitted))
+        self.caches(tap.tensors, verified.tensors)
 
     def _verb(
         self, verb: str, error: TapError | None, *arguments: Any, routes: dict[str, np.ndarray] | None = None
@@ -220,5 +226,5 @@ class HistoryPlayer(Invariants):
             row = self.same.changed(stage, first, tensors)
             if row is not None:
                 message = f"{stage} row {row} differs when {verb} is called again"
-                position = position_of(verb, stage, row, self.sequence.length, self.sequence.committed)
+                position = position_of(verb, stage, row, self.sequence.length, self.sequence.cached)
                 raise InvariantBroken("again", message, self.place(stage, position))

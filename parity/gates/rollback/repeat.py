@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.errors import DeviceEnded, DeviceFailed
+from parity.families import family_of
 from parity.gates.gate import Check
 from parity.gates.rollback.baseline import Baseline, RecordingTap
 from parity.gates.rollback.invariants import position_of
@@ -92,7 +93,8 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
         bad.append((verb != "prefill", stage))
         worst = max(worst, (float(rows.max()), stage))
         if place is None and worst[0] > 1.0:
-            position = position_of(verb, stage, int(rows.argmax()), len(baseline.ids), 1)
+            cached = family_of(device.describe().family).prompt_rows(len(baseline.ids))
+            position = position_of(verb, stage, int(rows.argmax()), len(baseline.ids), cached)
             place = Place(stage, within.names[stage].layer, baseline.prompt, int(verb != "prefill"), position)
     order = {
         (bool(round_), named.name): n
