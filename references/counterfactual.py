@@ -51,7 +51,8 @@ class Counterfactuals:
             for _, layer in drafter_layers(self.loop):
                 stack.enter_context(layer.self_attn.attend.around(_over_what_is_there))
             try:
-                return self.loop.run(ids, budget, recorder)
+                result: Result = self.loop.run(ids, budget, recorder)
+                return result
             except (RuntimeError, IndexError, KeyError, ValueError) as error:
                 if not assumed:
                     raise
