@@ -42,6 +42,7 @@ _DRAFTER = {
     "rms_norm_eps": "eps",
     "max_position_embeddings": "max_positions",
     "ptd_token_id": "placeholder",
+    "dflash_config.mask_token_id": "mask",
     "eagle_aux_hidden_state_layer_ids": "taps",
     "norm_before_residual": "norm_before_residual",
     "num_parallel_positions": "max_drafts",

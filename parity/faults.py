@@ -43,6 +43,7 @@ PROMPTS: dict[Family, tuple[str, str]] = {
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
     "n-gram": ("types-127-131", "debugger-69-73"),
     "draft-model": ("types-127-131", "debugger-69-73"),
+    "dflash": ("types-127-131", "debugger-69-73"),
 }
 TOKENS = 12
 """The default golden of a family: two chat prompts longer than window and original context. The rounds of the first

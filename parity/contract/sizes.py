@@ -44,7 +44,8 @@ def read_pair(target: Path, drafter: Path) -> Pair:
     sizes = {"target": _sizes(of_target), "drafter": _sizes(of_drafter)}
     sizes["target"] |= {"E": of_target.get("num_local_experts"), "X": of_target.get("num_experts_per_tok"), "V": vocab}
     sizes["drafter"]["VD"] = of_drafter.get("draft_vocab_size") or of_drafter.get("vocab_size")
-    taps = (of_drafter.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    eagle, block = (of_drafter.get(key) or {} for key in ("eagle_config", "dflash_config"))
+    taps = eagle.get("eagle_aux_hidden_state_layer_ids", block.get("target_layer_ids"))
     if isinstance(taps, list) and isinstance(hidden, int):
         sizes["drafter"]["TH"] = len(taps) * (of_drafter.get("target_hidden_size") or hidden)
     return Pair(
