@@ -277,8 +277,9 @@ def _layout(pipeline: Pipeline, change: Callable[..., tuple[np.ndarray, np.ndarr
 
 
 def _kept(pipeline: Pipeline, change: Callable[..., int]) -> None:
-    """`change(before, drafts, emitted)` rows stay in the drafter's cache."""
+    """`change(before, drafts, emitted)` rows stay in the drafter's cache, and nothing asks whether they fit the taps."""
     instead(_drafter(pipeline), "kept", lambda clean: change)
+    instead(pipeline, "_refuse_skipped", lambda clean: lambda count: None)
 
 
 def _seen(pipeline: Pipeline, change: Callable[..., np.ndarray]) -> None:
