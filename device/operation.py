@@ -1,4 +1,4 @@
-"""One operation by itself, compiled and run as those of a pass are."""
+"""One operation alone, compiled and run as those of a pass are."""
 
 from __future__ import annotations
 

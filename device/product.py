@@ -1,4 +1,4 @@
-"""Matrix multiplication by itself, as the linear layers of a pass do it."""
+"""Matrix multiplication alone, as the linear layers of a pass do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rotary embedding by itself: config, tables and kernel of a pass, without weights."""
+"""The rotary embedding alone: config, tables and kernel of a pass, without weights."""
 
 from __future__ import annotations
 

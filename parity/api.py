@@ -104,7 +104,7 @@ def run_device(
         precision: the device computes in, `bfloat16` or `float32`.
         stages: globs over stage names; all where empty.
         out: a new folder; one below `parity.home.home()` by default.
-        free: a chained run generates by itself as well.
+        free: a chained run generates freely as well.
         limits: of a process of its own that the device then lives in; None has it live in this one.
 
     Raises:
@@ -354,11 +354,13 @@ def diagnose_device(
     Returns:
         A `Diagnosis`; what ranks or gates say (`GateCause`) where no stage is red; None where nothing is wrong.
     """
-    from parity.diagnose.whole import Asked, diagnosed
+    from parity.diagnose.whole import DiagnosisRequest, diagnosed
     from parity.partial import scratch
 
     with scratch("diagnose") as folder:
-        return diagnosed(Asked(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit))
+        return diagnosed(
+            DiagnosisRequest(golden, run, device, precision, _text(policy), threads, folder, limits, progress, limit)
+        )
 
 
 def reduce_failure(
@@ -409,7 +411,7 @@ def import_dump(
         out: a new folder.
         names: a file, or the name of a shipped map, from the tool's names to stages; without one they must be stages.
         reference: `NAME==VERSION` of an independent implementation that the dump comes from: a golden is written, to be
-            held against another one; it judges no device.
+            compared with another one; it judges no device.
         partial: the run shows what the dump holds, and no more.
 
     Raises:

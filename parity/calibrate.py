@@ -2,7 +2,7 @@
 
 One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds,
 one clean device, one mode; every declared stage is judged in it. Few rows make the statistics noisier than a
-whole golden does, so short cases are the harder test. What a device emits by itself is not asked.
+whole golden does, so short cases are the harder test. What a device emits freely is not asked.
 """
 
 from __future__ import annotations

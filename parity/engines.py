@@ -80,7 +80,7 @@ def matrix(
     policy: str | None = None,
     absent: dict[str, str] | None = None,
 ) -> EngineMatrix:
-    """Run every device in both modes, and judge each by itself and against every other one."""
+    """Run every device in both modes, and judge each alone and against every other one."""
     bounds = read_policy(policy, precision)
     alone, pairs = {}, {}
     command = f"--golden {golden.folder} --precision {precision}" + (f" --policy {policy}" if policy else "")

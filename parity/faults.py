@@ -41,14 +41,14 @@ MODES: tuple[Mode, ...] = ("local", "chained")
 PROMPTS: dict[Family, tuple[str, str]] = {
     "p-eagle": ("types-127-131", "strings-11-13"),
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
-    "n-gram": ("types-127-131", "debugger-69-73"),
+    "n-gram": ("assignment-40-44", "types-156-158"),
     "draft-model": ("types-127-131", "debugger-69-73"),
     "dflash": ("types-127-131", "debugger-69-73"),
 }
-TOKENS = 12
+TOKENS: dict[str, int] = dict.fromkeys(FAMILIES, 12) | {"n-gram": 24}
 """The default golden of a family: two chat prompts longer than window and original context. The rounds of the first
 accept all drafts, some and none, those of the second with EAGLE-3 one at first; a P-EAGLE round accepts none although a
-later draft agrees, and one more than the budget leaves."""
+later draft agrees, and one more than the budget leaves. Prompt lookup finds little at first."""
 HISTORIES = 60
 """Random histories of the rollback gate: a planted fault is no rare one."""
 
@@ -288,4 +288,6 @@ def small_golden(folder: Path, progress: Progress = quiet, family: Family = "p-e
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
     drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
-    return trusted(dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS, out=out, progress=progress))
+    return trusted(
+        dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS[family], out=out, progress=progress)
+    )

@@ -140,7 +140,7 @@ class ForcingTrace(Trace):
     def returned(self, stage: str, value: Iterable[SupportsIndex]) -> NDArray[Any]:
         """Take the integers that a verb returned as a stage; those to continue with.
 
-        The first token and what a round emits cannot be forced in this way: a device goes on with them already. Where
+        The first token and what a round emits cannot be forced in this way: a device uses them already. Where
         the stage was handed over as well, and something else was returned, what was returned is recorded.
         """
         tokens = np.array([index(each) for each in value], dtype=np.int64)

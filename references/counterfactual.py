@@ -48,7 +48,7 @@ class Counterfactuals:
             assumed: hypotheses with their values; none of them gives the references themselves.
             ids: the prompt.
             budget: tokens to emit at most.
-            recorder: a forcing trace (local or chained), or a plain one for what the pair would do by itself.
+            recorder: a forcing trace (local or chained), or a plain one for what the pair would do freely.
             rounds: stop after so many verify rounds, whatever is left of the budget.
 
         Raises:

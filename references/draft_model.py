@@ -82,7 +82,7 @@ class DraftModel(nn.Module):
             tap: layer number to that layer's tap.
         """
         turns = tables(positions, self.frequencies, self.rope_scale)
-        x = self.embed_tokens(input_ids)
+        x: Tensor = self.embed_tokens(input_ids)
         for number, layer in enumerate(self.layers):
             x = layer(x, turns, mask, cache, tap(number))
         return x

@@ -14,7 +14,7 @@ from transformers.utils import logging
 def greedy(target: Path, precision: str) -> Callable[[Sequence[int], int], float]:
     """Prompt ids and budget to decoded tokens per second, the prefill left out.
 
-    The first token's time is taken by itself: HF's loop has no mark between prefill and decoding.
+    The first token's time is taken alone: HF's loop has no mark between prefill and decoding.
     """
     logging.disable_progress_bar()
     model = GptOssForCausalLM.from_pretrained(

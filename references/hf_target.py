@@ -213,7 +213,7 @@ class HFTarget(Target):
         def hook(module: Any, args: Any, output: Routed) -> Routed:
             own, _, experts = output
             logits = self.tap(f"{name}.router_logits", own)
-            if not torch.equal(logits, own):  # a choice is made from the scores that the tap goes on with
+            if not torch.equal(logits, own):  # a choice is made from the scores that the tap continues with
                 experts = torch.topk(logits, experts.shape[-1], dim=-1).indices
             experts = self.tap(f"{name}.experts", experts)
             return logits, torch.softmax(logits.gather(1, experts), dim=1), experts
@@ -222,7 +222,7 @@ class HFTarget(Target):
 
 
 def _replace(module: torch.nn.Module, target: HFTarget, stage: str) -> None:
-    """Hand a module's output [1, S, H] over as [S, H] and go on with what comes back."""
+    """Hand a module's output [1, S, H] over as [S, H] and continue with what comes back."""
 
     def hook(module: Any, args: Any, output: Any) -> Any:
         first, *rest = output if isinstance(output, tuple) else (output,)

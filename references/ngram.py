@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,14 +41,14 @@ class NGramConfig(FamilyConfig):
             UsageError: a length is missing, or they are not 1 <= shortest <= longest.
         """
         raw = read_config(Path(checkpoint), ARCHITECTURE)
-        longest, shortest = (raw.get(key) for key in ("prompt_lookup_max", "prompt_lookup_min"))
-        whole = type(longest) is int and type(shortest) is int
-        if not whole or not 1 <= shortest <= longest <= LONGEST:
+        longest, shortest = (cast(Any, raw.get(key)) for key in ("prompt_lookup_max", "prompt_lookup_min"))
+        whole = isinstance(longest, int) and isinstance(shortest, int) and bool not in (type(longest), type(shortest))
+        if not whole or not 1 <= int(shortest) <= int(longest) <= LONGEST:
             raise UsageError(
                 f"{checkpoint}: prompt_lookup_min and prompt_lookup_max are {str(shortest)[:20]} and "
                 f"{str(longest)[:20]}; they should be whole numbers, 1 <= min <= max <= {LONGEST}"
             )
-        return cls(num_layers=0, max_positions=2**31, longest=longest, shortest=shortest)
+        return cls(num_layers=0, max_positions=2**31, longest=int(longest), shortest=int(shortest))
 
 
 class NGram(nn.Module):

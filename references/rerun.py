@@ -107,7 +107,7 @@ class OwnExperts:
         self.chosen: Callable[[tuple[int, str]], np.ndarray | None] = lambda place: None
 
     def __call__(self, round_: int, stage: str) -> np.ndarray | None:
-        """The value of a stage, or None where its own is gone on with."""
+        """The value of a stage, or None where it continues with its own."""
         true = self.golden.contents("float32", self.prompt, round_, stage)
         if not stage.endswith(".experts"):
             return true

@@ -1,4 +1,4 @@
-"""The references behind the device seam, so that the gates can be held against them too."""
+"""The references behind the device seam, so that the gates can judge them too."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ the emitted tokens stay the same (up to ties) or may change: where they stay, to
 comes by the defect. *Local only* says that a chained comparison's noise is as
 large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and
 shows: bfloat16's own rounding is as large as what is marked float32. *Drafter* is the family that a fault is planted
-in: `parity faults run --all --family eagle-3` takes those of EAGLE-3.
+in: `parity faults run --all --family eagle-3` takes those of EAGLE-3
+([families](drafters.md)).
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "drafter", "seen in")
 

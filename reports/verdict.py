@@ -85,7 +85,11 @@ def _whose(report: Report, stage: StageResult | None) -> str:
     own = "its own: nothing that it is computed from is beyond its bounds" if "own" in marks else ""
     own = own or "the device's"
     own += (
-        ", and goes on behind it" if "step" in marks else ", and does not go on behind it" if "spike" in marks else ""
+        ", and continues behind it"
+        if "step" in marks
+        else ", and does not continue behind it"
+        if "spike" in marks
+        else ""
     )
     behind = [
         stage for stage in report.stages if "inherited" in stage.marks and stage.verdict not in (PASS, NOT_JUDGED)
@@ -161,7 +165,7 @@ def _print_acceptance(out: Console, acceptance: Acceptance) -> None:
             said = f"acceptance length {counts.acceptance_length:.3f}, accepted drafts {counts.accepted_drafts:.3f}"
             _tell(out, name, f"{said}, {counts.rounds} rounds")
     if acceptance.same_prompts is None:
-        _tell(out, "device", "acceptance: not measured, this run generated nothing by itself")
+        _tell(out, "device", "acceptance: not measured, this run generated nothing freely")
     else:
         same = f"{acceptance.same_prompts} of {acceptance.prompts} prompts emit the reference's tokens"
         _tell(out, "free run", same)

@@ -84,11 +84,6 @@ def _(pipeline: Pipeline) -> None:
     instead(_drafter(pipeline), "due", lambda clean: lambda text, emitted: clean(text, emitted)[:-1])
 
 
-@fault("lookup-no-overlap", "places that overlap the text's end are passed over", TOKENS, seen="class of prompt lookup")
-def _(pipeline: Pipeline) -> None:
-    _place(pipeline, lambda found, text, size: found[found + size <= len(text) - size])
-
-
 @fault(
     "lookup-longest-ignored", "one token is looked up, whatever the longest is", TOKENS, seen="options not passed on"
 )

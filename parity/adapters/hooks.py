@@ -36,7 +36,7 @@ stands for `{l}` in a name is the layer of the stage."""
 
 
 def hook_modules(port: PortTap, model: Any, table: Table) -> list[Any]:
-    """Register a forward hook for every row; the model goes on with what the tap returns.
+    """Register a forward hook for every row; the model continues with what the tap returns.
 
     Args:
         model: a torch.nn.Module.

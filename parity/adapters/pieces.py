@@ -59,7 +59,7 @@ def write_run(
         mode: how they were recorded: local where every stage was started from the golden's input.
         forced: templates of the stages that were replaced by the golden's meanwhile. Where a choice was not and differs
             from the golden's, the sequence parts from it, and what is behind is left out.
-        generations: by prompt, what it emitted by itself.
+        generations: by prompt, what it emitted freely.
 
     Raises:
         UsageError: two pieces say other values of one place, or a place is none of the golden's pair.

@@ -68,7 +68,7 @@ def dump_golden(
     json_file: Path | None,
     **options: Any,
 ) -> None:
-    """Dump the references' tensors, stage by stage: the golden a device is held against."""
+    """Dump the references' tensors, stage by stage: the golden a device is compared with."""
     from parity.producers import dump_golden as dump
     from parity.reports.dumps import print_dump
 

@@ -36,7 +36,7 @@ anywhere = click.Path(path_type=Path)
     "--reference",
     default="",
     metavar="NAME==VERSION",
-    help="The dump is this independent implementation's: write a golden to hold against another one; it judges no "
+    help="The dump is this independent implementation's: write a golden to compare with another one; it judges no "
     "device.",
 )
 @click.option(

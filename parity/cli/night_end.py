@@ -109,13 +109,13 @@ def _as_json(
 
 @contextmanager
 def interruptible(folder: NightFolder, again: str) -> Iterator[None]:
-    """Finished cells stay; says how the night goes on."""
+    """Finished cells stay; says how the night continues."""
     try:
         yield
     except KeyboardInterrupt as error:
         planned = len(folder.night.cells)
         echo(
-            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` goes on "
+            f"parity: interrupted with {planned - len(folder.missing())} of {planned} cells done; `{again}` continues "
             "with the others",
             err=True,
         )

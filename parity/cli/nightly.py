@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path),
     metavar="NIGHT",
-    help="Folder of the night; one that was interrupted goes on with its missing cells. "
+    help="Folder of the night; one that was interrupted continues with its missing cells. "
     "A new one under .parity/nights by default.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cells with such a name; may be repeated.")

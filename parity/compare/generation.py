@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from parity.compare.places import in_doubt
-from parity.compare.report import Acceptance, Counts
+from parity.compare.report import Acceptance, AcceptanceMeans
 from parity.compare.rows import stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
@@ -143,9 +143,11 @@ def acceptance(golden: TrustedGolden, run: DumpView) -> Acceptance:
     )
 
 
-def _counts(generations: Sequence[Generation]) -> Counts:
+def _counts(generations: Sequence[Generation]) -> AcceptanceMeans:
     """Means over all verify rounds of all prompts; 0 where there was no round."""
     lengths = [length for generation in generations for length in generation.acceptance_length]
     drafts = [count for generation in generations for count in generation.accepted_drafts]
     rounds = max(len(lengths), 1)
-    return Counts(acceptance_length=sum(lengths) / rounds, accepted_drafts=sum(drafts) / rounds, rounds=len(lengths))
+    return AcceptanceMeans(
+        acceptance_length=sum(lengths) / rounds, accepted_drafts=sum(drafts) / rounds, rounds=len(lengths)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.golden.manifest import Shown, TensorRow, Variant
+from parity.golden.manifest import ShownRecord, TensorRow, Variant
 from parity.golden.views import DumpView, TensorPlace, TrustedGolden
 from parity.shown import View
 
@@ -92,7 +92,7 @@ class SettledRun(DumpView):
         self.run = run
         case = run.manifest.case.model_copy(update={"forced": (*run.manifest.case.forced, *forced)})
         view = View(
-            (*case.shown, *(Shown(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
+            (*case.shown, *(ShownRecord(stages=glob.replace("{l}", "*")) for glob in forced)) if case.shown else (),
             run.declared,
         )
         manifest = run.manifest.model_copy(update={"case": case})

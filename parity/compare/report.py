@@ -116,7 +116,7 @@ class StageResult:
 
 
 @dataclass(frozen=True)
-class Counts:
+class AcceptanceMeans:
     """Means per verify round: tokens emitted (bonus included), drafts among them."""
 
     acceptance_length: float
@@ -131,8 +131,8 @@ class Acceptance:
     `device` and `same_prompts` are None for a local run, which generates nothing.
     """
 
-    reference: Counts
-    device: Counts | None
+    reference: AcceptanceMeans
+    device: AcceptanceMeans | None
     same_prompts: int | None
     prompts: int
 

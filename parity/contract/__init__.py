@@ -8,7 +8,7 @@ from parity.contract.describing import check_description
 from parity.contract.lines import LINES, LOOP_ONLY, OK, VERBS_ONLY, Checked, Ledger
 from parity.contract.loops import LoopWalk
 from parity.contract.probes import probe
-from parity.contract.sizes import Pair, read_pair
+from parity.contract.sizes import PairSizes, read_pair
 from parity.contract.walk import Stopped, Walk, rows_needed
 from parity.errors import ParityError
 from parity.factories import Factory
@@ -49,7 +49,7 @@ def check_device(name: str, target: Path, drafter: Path, k: int = 4, precision: 
     return Checked(name, says or name, precision, k, tuple(lines), tuple(ledger.breaches), stopped)
 
 
-def _walk(device: Device, ledger: Ledger, pair: Pair, precision: str, k: int) -> str:
+def _walk(device: Device, ledger: Ledger, pair: PairSizes, precision: str, k: int) -> str:
     """The device's own name, once it was walked through.
 
     Raises:

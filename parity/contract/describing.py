@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parity.contract.lines import Ledger
-from parity.contract.sizes import Pair
+from parity.contract.sizes import PairSizes
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.seam import Description, Shown
@@ -21,7 +21,7 @@ TUPLES = ("eos", "modules", "shown", "forcible")
 
 
 def check_description(
-    says: Any, again: Any, ledger: Ledger, pair: Pair, precision: str, k: int, rows: int, loop: bool
+    says: Any, again: Any, ledger: Ledger, pair: PairSizes, precision: str, k: int, rows: int, loop: bool
 ) -> View | None:
     """Hold a description to the contract; what it shows, None where the walk cannot go on.
 
@@ -88,7 +88,7 @@ def _whole(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _eos(says: Description, ledger: Ledger, pair: Pair) -> None:
+def _eos(says: Description, ledger: Ledger, pair: PairSizes) -> None:
     outside = [one for one in says.eos if not 0 <= one < pair.vocab]
     ledger.expect("describe: eos", not outside, f"eos holds {outside[:1]}; the vocabulary has {pair.vocab} ids")
     missing = [one for one in pair.eos if one not in says.eos]
@@ -125,7 +125,7 @@ def _constants(constants: dict[str, Any], ledger: Ledger) -> None:
     return None
 
 
-def _view(says: Description, ledger: Ledger, pair: Pair, loop: bool) -> View | None:
+def _view(says: Description, ledger: Ledger, pair: PairSizes, loop: bool) -> View | None:
     names = declared(pair.layers, pair.drafter_layers, says.family)
     unknown = [glob for glob in says.forcible if not any(matches(glob, name) for name in names)]
     ledger.expect("describe: forcible", not unknown, f"{', '.join(map(repr, unknown))} matches no stage of this pair")

@@ -34,7 +34,7 @@ class LoopWalk(Walk):
             over = f"speculate returned {len(ids)} ids of a budget of {budget}"
             self.ledger.expect("speculate: returned", 0 < len(ids) <= budget, over)
             ended = [place for place, token in enumerate(ids) if token in self.says.eos]
-            behind = f"speculate goes on behind {ids[ended[0]] if ended else ''}, which ends a generation"
+            behind = f"speculate continues behind {ids[ended[0]] if ended else ''}, which ends a generation"
             self.ledger.expect("speculate: returned", not ended or ended[0] == len(ids) - 1, behind)
             if said.count > 1:
                 return

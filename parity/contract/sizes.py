@@ -13,7 +13,7 @@ from parity.stages import Named
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairSizes:
     """What the contract needs of two config.json; None where one does not say it.
 
     Args:
@@ -33,7 +33,7 @@ class Pair:
         return [self.sizes["drafter" if drafter else "target"].get(axis) for axis in named.stage.axes]
 
 
-def read_pair(target: Path, drafter: Path) -> Pair:
+def read_pair(target: Path, drafter: Path) -> PairSizes:
     """The sizes of a pair of checkpoints.
 
     Raises:
@@ -48,7 +48,7 @@ def read_pair(target: Path, drafter: Path) -> Pair:
     taps = eagle.get("eagle_aux_hidden_state_layer_ids", block.get("target_layer_ids"))
     if isinstance(taps, list) and isinstance(hidden, int):
         sizes["drafter"]["TH"] = len(taps) * (of_drafter.get("target_hidden_size") or hidden)
-    return Pair(
+    return PairSizes(
         _need(of_target, "num_hidden_layers", target),
         0 if "prompt_lookup_max" in of_drafter else _need(of_drafter, "num_hidden_layers", drafter),
         vocab,

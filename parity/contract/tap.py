@@ -10,7 +10,7 @@ import numpy as np
 from parity.arrays import Array
 from parity.compare.structure import DEVICE, INTEGER
 from parity.contract.lines import Ledger
-from parity.contract.sizes import Pair
+from parity.contract.sizes import PairSizes
 from parity.errors import UsageError
 from parity.golden.shards import merge_shards, split
 from parity.shown import RETURNED, View
@@ -39,7 +39,7 @@ class ContractTap:
         rounds: tensors of each round that is over.
     """
 
-    def __init__(self, ledger: Ledger, pair: Pair, view: View, precision: str, force: Force = unforced):
+    def __init__(self, ledger: Ledger, pair: PairSizes, view: View, precision: str, force: Force = unforced):
         self.ledger, self.pair, self.view, self.precision, self.force = ledger, pair, view, precision, force
         self.round, self.interrupt = 0, None  # type: tuple[int, int | None]
         self.tensors: dict[str, Array] = {}

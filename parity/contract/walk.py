@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.contract.lines import Ledger
-from parity.contract.sizes import Pair
+from parity.contract.sizes import PairSizes
 from parity.contract.tap import ContractTap, Force, Interrupt, unforced
 from parity.errors import ParityError
 from parity.families import agreeing, family_of
@@ -40,7 +40,7 @@ class Walk:
         cached: rows of the drafter's cache.
     """
 
-    def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: Pair):
+    def __init__(self, device: Device, says: Description, view: View, ledger: Ledger, pair: PairSizes):
         self.device, self.says, self.view, self.ledger, self.pair = device, says, view, ledger, pair
         self.k, self.prompt = says.k, PROMPTS[0]
         self.family = family_of(says.family)
@@ -78,13 +78,13 @@ class Walk:
             held = self.ledger.expect(line, False, f"{what} returned no integers ({error})")
             ids = []
         if not held:
-            raise Stopped(f"{what} returned nothing that can be gone on with")
+            raise Stopped(f"{what} returned nothing that the next verb can take")
         wanted = str(most) if least == most else f"{least} to {most}"
         held = self.ledger.expect(line, least <= len(ids) <= most, f"{what} returned {len(ids)} ids; {wanted} are due")
         outside = [one for one in ids if not 0 <= one < self.pair.vocab]
         said = f"{what} returned {outside[:1]}, outside the target's vocabulary of {self.pair.vocab}"
         if not self.ledger.expect(line, not outside, said) or not held:
-            raise Stopped(f"{what} returned nothing that can be gone on with")
+            raise Stopped(f"{what} returned nothing that the next verb can take")
         return ids
 
     def prefill(self, tap: ContractTap, budget: int) -> int:
@@ -94,7 +94,7 @@ class Walk:
             first = index(value)
         except TypeError:
             self.ledger.expect("prefill: returned", False, f"prefill returned a {type(value).__name__}, not one id")
-            raise Stopped("prefill returned nothing that can be gone on with") from None
+            raise Stopped("prefill returned nothing that the next verb can take") from None
         fits = 0 <= first < self.pair.vocab
         if not self.ledger.expect("prefill: returned", fits, f"prefill returned {first}, outside the vocabulary"):
             raise Stopped("prefill returned no id")

@@ -13,7 +13,7 @@ from typing import Any
 
 from parity.compare.report import INCONCLUSIVE
 from parity.compare.rows import order
-from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, Pair, hold
+from parity.corroborate.pair import AGREE, DISAGREE, UNSEEN, ReferencePair, hold
 from parity.corroborate.standing import ALONE, CORROBORATED, DISPUTED, OUTVOTED, StageStanding, settled, standing_of
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
@@ -30,7 +30,7 @@ class Triangulation:
 
     names: tuple[str, ...]
     folders: tuple[str, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ReferencePair, ...]
     stages: dict[str, StageStanding]
     single: tuple[str, ...]
     first: StageStanding | None
@@ -135,12 +135,12 @@ def corroborations(triangulation: Triangulation, goldens: Sequence[DumpView]) ->
     return tuple(marks)
 
 
-def _confirms(pair: Pair, standing: StageStanding) -> bool:
+def _confirms(pair: ReferencePair, standing: StageStanding) -> bool:
     """Whether the two agree, and no other reference disputes it."""
     return pair.stages[standing.stage].verdict == AGREE and standing.verdict != DISPUTED
 
 
-def _disputes(pair: Pair, standing: StageStanding) -> bool:
+def _disputes(pair: ReferencePair, standing: StageStanding) -> bool:
     """Whether the witness parts from the golden, or, not compared with it, from another in a dispute that is open."""
     verdict = pair.stages[standing.stage].verdict
     if pair.other in standing.blamed or verdict == AGREE:

@@ -169,7 +169,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ReferencePair:
     """Two references, by their places among those given.
 
     `shared` says of a stage what makes them one opinion there: then they cannot confirm each other, only differ.
@@ -188,7 +188,7 @@ class Pair:
         return frozenset((self.one, self.other))
 
 
-def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Pair:
+def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> ReferencePair:
     """Compare every stage that both declare, in float32, by a policy's bounds.
 
     Raises:
@@ -199,7 +199,7 @@ def hold(goldens: list[DumpView], one: int, other: int, policy: Policy) -> Pair:
     shared = _shared(goldens[one].manifest.producer, goldens[other].manifest.producer, stages)
     known = list(dict.fromkeys(prompt.ids for golden in goldens for prompt in golden.manifest.case.prompts))
     ours = goldens[one].manifest.case.prompts
-    return Pair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), stages)
+    return ReferencePair(one, other, shared, tuple(known.index(ours[number].ids) for number in common.prompts), stages)
 
 
 def _held(common: Common, named: Named, policy: Policy) -> Held:

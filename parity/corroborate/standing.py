@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.compare.places import behind
-from parity.corroborate.pair import AGREE, DISAGREE, Held, Pair
+from parity.corroborate.pair import AGREE, DISAGREE, Held, ReferencePair
 from parity.stages import Named
 
 CORROBORATED, DISPUTED, OUTVOTED, ALONE = "corroborated", "disputed", "outvoted", "uncorroborated"
@@ -33,7 +33,7 @@ class StageStanding:
         return min(apart, key=_round, default=None)
 
 
-def standing_of(name: str, pairs: Sequence[Pair]) -> StageStanding:
+def standing_of(name: str, pairs: Sequence[ReferencePair]) -> StageStanding:
     """One stage by its comparisons: a reference is blamed where two that confirm each other both part from it."""
     pairs = [pair for pair in pairs if name in pair.stages]
     held = {(pair.one, pair.other): pair.stages[name] for pair in pairs}
@@ -77,7 +77,7 @@ def _round(held: Held) -> int:
     return held.place.round if held.place else 0
 
 
-def _against(one: int, apart: Sequence[Pair], confirmed: Sequence[Pair]) -> bool:
+def _against(one: int, apart: Sequence[ReferencePair], confirmed: Sequence[ReferencePair]) -> bool:
     """Whether two that confirm each other both part from this one, and confirmed each other on all those prompts."""
     others = {other: set(pair.prompts) for pair in apart if one in pair.both for other in pair.both - {one}}
     return any(

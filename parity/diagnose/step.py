@@ -11,7 +11,7 @@ from math import inf
 
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import FELL, Residual, residuals
-from parity.diagnose.search import HypothesisSearch, Trial, ids_of, trial_order
+from parity.diagnose.search import AHEAD, HypothesisSearch, Trial, ids_of, trial_order
 from parity.diagnose.trials import PromptTrials, ResidualChange, attempt
 from parity.golden.views import JoinedGoldens, JoinedSlices
 
@@ -53,11 +53,20 @@ class DiagnosisStep:
     _changes: dict[int, ResidualChange] = field(default_factory=dict)
 
     def full(self, trial: Trial) -> ResidualChange:
-        """Every stage without and with a trial's assumptions, by its own floor; empty where they cannot apply."""
+        """Every stage without and with a trial's assumptions, by its own floor; empty where they cannot apply.
+
+        Over some rounds more where those judged do not determine what it changes.
+        """
         if id(trial) not in self._changes:
-            change = attempt(lambda: self.trials.weigh(self.known, trial.assumed, self.rounds, own_floor=True))
+            later = min(self.rounds + AHEAD, self.trials.rounds)
+            change = attempt(
+                partial(self._weigh, trial, self.rounds), lambda: attempt(partial(self._weigh, trial, later))
+            )
             self._changes[id(trial)] = change or ResidualChange({}, {})
         return self._changes[id(trial)]
+
+    def _weigh(self, trial: Trial, rounds: int) -> ResidualChange:
+        return self.trials.weigh(self.known, trial.assumed, rounds, own_floor=True)
 
     def at_first(self, trial: Trial) -> Trial:
         """The trial over all the rounds judged, at the first failing stage."""

@@ -308,7 +308,10 @@ class PromptTrials:
         filled = dict(made.tensors)
         for place, rows in made.undetermined.items():
             value, device = made.tensors[place], run.contents(run.manifest.case.precision, 0, *place)
-            if device is None or device.shape != value.shape:
+            if device is None:
+                del filled[place]  # not shown: nothing to compare with
+                continue
+            if device.shape != value.shape:
                 raise NotComparable
             filled[place] = np.where(rows[(..., *(None,) * (value.ndim - 1))], device.astype(value.dtype), value)
         return filled

@@ -36,7 +36,7 @@ HISTORIES = 60
 
 
 @dataclass(frozen=True)
-class Asked:
+class DiagnosisRequest:
     """What to diagnose: a run, or a device that is run now; see `parity.api.diagnose_device`.
 
     `folder` is for runs; `limit` seconds are for the search of causes.
@@ -54,7 +54,7 @@ class Asked:
     limit: float | None = None
 
 
-def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
+def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
     """The diagnosis; what gates found, or lack, where no stage is red; None where nothing is wrong.
 
     Of a device of which a part is hidden, float32 is tried first: there no router tie hides what a segment does.
@@ -80,7 +80,7 @@ def diagnosed(asked: Asked) -> Diagnosis | list[GateCause] | None:
     return _driven(asked, context, rerun)
 
 
-def _context(asked: Asked, rerun: ReferenceRerun) -> GateContext:
+def _context(asked: DiagnosisRequest, rerun: ReferenceRerun) -> GateContext:
     """What gates judge of the device."""
     folder = asked.folder / "gates"
     return gate_context(
@@ -96,7 +96,7 @@ def _context(asked: Asked, rerun: ReferenceRerun) -> GateContext:
 
 
 def _driven(
-    asked: Asked, context: GateContext, rerun: ReferenceRerun, gates: bool = True
+    asked: DiagnosisRequest, context: GateContext, rerun: ReferenceRerun, gates: bool = True
 ) -> Diagnosis | list[GateCause] | None:
     """The diagnosis of a device that is run now; without `gates`, of its stages only."""
     bounds = read_policy(asked.policy, asked.precision)
@@ -110,7 +110,7 @@ def _driven(
 
 
 def _explained(
-    asked: Asked,
+    asked: DiagnosisRequest,
     red: FailingRun | RankMismatch | Report | None,
     bounds: Policy,
     rerun: ReferenceRerun,

@@ -15,7 +15,7 @@ from parity.endpoint.acceptance import acceptance, no_speculation
 from parity.endpoint.experts import routed
 from parity.endpoint.greedy import continuations, lossless
 from parity.endpoint.logprobs import between, prompt_logprobs
-from parity.endpoint.server import Asked, Server
+from parity.endpoint.server import Continuation, Server
 from parity.endpoint.truth import Truth, truths
 from parity.errors import Inconclusive
 from parity.gates.gate import Check, GateReport, GateResult
@@ -88,7 +88,7 @@ def examine(asked: Examination) -> EndpointReport:
     return EndpointReport(server.connection.url, asked.precision, str(golden.folder), tuple(results))
 
 
-def _ask(asked: Examination, name: str, server: Server, prompts: Sequence[Truth]) -> list[Asked]:
+def _ask(asked: Examination, name: str, server: Server, prompts: Sequence[Truth]) -> list[Continuation]:
     made = []
     for number, truth in enumerate(prompts):
         asked.progress(number, len(prompts), f"{name} {truth.case.id}")
@@ -99,7 +99,7 @@ def _ask(asked: Examination, name: str, server: Server, prompts: Sequence[Truth]
     return made
 
 
-def _one(asked: Examination, server: Server, answers: Sequence[Asked], speculates: bool) -> Iterator[Check]:
+def _one(asked: Examination, server: Server, answers: Sequence[Continuation], speculates: bool) -> Iterator[Check]:
     yield _real(server)
     yield prompt_logprobs(answers)
     yield continuations(answers)

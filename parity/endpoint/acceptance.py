@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
 from parity.endpoint.counters import Names
-from parity.endpoint.server import Asked
+from parity.endpoint.server import Continuation
 from parity.gates.acceptance_counts import AcceptanceCounts
 from parity.gates.acceptance_interval import TokenSums, interval_verdict, paired_bootstrap
 from parity.gates.gate import Check
@@ -34,7 +34,7 @@ class Tally:
     places: np.ndarray
 
     @classmethod
-    def of(cls, asked: Sequence[Asked]) -> Tally | None:
+    def of(cls, asked: Sequence[Continuation]) -> Tally | None:
         """None where the server does not count, or not for every prompt."""
         counted = [one.counted for one in asked if one.counted is not None]
         if len(counted) < len(asked):
@@ -54,7 +54,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(there) if len(there) == len(values) else None
 
 
-def no_speculation(asked: Sequence[Asked]) -> Check:
+def no_speculation(asked: Sequence[Continuation]) -> Check:
     """A server that is said to decode plainly verifies nothing."""
     tally, name = Tally.of(asked), "no speculation"
     if tally is None:
@@ -64,7 +64,7 @@ def no_speculation(asked: Sequence[Asked]) -> Check:
     return Check(name, PASS, "its counters of speculation stand still")
 
 
-def acceptance(asked: Sequence[Asked], names: Names | None, bound: float, seed: int) -> list[Check]:
+def acceptance(asked: Sequence[Continuation], names: Names | None, bound: float, seed: int) -> list[Check]:
     """Whether the counters are those of these prompts, then acceptance against the golden's, and by place."""
     tally, case = Tally.of(asked), [one.truth.case.generated for one in asked]
     if tally is None:

@@ -18,7 +18,7 @@ STOP, LENGTH = "stop", "length"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """One completion.
 
     Attributes:

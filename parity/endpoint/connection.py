@@ -133,7 +133,7 @@ def _whole(response: HTTPResponse, late: Event) -> bytes:
 
 
 def _hang_up(sock: socket.socket, late: Event) -> None:
-    """End a request that takes too long: a server that sends a byte now and then never times out by itself."""
+    """End a request that takes too long: a server that sends a byte now and then never times out on its own."""
     late.set()
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -47,7 +47,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class DraftCounters:
     """What was counted: since a server started, or between two readings.
 
     Attributes:
@@ -64,7 +64,7 @@ class Counts:
     places: tuple[float, ...] = ()
     emitted: float | None = None
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: DraftCounters) -> DraftCounters:
         """What was counted after another reading.
 
         Raises:
@@ -73,13 +73,13 @@ class Counts:
         places = tuple(a - b for a, b in zip(self.places, before.places, strict=False))
         pairs = ((self.accepted, before.accepted), (self.drafted, before.drafted), (self.emitted, before.emitted))
         rest = [None if a is None or b is None else a - b for a, b in pairs]
-        made = Counts(self.rounds - before.rounds, rest[0], rest[1], places, rest[2])
+        made = DraftCounters(self.rounds - before.rounds, rest[0], rest[1], places, rest[2])
         if min([made.rounds, *places, *(one for one in rest if one is not None)]) < 0:
             raise Inconclusive("a counter of the server went back: it was started anew meanwhile")
         return made
 
 
-def read_counters(text: bytes) -> tuple[Names, Counts] | None:
+def read_counters(text: bytes) -> tuple[Names, DraftCounters] | None:
     """The counters in a page of /metrics; None where no engine's are there.
 
     Raises:
@@ -89,7 +89,7 @@ def read_counters(text: bytes) -> tuple[Names, Counts] | None:
     for names in KNOWN:
         if (rounds := _of(samples, names.rounds)) is not None:
             found = {part: _of(samples, getattr(names, part)) for part in ("accepted", "drafted", "emitted")}
-            return names, Counts(rounds, places=_places(samples, names.places), **found)
+            return names, DraftCounters(rounds, places=_places(samples, names.places), **found)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.endpoint.answers import LENGTH, STOP, Answer, count, expert_ids, field, logprob, same_prompt, token_ids
+from parity.endpoint.answers import LENGTH, STOP, Completion, count, expert_ids, field, logprob, same_prompt, token_ids
 from parity.errors import Inconclusive
 
 Ids = Sequence[int]
@@ -33,7 +33,7 @@ class Dialect:
     owner: str
     path: str
     body: Callable[[str, Ids, int, bool], dict[str, Any]]
-    read: Callable[[Any, Ids], Answer]
+    read: Callable[[Any, Ids], Completion]
 
 
 def _openai(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def _vllm(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
     return _openai(model, ids, budget, scored) | more
 
 
-def _read_vllm(answer: Any, ids: Ids) -> Answer:
+def _read_vllm(answer: Any, ids: Ids) -> Completion:
     choice = field(answer, "choices", 0)
     same_prompt(ids, field(choice, "prompt_token_ids"), field(answer, "usage", "prompt_tokens"))
     scores = field(choice, "prompt_logprobs")
-    return Answer(
+    return Completion(
         token_ids(field(choice, "token_ids"), "token ids"),
         str(field(choice, "finish_reason")),
         prompt=None if scores is None else _keyed(scores, ids),
@@ -77,10 +77,10 @@ def _trtllm(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
     return _openai(model, ids, budget, scored) | {"detokenize": False}  # else it returns a text and no ids
 
 
-def _read_trtllm(answer: Any, ids: Ids) -> Answer:
+def _read_trtllm(answer: Any, ids: Ids) -> Completion:
     choice = field(answer, "choices", 0)
     same_prompt(ids, None, field(answer, "usage", "prompt_tokens"))
-    return Answer(token_ids(field(choice, "token_ids"), "token ids"), str(field(choice, "finish_reason")))
+    return Completion(token_ids(field(choice, "token_ids"), "token ids"), str(field(choice, "finish_reason")))
 
 
 def _sglang(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
@@ -89,14 +89,14 @@ def _sglang(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]:
     return body | (more if scored else {})
 
 
-def _read_sglang(answer: Any, ids: Ids) -> Answer:
+def _read_sglang(answer: Any, ids: Ids) -> Completion:
     meta = field(answer, "meta_info")
     scores = field(meta, "input_token_logprobs")
     seen = None
     if isinstance(scores, list):
         seen = [field(one, 1) for one in scores]
     same_prompt(ids, seen, field(meta, "prompt_tokens"))
-    return Answer(
+    return Completion(
         token_ids(field(answer, "output_ids"), "token ids"),
         str(field(meta, "finish_reason", "type")),
         prompt=None if seen is None else np.array([logprob(field(one, 0)) for one in scores]),
@@ -113,13 +113,13 @@ def _llamacpp(model: str, ids: Ids, budget: int, scored: bool) -> dict[str, Any]
     return {"prompt": list(ids), "n_predict": budget, "return_tokens": True, **greedy}
 
 
-def _read_llamacpp(answer: Any, ids: Ids) -> Answer:
+def _read_llamacpp(answer: Any, ids: Ids) -> Completion:
     same_prompt(ids, None, field(answer, "tokens_evaluated"))
     tokens = token_ids(field(answer, "tokens"), "token ids")
     accepted = count(field(answer, "timings", "draft_n_accepted"))
     if accepted is not None and accepted >= max(len(tokens), 1):
         raise Inconclusive(f"the server counts {accepted} accepted drafts among {len(tokens)} tokens")
-    return Answer(
+    return Completion(
         tokens,
         {"eos": STOP, "limit": LENGTH}.get(str(field(answer, "stop_type")), str(field(answer, "stop_type"))),
         # Every round emits one token that is no draft, and the prompt's pass the first one.

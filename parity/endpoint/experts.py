@@ -10,7 +10,7 @@ import numpy as np
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge_experts
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.rows import NOISY, row_floors
-from parity.endpoint.server import Asked
+from parity.endpoint.server import Continuation
 from parity.endpoint.truth import experts
 from parity.errors import Inconclusive
 from parity.gates.gate import Check
@@ -20,7 +20,7 @@ from parity.metrics import measure
 NAME = "routed experts"
 
 
-def routed(golden: TrustedGolden, asked: Sequence[Asked]) -> Check:
+def routed(golden: TrustedGolden, asked: Sequence[Continuation]) -> Check:
     """Experts of every token, layer by layer; a token's layers behind its first other choice are set apart."""
     sent = [one for one in asked if one.scored is not None and one.scored.experts is not None]
     if not sent:
@@ -44,7 +44,7 @@ def routed(golden: TrustedGolden, asked: Sequence[Asked]) -> Check:
 
 
 def _aligned(
-    golden: TrustedGolden, one: Asked, stages: Sequence[str]
+    golden: TrustedGolden, one: Continuation, stages: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Experts [R, L, X] of golden and server, and the golden's scores [R, L, E] of both precisions.
 

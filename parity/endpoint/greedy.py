@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from parity.compare.choices import BUG, NOISE, SAME, TIE
 from parity.compare.report import FAIL, PASS, Place
-from parity.endpoint.server import Asked, Parting
+from parity.endpoint.server import Continuation, Parting
 from parity.gates.gate import Check
 from parity.stages import VERIFY_TOKENS
 
 
-def continuations(asked: Sequence[Asked]) -> Check:
+def continuations(asked: Sequence[Continuation]) -> Check:
     """Every token that the server chooses, given the golden's before it: the same, a tie, within noise, or another."""
     partings = [(one, parting) for one in asked for parting in one.partings]
     verdicts = Counter(parting.verdict for _, parting in partings)
@@ -34,13 +34,13 @@ def _listed(verdicts: Counter[str]) -> str:
 
 def _said(parting: Parting) -> str:
     if parting.golden < 0:
-        return "the server goes on behind the token that ends the golden's text"
+        return "the server continues behind the token that ends the golden's text"
     if parting.server < 0:
         return f"the server ends its text where the golden continues with token {parting.golden}"
     return f"token {parting.server} for {parting.golden}, whose logit is {parting.regret:.3g} higher"
 
 
-def lossless(asked: Sequence[Asked], plain: Sequence[Asked]) -> Check:
+def lossless(asked: Sequence[Continuation], plain: Sequence[Continuation]) -> Check:
     """What speculation chose against what plain decoding chose, each given the same tokens before."""
     verdicts: Counter[str] = Counter()
     first: Place | None = None
@@ -58,5 +58,5 @@ def lossless(asked: Sequence[Asked], plain: Sequence[Asked]) -> Check:
     return Check("speculation on = off", FAIL if first else PASS, line + _listed(verdicts), figures, first)
 
 
-def _place(one: Asked, row: int) -> Place:
+def _place(one: Continuation, row: int) -> Place:
     return Place(VERIFY_TOKENS, None, one.truth.number, 0, row + 1)

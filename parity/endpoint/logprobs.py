@@ -9,7 +9,7 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, WARN, Place
 from parity.compare.rows import quantile
 from parity.compare.scores import NOISE_SIGMAS
-from parity.endpoint.server import Asked
+from parity.endpoint.server import Continuation
 from parity.gates.gate import Check
 from parity.stages import TARGET_LOGITS, VERIFY_LOGITS
 
@@ -30,7 +30,7 @@ POSITIVE = 1e-4
 """What rounding may leave of log 1; beyond it, it is no log-probability."""
 
 
-def refusal(asked: Sequence[Asked]) -> str:
+def refusal(asked: Sequence[Continuation]) -> str:
     """Why a server's log-probabilities are no evidence; '' where they are."""
     if any(one.scored is None or one.scored.prompt is None for one in asked):
         return "the server returns none (vLLM: prompt_logprobs; SGLang: input_token_logprobs): its numbers are unknown"
@@ -49,7 +49,7 @@ def refusal(asked: Sequence[Asked]) -> str:
     return ""
 
 
-def prompt_logprobs(asked: Sequence[Asked]) -> Check:
+def prompt_logprobs(asked: Sequence[Continuation]) -> Check:
     """Every token of the golden's sequences, scored by the server."""
     if why := refusal(asked):
         return Check(NAME, INCONCLUSIVE, f"refused as evidence: {why}", {"refused": why})
@@ -68,7 +68,7 @@ def prompt_logprobs(asked: Sequence[Asked]) -> Check:
     return Check(NAME, PASS if typical <= OK else WARN, line, figures)
 
 
-def between(asked: Sequence[Asked], plain: Sequence[Asked]) -> Check:
+def between(asked: Sequence[Continuation], plain: Sequence[Continuation]) -> Check:
     """The same tokens scored by both servers: a drafter has no part in them."""
     name = "log-probabilities with and without speculation"
     if why := refusal(asked) or refusal(plain):
@@ -83,18 +83,18 @@ def between(asked: Sequence[Asked], plain: Sequence[Asked]) -> Check:
     return Check(name, verdict, line, {"rows": len(errors), "same": same, "worst": worst}, place)
 
 
-def _scores(asked: Sequence[Asked]) -> np.ndarray:
+def _scores(asked: Sequence[Continuation]) -> np.ndarray:
     """What the server says of every token but each prompt's first, which nothing comes before."""
     return np.concatenate([one.scored.prompt[1:] for one in asked if one.scored and one.scored.prompt is not None])
 
 
-def _sides(asked: Sequence[Asked]) -> tuple[np.ndarray, ...]:
+def _sides(asked: Sequence[Continuation]) -> tuple[np.ndarray, ...]:
     """Server, golden, floor and noise over all prompts, but for the row that decides the last token."""
     parts = ([getattr(one.truth, side)[:-1] for one in asked] for side in ("logprobs", "floor", "noise"))
     return (_scores(asked), *(np.concatenate(part) for part in parts))
 
 
-def _place(asked: Sequence[Asked], row: int) -> Place:
+def _place(asked: Sequence[Continuation], row: int) -> Place:
     """The prompt and position of a row of all prompts."""
     for one in asked:
         rows = len(one.truth.sequence) - 2

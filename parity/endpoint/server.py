@@ -9,9 +9,9 @@ from typing import Any
 
 from parity.compare.choices import BUG
 from parity.endpoint import answers
-from parity.endpoint.answers import STOP, Answer
+from parity.endpoint.answers import STOP, Completion
 from parity.endpoint.connection import Connection, NotServed
-from parity.endpoint.counters import Counts, Names, read_counters
+from parity.endpoint.counters import DraftCounters, Names, read_counters
 from parity.endpoint.dialects import DIALECTS, Dialect
 from parity.endpoint.truth import Truth
 from parity.errors import Inconclusive, UsageError
@@ -41,7 +41,7 @@ class Parting:
 
 
 @dataclass
-class Asked:
+class Continuation:
     """What a server answered to one prompt.
 
     Attributes:
@@ -54,11 +54,11 @@ class Asked:
     """
 
     truth: Truth
-    free: Answer
+    free: Completion
     choices: list[int] = field(default_factory=list)
     partings: list[Parting] = field(default_factory=list)
-    scored: Answer | None = None
-    counted: Counts | None = None
+    scored: Completion | None = None
+    counted: DraftCounters | None = None
 
 
 class Server:
@@ -90,7 +90,7 @@ class Server:
         self.dialect: Dialect = DIALECTS[kind] if kind else known.get(str(owner), next(iter(DIALECTS.values())))
         self.names: Names | None = None
 
-    def complete(self, ids: Sequence[int], budget: int, scored: bool = False) -> Answer:
+    def complete(self, ids: Sequence[int], budget: int, scored: bool = False) -> Completion:
         """A greedy completion.
 
         Raises:
@@ -105,16 +105,16 @@ class Server:
             raise Inconclusive(f"the server returns {said}: what it chose behind them is unknown")
         return answer
 
-    def ask(self, truth: Truth, budget: int) -> Asked:
+    def ask(self, truth: Truth, budget: int) -> Continuation:
         """Everything about one prompt, in an order that lets its counters count the free continuation alone."""
         before = self.counters()
-        made = Asked(truth, self.complete(truth.case.ids, budget))
+        made = Continuation(truth, self.complete(truth.case.ids, budget))
         made.counted = self._counted(before, made.free)
         self._follow(made, budget)
         made.scored = self.complete(truth.sequence[:-1], 1, scored=True)
         return made
 
-    def _follow(self, made: Asked, budget: int) -> None:
+    def _follow(self, made: Continuation, budget: int) -> None:
         """Compare the continuation with the golden's; behind a parting, ask once more along the golden's text."""
         truth, emitted = made.truth, made.truth.case.generated.emitted
         row = len(truth.case.ids) - 1
@@ -125,7 +125,7 @@ class Server:
             step = at + (min(len(own), len(emitted) - at) if same is None else same)
             made.choices += own[: step - at]
             if step >= len(emitted):
-                if len(own) > len(emitted) - at:  # the budget is the golden's: it goes on behind an end token
+                if len(own) > len(emitted) - at:  # the budget is the golden's: it continues behind an end token
                     made.partings.append(Parting(row + step, -1, own[len(emitted) - at], BUG, float("inf")))
                 return
             chosen = own[step - at] if same is not None else -1
@@ -143,7 +143,7 @@ class Server:
             return Parting(row, due, chosen, BUG, float("inf"))
         return Parting(row, due, chosen, *truth.judge(row, due, chosen))
 
-    def counters(self) -> Counts | None:
+    def counters(self) -> DraftCounters | None:
         """What its counters say now; None where it has none that are known."""
         try:
             read = read_counters(self.connection.get("/metrics"))
@@ -152,7 +152,7 @@ class Server:
         self.names = read[0] if read else None
         return read[1] if read else None
 
-    def _counted(self, before: Counts | None, free: Answer) -> Counts | None:
+    def _counted(self, before: DraftCounters | None, free: Completion) -> DraftCounters | None:
         """What was counted for this answer: in the answer itself, or by the counters since `before`.
 
         Raises:
@@ -160,7 +160,7 @@ class Server:
         """
         if free.rounds is not None:
             drafted = None if free.drafted is None else float(free.drafted)
-            return Counts(free.rounds, None if free.accepted is None else float(free.accepted), drafted)
+            return DraftCounters(free.rounds, None if free.accepted is None else float(free.accepted), drafted)
         ends = time.monotonic() + SETTLED
         while before is not None and (now := self.counters()) is not None:
             counted = now.since(before)

@@ -155,7 +155,7 @@ class Parted(Record):
 
 
 class PromptCase(Record):
-    """One prompt: its id in the prompts file, its token ids, and what it emitted by itself.
+    """One prompt: its id in the prompts file, its token ids, and what it emitted freely.
 
     A local run generates nothing: its every stage starts from the golden's input. `parted` is there where a run could
     not be made to continue with the golden's tokens.
@@ -174,11 +174,11 @@ class PromptCase(Record):
             UsageError: there is none.
         """
         if self.generation is None:
-            raise UsageError(f"prompt {self.id} generated nothing by itself")
+            raise UsageError(f"prompt {self.id} generated nothing freely")
         return self.generation
 
 
-class Shown(Record):
+class ShownRecord(Record):
     """Stages that a run's device declares as shown; see `parity.seam.Shown`."""
 
     stages: _Line
@@ -186,9 +186,9 @@ class Shown(Record):
     rows: Literal["all", "last"] = "all"
 
 
-def declared_shown(shown: Iterable[ShownRows]) -> tuple[Shown, ...]:
+def declared_shown(shown: Iterable[ShownRows]) -> tuple[ShownRecord, ...]:
     """A declaration as a manifest holds it."""
-    return tuple(Shown(stages=each.stages, when=each.when, rows=each.rows) for each in shown)
+    return tuple(ShownRecord(stages=each.stages, when=each.when, rows=each.rows) for each in shown)
 
 
 class Case(Record):
@@ -204,7 +204,7 @@ class Case(Record):
     precision: Literal["float32", "bfloat16"]
     mode: Mode
     forced: tuple[_Line, ...]
-    shown: Annotated[tuple[Shown, ...], Field(max_length=limits.LAYERS)] = ()
+    shown: Annotated[tuple[ShownRecord, ...], Field(max_length=limits.LAYERS)] = ()
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]

@@ -69,7 +69,7 @@ class DumpWriter:
         """Write one prompt's tensors of one variant as a shard; cache stages as what changed.
 
         Args:
-            rank: of a tensor-parallel run; each rank is added by itself.
+            rank: of a tensor-parallel run; each rank is added alone.
             sharding: full stage name to how its ranks merge (see `TensorRow`); replicated where absent.
             whole: the merged tensors, which decide for all ranks alike what changed in a cache stage.
         """

@@ -180,7 +180,7 @@ class HasModules(Protocol):
 def device_modules(device: Any, declared: Iterable[str], name: str, golden: HasModules) -> set[str]:
     """The modules a device is made of: those it declares, and all that its class and its factory reach.
 
-    A declared module of somebody else's installed package (a model of transformers) is one by itself: what the rest of
+    A declared module of somebody else's installed package (a model of transformers) is one alone: what the rest of
     that package imports is not read, which takes a minute.
 
     Args:

@@ -28,7 +28,7 @@ EXECUTED = (".pkl", ".pickle", ".dill", ".joblib", ".cloudpickle")
 
 
 def below(root: Path) -> list[Path]:
-    """Every file of a folder, in the order of their paths; a file named by itself is the only one.
+    """Every file of a folder, in the order of their paths; a file named alone is the only one.
 
     Raises:
         UsageError: one is a link, which could lead anywhere, or executes what it holds when it is read.

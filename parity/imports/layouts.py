@@ -12,7 +12,7 @@ from parity.imports.content import Features, Rows
 def layouts(values: Rows, features: Features) -> Iterator[tuple[tuple[str, ...], Rows]]:
     """Every way to see a tensor as rows of these axes: its axes as a map has them (`R` the rows), and [R, F].
 
-    One axis of size 1 may be the batch; the axes of a row may be in any order, each by itself or all in one.
+    One axis of size 1 may be the batch; the axes of a row may be in any order, each alone or all in one.
     """
     letters, sizes = [letter for letter, _ in features], dict(features)
     orders = list(permutations(letters))

@@ -45,7 +45,7 @@ def _iterations(path: Path) -> list[dict[str, Any]]:
         runners = read_json(path, limits.RESULT_BYTES)["lst"]
         if len(runners) > 1:
             names = ", ".join(str(name) for name, _ in runners)
-            raise UsageError(f"{path} holds {len(runners)} runners ({names}); save the results of one runner by itself")
+            raise UsageError(f"{path} holds {len(runners)} runners ({names}); save the results of one runner alone")
         outputs = [iteration["outputs"] for _, iterations in runners for iteration in iterations]
         return [dict(one.items()) for one in outputs]
     except (AttributeError, KeyError, TypeError, ValueError):

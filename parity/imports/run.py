@@ -15,7 +15,7 @@ from parity.errors import UsageError
 from parity.golden import shards
 from parity.golden.aligned import refuse_misaligned
 from parity.golden.digests import digest_files
-from parity.golden.manifest import Case, Generation, Producer, PromptCase, Shown, declared_shown
+from parity.golden.manifest import Case, Generation, Producer, PromptCase, ShownRecord, declared_shown
 from parity.golden.provenance import now, with_constants
 from parity.golden.shards import merge_shards
 from parity.golden.store import DumpWriter
@@ -121,7 +121,9 @@ def import_run(request: ImportRequest) -> Placing:
     if request.partial and (request.names.run.shown or request.reference):
         said = "the map declares what is shown" if request.names.run.shown else "a golden is whole"
         raise UsageError(f"--partial: {said}; leave one of the two out")
-    View([Shown(stages=glob) for glob in request.names.run.shown], request.golden.declared)  # refuses unknown globs
+    View(
+        [ShownRecord(stages=glob) for glob in request.names.run.shown], request.golden.declared
+    )  # refuses unknown globs
     known = {named.stage.template for named in request.golden.declared.values()}
     for template in request.names.run.forced:
         if template not in known:
@@ -172,10 +174,12 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
     )
 
 
-def _shown(request: ImportRequest, placing: Placing, arrays: dict[Destination, NDArray[Any]]) -> tuple[Shown, ...]:
+def _shown(
+    request: ImportRequest, placing: Placing, arrays: dict[Destination, NDArray[Any]]
+) -> tuple[ShownRecord, ...]:
     """What the map declares, or with `partial` what is there."""
     if not request.partial:
-        return tuple(Shown(stages=glob) for glob in request.names.run.shown)
+        return tuple(ShownRecord(stages=glob) for glob in request.names.run.shown)
     golden = request.golden
     sizes = {spot[:3]: len(_whole(arrays, placing, spot[:3])) for spot in arrays if spot[3] == 0}
     true = {place[1:]: row.full_shape[0] for place, row in golden.rows.items() if place[0] == "float32"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parity.diagnose import Diagnosis
 from parity.diagnose.gates import GateCause
-from parity.diagnose.whole import Asked, diagnosed
+from parity.diagnose.whole import DiagnosisRequest, diagnosed
 from parity.golden.views import TrustedGolden
 from parity.isolation import ProcessLimits
 from parity.nightly.judge import judge
@@ -32,7 +32,7 @@ def judge_cell(night: str, cell: Cell, golden: TrustedGolden, folder: Path) -> C
 def named(cell: Cell, golden: TrustedGolden, folder: Path) -> DiagnosisSummary | None:
     """What a diagnosis of the cell's device says, in words; None where nothing is wrong."""
     (folder / "diagnosis").mkdir()
-    asked = Asked(
+    asked = DiagnosisRequest(
         golden, None, cell.device, cell.precision, cell.bounds or None, 1, folder / "diagnosis", ProcessLimits()
     )
     if not (told := diagnosed(asked)):

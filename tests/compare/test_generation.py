@@ -136,5 +136,5 @@ def test_a_run_of_which_some_prompts_generated_is_unreadable(tmp_path):
         rewrite(folder / "run", lambda raw: raw["case"]["prompts"][1].update(generation=None))
 
     pair.after = after
-    with pytest.raises(UsageError, match=r"prompt 1 .* generated nothing by itself, others did"):
+    with pytest.raises(UsageError, match=r"prompt 1 .* generated nothing freely, others did"):
         write(pair, tmp_path)

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from parity.api import run_device
+from parity import producers
+from parity.api import diagnose_device, run_device
+from parity.diagnose import whole
 from tests.sample import WHOLE, cut
 
 CASES = {
@@ -42,6 +44,20 @@ def diagnose(parity, golden, tmp_path):
     return run
 
 
+REJECTING = "types-127-131"
+"""A prompt with rounds that reject drafts, and rounds that accept all."""
+
+
+def only(hypothesis: str):
+    """The references with one hypothesis of the catalogue."""
+
+    def counterfactuals(golden, threads):
+        reference, hypotheses = producers.counterfactuals(golden, threads)
+        return reference, [each for each in hypotheses if each.id == hypothesis]
+
+    return counterfactuals
+
+
 @pytest.mark.parametrize("fault", [fault for fault in CASES if WHOLE or fault not in ELSEWHERE])
 def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
     ended, found = diagnose("--device", f"parity.device.faults:{fault}")
@@ -64,6 +80,19 @@ def test_a_search_that_is_cut_short_says_so_and_is_inconclusive(diagnose):
     assert ended.code == 3 and found["causes"] == [] and found["untried"], ended
     assert found["verdict"] == "fail" and found["unexplained"]["stage"] == "drafter.taps"
     assert "cut short by --limit" in ended.out and ended.last.endswith("the search was cut short")
+
+
+def test_a_cause_in_a_hidden_stage_is_confirmed_where_some_of_its_rows_are_not_determined(
+    tiny, remake_small_golden, tmp_path, monkeypatch
+):
+    """The first masked row takes the row behind the committed ones, which a round that accepts everything lacks."""
+    lines = (json.loads(line) for line in (tiny / "prompts/chat.jsonl").read_text().splitlines())
+    rejecting = next(line for line in lines if line["id"] == REJECTING)
+    (tmp_path / "prompts.jsonl").write_text(json.dumps(rejecting))
+    golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
+    monkeypatch.setattr(whole, "counterfactuals", only("fuse-border"))
+    found = diagnose_device(golden, "parity.device.faults:fuse_mask_one_late,show=layer-kernels")
+    assert [cause.hypothesis for cause in found.causes] == ["fuse-border"] and found.unexplained is None
 
 
 def test_two_faults_at_one_stage_are_a_pair(diagnose):

@@ -165,7 +165,7 @@ def test_a_prompt_that_an_end_token_ended_keeps_its_budget(tmp_path):
 
 
 def test_what_only_the_free_run_shows_is_said(tmp_path):
-    """Every stage passes on the golden's tokens, and the device by itself emits something else."""
+    """Every stage passes on the golden's tokens, and the device alone emits something else."""
     pair = clean(SHORT)
     golden, run = write(pair, tmp_path)
     case = golden.manifest.case

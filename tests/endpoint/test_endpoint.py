@@ -11,10 +11,10 @@ import pytest
 
 from parity.api import judge_endpoint, open_golden
 from parity.endpoint.acceptance import Tally, acceptance, add_up
-from parity.endpoint.answers import Answer
-from parity.endpoint.counters import KNOWN, Counts
+from parity.endpoint.answers import Completion
+from parity.endpoint.counters import KNOWN, DraftCounters
 from parity.endpoint.greedy import continuations
-from parity.endpoint.server import Asked, Server
+from parity.endpoint.server import Continuation, Server
 from parity.endpoint.truth import experts, truths
 from parity.golden.manifest import Generation
 from tests.endpoint.pretend import Pretended
@@ -192,7 +192,7 @@ def prompts(generations, lengths):
     made = []
     for one, (tokens, rounds) in zip(generations, lengths, strict=True):
         truth = SimpleNamespace(case=SimpleNamespace(generated=one), k=4)
-        counted = Counts(rounds, float(tokens - rounds), 4.0 * rounds)
+        counted = DraftCounters(rounds, float(tokens - rounds), 4.0 * rounds)
         made.append(SimpleNamespace(truth=truth, free=SimpleNamespace(tokens=(0,) * (tokens + 1)), counted=counted))
     return made
 
@@ -252,10 +252,10 @@ def test_experts_of_another_shape_are_inconclusive(golden, change):
 
 def test_a_text_that_goes_on_behind_its_end_fails():
     case = SimpleNamespace(id="x", ids=(1, 2), generated=SimpleNamespace(emitted=(3, 4), finish="eos"))
-    made = Asked(SimpleNamespace(case=case, number=0), Answer((3, 4, 9), "length"))
+    made = Continuation(SimpleNamespace(case=case, number=0), Completion((3, 4, 9), "length"))
     Server._follow(None, made, 3)
     assert made.choices == [3, 4] and continuations([made]).verdict == "fail"
-    short = Asked(made.truth, Answer((3,), "stop"))  # an end token that the server keeps to itself
+    short = Continuation(made.truth, Completion((3,), "stop"))  # an end token that the server keeps to itself
     Server._follow(None, short, 3)
     assert short.choices == [3, 4] and continuations([short]).verdict == "pass"
 

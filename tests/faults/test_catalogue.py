@@ -15,6 +15,7 @@ from parity.device import faults
 from parity.device.faults import CATALOGUE, LEFT_OUT
 from parity.drive import generate
 from parity.errors import UsageError
+from parity.families import FAMILIES
 from parity.faults import PROMPTS
 from parity.reports.faults import page
 from parity.stages import declared
@@ -44,7 +45,8 @@ def test_ids_are_unique_and_there_are_many():
 def test_every_fault_says_what_it_is_and_where_it_shows(fault):
     assert fault.what and fault.seen and fault.precision in ("bfloat16", "float32")
     assert fault.gate in ("", *KNOWN_GATES)
-    names = declared(8, 4)
+    layers = {"p-eagle": 4, "eagle-3": 1, "draft-model": 2, "n-gram": 0}
+    names = declared(8, max(layers[family] for family in fault.drafters), fault.drafters[-1])
     for stage in filter(None, (fault.stage, fault.chained)):
         assert stage in names and any(fnmatchcase(stage, site) for site in fault.sites)
     assert bool(fault.stage) or fault.gate not in ("", "stages")
@@ -63,14 +65,16 @@ def test_a_fault_is_a_factory_by_name_that_takes_what_load_takes():
 
 def test_a_fault_is_planted_in_its_own_family_of_drafters_alone(tiny):
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=2)
-    with pytest.raises(UsageError, match="chain-position-still is a fault of eagle-3 drafters, this one is p-eagle"):
+    with pytest.raises(
+        UsageError, match="chain-position-still is a fault of eagle-3 and draft-model drafters, this one is p-eagle"
+    ):
         faults.chain_position_still(**options)
     faults.chain_position_still(**options | {"drafter": tiny / "eagle3"})
 
 
 def test_every_fault_finds_what_it_changes(tiny):
     """One after the other in devices that are not run: a kernel that moved is missed here, not in a night."""
-    drafters = {"p-eagle": tiny / "drafter", "eagle-3": tiny / "eagle3"}
+    drafters = {name: tiny / family.checkpoint for name, family in FAMILIES.items()}
     devices = {}
     for fault in CATALOGUE.values():
         for family in fault.drafters:
@@ -87,8 +91,8 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in sample(CATALOGUE.values(), name=lambda fault: fault.id, kind=lambda fault: fault.family):
-        own = {} if "p-eagle" in fault.drafters else {"drafter": tiny / "eagle3"}
-        pipeline = device.load(**options | own, tp=fault.tp)
+        own = tiny / FAMILIES[fault.drafters[0]].checkpoint
+        pipeline = device.load(**options | {"drafter": own}, tp=fault.tp)
         fault.plant(pipeline)
         with suppress(Exception):
             generate(pipeline, ids, 3)

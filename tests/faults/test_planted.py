@@ -57,7 +57,8 @@ def one_prompt(tiny, remake_small_golden, tmp_path_factory) -> FaultRunRequest:
     lines = {json.loads(line)["id"]: line for line in (tiny / "prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompt.jsonl"
     prompts.write_text(lines[PROMPTS["p-eagle"][0]] if WHOLE else cut(lines[PROMPTS["p-eagle"][0]], words=40))
-    golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=TOKENS if WHOLE else TOKENS - 1)
+    budget = TOKENS["p-eagle"]
+    golden = remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=budget if WHOLE else budget - 1)
     return FaultRunRequest(golden, "numpy", builder("numpy", golden))
 
 

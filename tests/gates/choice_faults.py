@@ -14,7 +14,7 @@ from tests.gates import planted
 
 
 class Noting:
-    """A tap that tells `note(layer, part, value)` what the device goes on with."""
+    """A tap that tells `note(layer, part, value)` what the device continues with."""
 
     def __init__(self, tap, note: Callable, layer: int | None = None):
         self.tap, self.note, self.layer = tap, note, layer

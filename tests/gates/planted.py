@@ -88,7 +88,7 @@ def _last(logits):
 
 
 def deaf(device: Pipeline) -> None:
-    """Goes on with its own tensors, whatever the tap returns."""
+    """Continues with its own tensors, whatever the tap returns."""
     for name in ("prefill", "draft", "verify", "commit"):
         _deafen(device, name)
 

@@ -88,7 +88,7 @@ def test_a_token_that_is_not_the_best_is_a_bug_and_contradicts_its_own_logits(ga
     checks, _ = gate(OTHERS + "tenth_best")
     assert verdicts(checks)[:4] == ["fail", "fail", "pass", "fail"]
     verify, rounds = checks[VERIFY].figures, gate()[0][DRAFTER].figures["slots"]["NTP"]["rows"]
-    assert verify["bug"] == rounds and verify["regret_max"] > 0, "the check goes on behind the first bug"
+    assert verify["bug"] == rounds and verify["regret_max"] > 0, "the check continues behind the first bug"
     assert checks[VERIFY].place.round == 1 and checks[OWN].place.stage == "target.tokens"
 
 

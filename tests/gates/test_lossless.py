@@ -76,7 +76,7 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
 
 
 def _given(device, of: str, change):
-    """The tap is given something else, or nothing, of a stage of logits; the device goes on with its own."""
+    """The tap is given something else, or nothing, of a stage of logits; the device continues with its own."""
     for name in ("prefill", "verify"):
         verb = getattr(device, name)
 

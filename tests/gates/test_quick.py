@@ -1,4 +1,4 @@
-"""A quick look fails a device or says that it is no pass: in its exit code, its last line and its JSON."""
+"""A quick look fails a device or says that it does not pass: in its exit code, its last line and its JSON."""
 
 from __future__ import annotations
 

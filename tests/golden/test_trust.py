@@ -16,7 +16,7 @@ from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.failing_run import FailingRun, failing_run, find_failing_run
 from parity.diagnose.ranks import RankView, first_failing_rank
 from parity.diagnose.trials import PromptTrials
-from parity.diagnose.whole import Asked
+from parity.diagnose.whole import DiagnosisRequest
 from parity.errors import UsageError
 from parity.gates.context import GateContext
 from parity.golden.choice import Wanted, open_for_judging
@@ -31,7 +31,7 @@ from tests.golden.edits import rewrite
 JUDGES = (
     *(api.compare_dumps, api.gate_device, api.diagnose_device, api.reduce_failure, api.run_device, api.worst_slices),
     *(compare.compare, compare_devices, basis, RebasedGolden.__init__, CounterfactualGolden.__init__),
-    *(GateContext, Asked, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
+    *(GateContext, DiagnosisRequest, FailingRun, PromptTrials, failing_run, find_failing_run, first_failing_rank),
     *(judge_cell, night_of, run_view),
     *(engines.matrix, faults.FaultRunRequest, reduce.Reducer, calibrate.CalibrationRequest),
     *(producers.builder, producers.device, producers.gate_context, producers.counterfactuals),

@@ -147,7 +147,7 @@ def drafter(seen, w, how: Arithmetic, round_: int, length: int) -> dict[str, np.
 
 @cache
 def made(size: Size) -> tuple[dict[str, list[Tensors]], list[Tensors]]:
-    """Golden variants and the clean run; choices are the run's own, and the golden's are gone on with."""
+    """Golden variants and the clean run; choices are the run's own, and the golden's are what continues."""
     w, rng = weights(size), np.random.default_rng(11)
     ids = [rng.integers(0, 5000, count) for count in size.prompts]
     truth, floor, device = ([prompt(one, w, how, size) for one in ids] for how in (TRUTH, FLOOR, DEVICE))

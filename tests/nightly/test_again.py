@@ -156,7 +156,7 @@ def test_an_interrupted_night_says_how_it_goes_on(error, number, plan, tmp_path,
     assert ended.value.code == 128 + number
     assert (
         capsys.readouterr().err
-        == "parity: interrupted with 0 of 1 cells done; `parity nightly` goes on with the others\n"
+        == "parity: interrupted with 0 of 1 cells done; `parity nightly` continues with the others\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""A night as a user meets it: no cell hides another, and an interrupted one goes on."""
+"""A night as a user meets it: no cell hides another, and an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_an_interrupted_night_keeps_its_cells_and_goes_on(write_matrix, cell_nam
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT and err.count("\n") == 1
-    assert f"1 of 2 cells done; `parity nightly {matrix} --out {tmp_path / 'night'}` goes on" in err
+    assert f"1 of 2 cells done; `parity nightly {matrix} --out {tmp_path / 'night'}` continues" in err
     first = folder.result_file(cell_name("quits")).stat().st_mtime_ns
     (tmp_path / "go").touch()
     process = nightly(matrix, "--out", tmp_path / "night", **options)

@@ -343,7 +343,7 @@ def test_a_float8_cache_clips_what_float8_cannot_hold(case):
 
 
 def test_a_tiled_head_keeps_its_own_sink(case):
-    """Held against the equation: query head n on kv head n mod G, with sink n, in place n of the output."""
+    """Compared with the equation: query head n on kv head n mod G, with sink n, in place n of the output."""
     loop = case.counterfactuals.loop
     layer = loop.target.model.model.layers[0].self_attn
     N, G, D = loop.target.config.num_attention_heads, loop.target.config.num_key_value_heads, layer.head_dim

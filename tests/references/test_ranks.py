@@ -1,4 +1,4 @@
-"""Hypotheses of tensor parallelism, held against ranks written out one by one."""
+"""Hypotheses of tensor parallelism, compared with ranks written out one by one."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def here():
 
 
 def dumped(recorded: Path, folder: Path) -> Path:
-    """vLLM on the recording's case; the P-EAGLE one with a floor, for the device to be held against."""
+    """vLLM on the recording's case; the P-EAGLE one with a floor, for the device to be compared with."""
     from parity.producers import dump_golden
 
     manifest = Dump(recorded).manifest

@@ -75,7 +75,7 @@ def run(
 
 
 def warm(base: Path) -> None:
-    """Import and compile in this process what every fork would by itself."""
+    """Import and compile in this process what every fork would alone."""
     from parity.api import compare_dumps
     from parity.golden.store import Dump
     from parity.reports import dumps, terminal  # noqa: F401

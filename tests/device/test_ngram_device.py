@@ -1,0 +1,134 @@
+"""Prompt lookup on the device: its stages, its tokens by an independent judge, a golden without weights, its faults."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from parity import device
+from parity.api import compare_dumps, diagnose_device, open_golden, run_device
+from parity.device.drafter_config import NGramConfig as DeviceConfig
+from parity.device.faults import CATALOGUE
+from parity.device.ngram import NGram as DeviceNGram
+from parity.errors import UsageError
+from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.producers import builder
+from parity.references.ngram import NGram, NGramConfig
+
+FAMILY, K = "n-gram", 4
+
+
+@pytest.fixture(scope="module")
+def golden(once_for_all):
+    """Two chat prompts, K = 4, 24 new tokens: rounds without a draft, and with K of which none, some, all are right."""
+
+    def make(out):
+        out.mkdir()
+        small_golden(out, family=FAMILY)
+
+    return open_golden(once_for_all("n-gram", make) / "golden")
+
+
+def sides(longest: int, shortest: int):
+    """Both implementations' drafts behind a text."""
+    theirs = NGram(NGramConfig(num_layers=0, max_positions=1, longest=longest, shortest=shortest))
+    ours = DeviceNGram(DeviceConfig(longest=longest, shortest=shortest))
+    return (
+        lambda text: theirs.following(list(text), K),
+        lambda text: ours.following(np.array(text, np.int64), K).tolist(),
+    )
+
+
+def test_drafts_are_those_of_transformers_prompt_lookup():
+    """Random texts over few tokens: every length of n-gram matches, overlaps the end, or does not match."""
+    torch = pytest.importorskip("torch")
+    lookup = pytest.importorskip("transformers.generation.candidate_generator").PromptLookupCandidateGenerator
+    rng, counts = np.random.default_rng(0), set()
+    for longest in (1, 2, 3, 5):
+        judge = lookup(num_output_tokens=K, max_matching_ngram_size=longest, max_length=10**6)
+        for _ in range(60):
+            text = rng.integers(0, rng.integers(2, 30), rng.integers(2, 40)).tolist()
+            due = judge.get_candidates(torch.tensor([text]))[0][0, len(text) :].tolist()
+            assert [drafts(text) for drafts in sides(longest, 1)] == [due, due], (longest, text)
+            counts.add(len(due))
+    assert counts == set(range(K + 1))
+
+
+def test_an_ngram_shorter_than_the_shortest_is_no_match():
+    """The documented example of vLLM's proposer, and the same text when two tokens are not enough."""
+    text = [1, 2, 3, 4, 2, 3]
+    assert [drafts(text) for drafts in sides(3, 2)] == [[4, 2, 3], [4, 2, 3]]
+    assert [drafts(text) for drafts in sides(3, 3)] == [[], []]
+    assert [drafts([7]) for drafts in sides(3, 1)] == [[], []]
+
+
+@pytest.mark.parametrize(("mode", "precision"), [("local", "float32"), ("chained", "bfloat16")])
+def test_every_stage_is_within_its_bounds(mode, precision, golden, tmp_path):
+    run = run_device(golden, "numpy", mode, precision, out=tmp_path / "run", free=True if mode == "chained" else None)
+    report = compare_dumps(golden, run)
+    assert report.verdict == "pass", report.first
+    counts = {row.full_shape[0] for row in run.manifest.tensors if row.place[2] == "drafter.draft_tokens"}
+    assert counts == {0, K}
+
+
+def test_the_golden_says_that_there_are_no_weights_and_which_lengths_are_looked_up(golden):
+    model = golden.manifest.model
+    assert (model.family, model.num_drafter_layers, model.drafter.weights_digest) == (FAMILY, 0, "")
+    assert model.drafter.constants == {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    assert [name for name in golden.manifest.stages if "drafter" in name] == ["drafter.draft_tokens"]
+
+
+def test_tokens_are_those_of_transformers_prompt_lookup(golden, tiny):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    target = transformers.GptOssForCausalLM.from_pretrained(
+        tiny / "target", dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    for prompt in golden.manifest.case.prompts:
+        ids = torch.tensor([prompt.ids])
+        made = target.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=24,
+            do_sample=False,
+            prompt_lookup_num_tokens=K,
+            max_matching_ngram_size=3,
+        )
+        assert made[0, len(prompt.ids) :].tolist() == list(prompt.generated.emitted)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"prompt_lookup_min": 4},
+        {"prompt_lookup_max": 0},
+        {"prompt_lookup_min": 0},
+        {"prompt_lookup_max": "3"},
+        {"prompt_lookup_min": None},
+    ],
+)
+def test_lengths_that_make_no_sense_are_refused_by_name(config, tiny, tmp_path):
+    from parity.references.seam import load
+
+    folder = tmp_path / "n-gram"
+    shutil.copytree(tiny / "n-gram", folder)
+    raw = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(raw))
+    for made in (device.load, load):
+        with pytest.raises(UsageError, match="prompt_lookup"):
+            made(tiny / "target", folder, 2)
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("name", ["lookup-latest", "lookup-stale", "lookup-padded"])
+def test_a_fault_is_killed_and_placed(name, mode, golden):
+    request = FaultRunRequest(golden, "numpy", builder("numpy", golden))
+    seen = compare_planted(request, CATALOGUE[name], mode)
+    assert seen.placed, seen
+
+
+def test_diagnosis_is_refused_in_one_sentence(golden):
+    with pytest.raises(UsageError, match="n-gram"):
+        diagnose_device(golden, "numpy")
