@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from parity.references.dflash import DFlash
+from parity.references.dflash_config import check_layers
 from parity.references.drafter_layers import LayerTap
 from parity.references.loop import SpeculativeLoop, T
 from parity.references.points import point
@@ -19,6 +20,10 @@ from parity.references.points import point
 
 class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
     """gpt-oss with a DFlash drafter."""
+
+    def __init__(self, target: T, drafter: DFlash, k: int, max_positions: int | None = None):
+        check_layers(drafter.config, target.config.num_hidden_layers)
+        super().__init__(target, drafter, k, max_positions)
 
     @point
     @torch.no_grad()

@@ -19,13 +19,17 @@ ONLY: dict[str, Any] = {"attention_bias": False, "use_sliding_window": False, "h
 
 @dataclass(frozen=True, kw_only=True)
 class DFlashConfig(DrafterConfig):
-    """A block diffusion drafter's: `mask_id` is the token of the rows that draft."""
+    """A block diffusion drafter's: `mask_id` is the token of the rows that draft.
+
+    `target_layers` is how many the target has, None where the config does not say.
+    """
 
     architectures = (ARCHITECTURE,)
     family = "dflash"
     limit = "block_size"
 
     mask_id: int
+    target_layers: int | None
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> DFlashConfig:
@@ -58,6 +62,7 @@ class DFlashConfig(DrafterConfig):
             "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
             "rope": read_rope(raw),
             "mask_id": mask,
+            "target_layers": raw.get("num_target_layers"),
             "tap_inputs": _tap_inputs(inner.get("target_layer_ids"), raw),
             "max_drafts": block - 1,
         }
@@ -68,13 +73,23 @@ def _tap_inputs(layers: Any, raw: dict[str, Any]) -> tuple[int, ...]:
 
     Without any they are spread evenly from layer 1 to the third last; of one, the middle one.
     """
-    count = raw["num_target_layers"] if layers is None or "num_target_layers" in raw else None
     if layers is None:
-        drafter = raw["num_hidden_layers"]
+        count, drafter = raw["num_target_layers"], raw["num_hidden_layers"]
         spread = [round(1 + place * (count - 4) / (drafter - 1)) for place in range(drafter)] if drafter > 1 else []
         layers = spread or [count // 2]
     if not isinstance(layers, list) or not layers or not all(type(layer) is int and layer >= 0 for layer in layers):
         raise UsageError(f"the DFlash drafter's target_layer_ids {str(layers)[:40]} is no list of layers")
-    if count is not None and max(layers) >= count:
-        raise UsageError(f"the DFlash drafter's target_layer_ids name layer {max(layers)} of a target of {count}")
     return tuple(layer + 1 for layer in layers)
+
+
+def check_layers(config: DFlashConfig, layers: int) -> None:
+    """Compare what a config says of its target with the target's layers.
+
+    Raises:
+        UsageError: it is made for another number of layers, or taps one that is not there.
+    """
+    if config.target_layers not in (None, layers):
+        raise UsageError(f"the DFlash drafter's num_target_layers is {config.target_layers}; the target has {layers}")
+    last = max(config.tap_inputs or ()) - 1
+    if last >= layers:
+        raise UsageError(f"the DFlash drafter's target_layer_ids name layer {last}; the target has {layers}")

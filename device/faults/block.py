@@ -126,8 +126,10 @@ def _(pipeline: Pipeline) -> None:
     during(
         pipeline,
         "dflash:remember",
-        lambda clean: lambda context, step, weights, caches, config: clean(
-            context * weights["input_norm"], step, weights, caches, config
+        lambda clean: (
+            lambda context, step, weights, caches, config: clean(
+                context * weights["input_norm"], step, weights, caches, config
+            )
         ),
     )
 
