@@ -11,9 +11,11 @@ import numpy as np
 
 from parity.device.checkpoint import Checkpoint, Tensors
 from parity.device.config import MOE, TargetConfig, target_config
+from parity.device.dflash import DFlash
 from parity.device.draft_model import DraftModel
 from parity.device.drafter import Drafter
 from parity.device.drafter_config import (
+    DFlashConfig,
     DrafterConfig,
     DraftModelConfig,
     Eagle3Config,
@@ -35,6 +37,7 @@ FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
     PEagleConfig: PEagle,
     Eagle3Config: Eagle3,
     DraftModelConfig: DraftModel,
+    DFlashConfig: DFlash,
 }
 """What each family of drafters with weights is on this side, by what its config.json was read to."""
 _DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
@@ -64,7 +67,7 @@ def assemble(
     model = Target(outer, weights, rows, engine, dtype)
     if isinstance(inner, NGramConfig):
         return Pipeline(model, NGram(inner), k, engine, precision)
-    inner_weights = drafter_weights(drafter_files, inner, weights[0]["embed"])
+    inner_weights = drafter_weights(drafter_files, inner, weights[0])
     own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype)
     return Pipeline(model, own, k, engine, precision)
 
@@ -80,8 +83,8 @@ def _check_drafts(k: int, drafter: DrafterConfig | NGramConfig, folder: Path) ->
         raise UsageError(f"k: {k!r} is no number of drafts, at least 1 is needed.")
     if drafter.max_drafts is not None and k > drafter.max_drafts:
         raise UsageError(
-            f"k: {k} drafts are more than field 'num_parallel_positions' = {drafter.max_drafts} "
-            f"of {folder / 'config.json'} allows."
+            f"k: {k} drafts are more than field '{drafter.limit}' of {folder / 'config.json'} allows: "
+            f"{drafter.max_drafts}."
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from parity.device.config import FULL, SLIDING
-from parity.device.drafter_config import NGramConfig
+from parity.device.drafter_config import FusedConfig, NGramConfig
 from parity.device.rope_config import RopeConfig
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _DRAFTER = {
     "rms_norm_eps": "eps",
     "max_position_embeddings": "max_positions",
     "ptd_token_id": "placeholder",
+    "dflash_config.mask_token_id": "mask",
     "eagle_aux_hidden_state_layer_ids": "taps",
     "norm_before_residual": "norm_before_residual",
     "norm_before_fc": "norm_before_fc",
@@ -63,9 +64,9 @@ def constants(target: Target, drafter: Drafter | NGram) -> dict[str, dict[str, A
         lengths = {"prompt_lookup_max": drafter.config.longest, "prompt_lookup_min": drafter.config.shortest}
         return {"target": outer | _attention(target), "drafter": lengths}
     inner = {key: value for key, name in _DRAFTER.items() if (value := getattr(drafter.config, name, None)) is not None}
-    if drafter.config.taps:
+    if isinstance(drafter.config, FusedConfig):
         inner["target_hidden_size"] = target.config.hidden
-    else:
+    elif not drafter.config.taps:
         del inner["eagle_aux_hidden_state_layer_ids"]
     return {"target": outer | _attention(target), "drafter": inner | _attention(drafter)}
 

@@ -101,6 +101,11 @@ class Drafter(Model, ABC):
             x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
         return x
 
+    def shown_taps(self, taps: Any, first: int, count: int, width: int, record: Recorder) -> Any:
+        """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
+        taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
+        return record.bind(self.side, count)("taps", taps)
+
     def embedded(self, rows: Rows) -> Any:
         """The embeddings of a pass' ids [1, W, H]."""
         return embed(self.engine.array(rows.ids), self.outer["embed"])
@@ -110,11 +115,6 @@ class FusedDrafter(Drafter):
     """A drafter on taps: its first layer joins embeddings with the fused taps."""
 
     config: FusedConfig
-
-    def shown_taps(self, taps: Any, first: int, count: int, width: int, record: Recorder) -> Any:
-        """`count` rows of a target pass' taps from `first` on, padded to `width`, as the recorder wants them."""
-        taps = kernel_rows.window(taps, self.engine.array(np.array([first])), width)
-        return record.bind(self.side, count)("taps", taps)
 
     def normed(self, taps: Any) -> Any:
         """Taps, or what stands for them, as `fc` takes them."""

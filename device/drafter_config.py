@@ -1,12 +1,12 @@
-"""What a drafter's config.json says: P-EAGLE's, EAGLE-3's or a draft model's."""
+"""What a drafter's config.json says: P-EAGLE's, EAGLE-3's, DFlash's, a draft model's or prompt lookup's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from parity.device.checkpoint import Described
-from parity.device.config import Attention, TargetConfig, open_config, read_attention
+from parity.device.config import FULL, Attention, TargetConfig, open_config, read_attention
 from parity.device.drafter_fields import PLACEHOLDERS, drafter_fields, named_placeholder
 from parity.device.fields import Fields
 
@@ -16,6 +16,7 @@ FUSED = (
     *("draft_vocab_size", "target_hidden_size", "norm_before_residual"),
     *("eagle_config", "eagle_aux_hidden_state_layer_ids"),
 )
+DFLASH = "DFlashDraftModel"
 BASE = 10000.0
 """Llama's own RoPE base: the first EAGLE-3 drafters leave out every word of RoPE, as Llama's first configs do."""
 
@@ -24,10 +25,10 @@ BASE = 10000.0
 class DrafterConfig:
     """Any drafter. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
 
-    `max_drafts` is the number of drafts a round that it was made for, None where it does not say. `norm_before_fc`
-    norms the taps as one row, `fc_norm` each of them; `norm_before_residual` sends the normed hidden round the
-    attention; with `norm_output` a chain recycles what left the final norm.
+    `max_drafts` is the number of drafts a round that it was made for, None where it does not say, `limit` its key.
     """
+
+    limit: ClassVar[str] = "num_parallel_positions"
 
     hidden: int
     vocab: int
@@ -47,7 +48,11 @@ class DrafterConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedConfig(DrafterConfig):
-    """A drafter that is fed the target's taps, and drafts in a vocabulary of its own."""
+    """A drafter that is fed the target's taps, and drafts in a vocabulary of its own.
+
+    `norm_before_fc` norms the taps as one row, `fc_norm` each of them; `norm_before_residual` sends the normed hidden
+    round the attention; with `norm_output` a chain recycles what left the final norm.
+    """
 
     draft_vocab: int
     norm_before_residual: bool
@@ -81,11 +86,22 @@ class DraftModelConfig(DrafterConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DFlashConfig(DrafterConfig):
+    """Block diffusion; `mask` is the token of the rows that draft. Embeddings and head are the target's."""
+
+    limit = "block_size"
+
+    mask: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class NGramConfig:
     """Prompt lookup: lengths of the n-grams, in tokens. It has no layers and no table of positions."""
 
     longest: int
     shortest: int
+    limit: ClassVar[str] = ""
+
     layers: int = 0
     taps: tuple[int, ...] = ()
     max_positions: int = 2**31
@@ -104,9 +120,13 @@ def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig
         if shortest > longest:
             raise raw.refuse("prompt_lookup_min", f"is {shortest}, more than prompt_lookup_max = {longest}")
         return NGramConfig(longest=longest, shortest=shortest)
-    alone = _is_draft_model(raw)
-    fields = open_config(checkpoint, "llama", tied=True) if alone else drafter_fields(checkpoint)
-    if alone:
+    alone, block = _is_draft_model(raw), DFLASH in (raw.data.get("architectures") or ())
+    fields = (
+        open_config(checkpoint, "qwen3" if block else "llama", tied=True)
+        if alone or block
+        else drafter_fields(checkpoint)
+    )
+    if alone or block:
         for option in ("attention_bias", "mlp_bias"):
             fields.only(option, False, default=False)
     vocab = fields.integer("vocab_size")
@@ -123,6 +143,8 @@ def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig
     if alone:
         tied = fields.flag("tie_word_embeddings", False)
         return DraftModelConfig(**common, attention=_llama_attention(fields), tied=tied)
+    if block:
+        return _dflash(fields, common, target)
     fields.only("target_hidden_size", target.hidden, default=target.hidden)
     common |= dict(
         draft_vocab=fields.integer("draft_vocab_size", vocab),
@@ -166,6 +188,34 @@ def _peagle(fields: Fields, common: dict[str, Any]) -> PEagleConfig:
         placeholder=_placeholder(fields, common["vocab"]),
         max_drafts=fields.integer("num_parallel_positions") if fields.has("num_parallel_positions") else None,
     )
+
+
+def _dflash(fields: Fields, common: dict[str, Any], target: TargetConfig) -> DFlashConfig:
+    fields.only("hidden_size", target.hidden)
+    fields.only("num_target_layers", target.layers, default=target.layers)
+    fields.only("use_sliding_window", False, default=False)
+    kinds = fields.data.get("layer_types")
+    if kinds is not None and kinds != [FULL] * common["layers"]:
+        raise fields.refuse("layer_types", f"must name {FULL!r} for each of {common['layers']} layers")
+    inner = fields.part("dflash_config")
+    for key in inner.data.keys() - {"mask_token_id", "target_layer_ids"}:
+        raise inner.refuse(key, "is unknown to this device")
+    mask = inner.integer("mask_token_id", least=0)
+    if mask >= common["vocab"]:
+        raise inner.refuse("mask_token_id", f"is {mask}, outside a vocabulary of {common['vocab']}")
+    left = inner.integers("target_layer_ids") or _spread(common["layers"], target.layers)
+    if max(left) >= target.layers:
+        raise inner.refuse("target_layer_ids", f"names layer {max(left)}, but the target has {target.layers} layers")
+    taps = tuple(layer + 1 for layer in left)
+    drafts = fields.integer("block_size", least=2) - 1
+    return DFlashConfig(**common, attention=read_attention(fields), mask=mask, taps=taps, max_drafts=drafts)
+
+
+def _spread(layers: int, target: int) -> tuple[int, ...]:
+    """The target's layers that as many of the drafter's are fed with where the config names none."""
+    if layers == 1:
+        return (target // 2,)
+    return tuple(round(1 + layer * (target - 4) / (layers - 1)) for layer in range(layers))
 
 
 def _llama_attention(fields: Fields) -> Attention:

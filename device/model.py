@@ -30,6 +30,7 @@ class Model:
 
     side = ""
     span_bucket = SPAN_BUCKET
+    make_step = staticmethod(make_step)
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Model:
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array
-        return make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
+        return self.make_step(array(rows.positions), array(rows.slots), self.tables, span, self.windows)
 
     def _place(self, name: str, value: np.ndarray) -> Any:
         parts = self.sharding.weight(self.side, name, value) if self.sharding else None

@@ -10,7 +10,14 @@ import numpy as np
 from parity.device import mxfp4
 from parity.device.checkpoint import FLOATS, INTEGERS, Tensors
 from parity.device.config import Attention, TargetConfig
-from parity.device.drafter_config import DrafterConfig, DraftModelConfig, Eagle3Config, FusedConfig, PEagleConfig
+from parity.device.drafter_config import (
+    DFlashConfig,
+    DrafterConfig,
+    DraftModelConfig,
+    Eagle3Config,
+    FusedConfig,
+    PEagleConfig,
+)
 from parity.errors import UsageError
 
 Weights = dict[str, np.ndarray]
@@ -72,16 +79,19 @@ def target_weights(checkpoint: Tensors, config: TargetConfig) -> tuple[Weights, 
     return outer, layers
 
 
-def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target: np.ndarray) -> tuple[Weights, list[Weights]]:
+def drafter_weights(checkpoint: Tensors, config: DrafterConfig, target: Weights) -> tuple[Weights, list[Weights]]:
     """The drafter's weights outside its layers, and those of its layers; the midlayer is layer 0.
 
     Args:
-        target: the target's embeddings [V, H of the target], for an EAGLE-3 drafter whose file has none of its own.
+        target: the target's weights outside its layers, of which an EAGLE-3 drafter may share the embeddings and a
+            DFlash drafter shares embeddings and head.
     """
     fused = isinstance(config, FusedConfig)
     reader = Reader(checkpoint, wrapped="model.") if fused else Reader(checkpoint)
     if isinstance(config, FusedConfig):
-        outer, layers = _fused_weights(reader, config, target)
+        outer, layers = _fused_weights(reader, config, target["embed"])
+    elif isinstance(config, DFlashConfig):
+        outer, layers = _block_weights(reader, config, target)
     else:
         outer, layers = _llama_weights(reader, config)
     reader.close()
@@ -120,6 +130,25 @@ def _fused_weights(reader: Reader, config: FusedConfig, target: np.ndarray) -> t
     first = "layers.0." if reader.has("layers.0.hidden_norm.weight") else "midlayer."
     layers = [_drafter_layer(reader, layer, config, first) for layer in range(config.layers)]
     return outer, layers
+
+
+def _block_weights(reader: Reader, config: DFlashConfig, target: Weights) -> tuple[Weights, list[Weights]]:
+    outer = {
+        "embed": target["embed"],
+        "fc": reader.matrix("fc.weight", len(config.taps) * config.hidden, config.hidden),
+        "hidden_norm": reader.take("hidden_norm.weight", config.hidden),
+        "norm": reader.take("norm.weight", config.hidden),
+        "head": target["head"],
+        "d2t": np.zeros(config.vocab, np.int32),
+    }
+    return outer, [_normed_layer(reader, f"layers.{layer}.", config) for layer in range(config.layers)]
+
+
+def _normed_layer(reader: Reader, prefix: str, config: DrafterConfig) -> Weights:
+    """A layer that norms queries and keys by head."""
+    norms = {f"{name}_norm": f"{prefix}self_attn.{name}_norm.weight" for name in "qk"}
+    dim = config.attention.head_dim
+    return _llama_layer(reader, prefix, config) | {name: reader.take(where, dim) for name, where in norms.items()}
 
 
 def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:

@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from parity.errors import DeviceFailed, ParityError, UsageError
-from parity.families import TAPS, family_of
+from parity.families import BLOCK, TAPS, family_of
 from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
 from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
@@ -250,7 +250,8 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
-    fits = says.family == model.family if says.family else TAPS in family_of(model.family).has
+    has = family_of(model.family).has
+    fits = says.family == model.family if says.family else TAPS in has and BLOCK not in has
     if not fits:
         said = f"drafts as {says.family}" if says.family else "does not say its family (`Description.family`)"
         raise UsageError(f"device {says.name} {said}, the golden {golden.folder} is of a {model.family} drafter")

@@ -8,10 +8,11 @@ from typing import Literal
 
 from parity.errors import UsageError
 
-Family = Literal["p-eagle", "eagle-3", "draft-model", "n-gram"]
+Family = Literal["p-eagle", "eagle-3", "draft-model", "n-gram", "dflash"]
 
-TAPS, MODEL = "taps", "model"
-"""What a stage may need of a family: a drafter fed by the target's residual streams; layers, rows and a cache."""
+TAPS, MODEL, BLOCK = "taps", "model", "block"
+"""What a family may have: a drafter fed by the target's residual streams; layers, rows and a cache; rounds in which the
+known tokens' rows are taps alone (the context), behind which a block of the last emitted token and K masks is run."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class DrafterFamily:
 
     Args:
         name: as a golden's manifest has it.
-        has: of what stages need (`TAPS`, `MODEL`); a stage whose need it lacks is not declared for it.
+        has: of `TAPS`, `MODEL` and `BLOCK`; a stage whose need it lacks is not declared for it.
         chain: a draft is computed from the one before it; otherwise all in one pass.
         ahead: by how much a row's token is ahead of its position: 1 where it is paired with taps.
         keeps: rows of accepted drafts stay in its cache; otherwise they are run over once more, with true taps.
@@ -36,9 +37,23 @@ class DrafterFamily:
     checkpoint: str
     fewer: bool = False
 
+    @property
+    def waits(self) -> int:
+        """Rows of the prompt that wait for the first round: the last one's taps, of a drafter that has some."""
+        return int(TAPS in self.has)
+
+    @property
+    def first_draft(self) -> int:
+        """By how much the first row that drafts is behind the last known token's position."""
+        return 1 if BLOCK in self.has else -self.ahead
+
     def prompt_rows(self, prompt: int) -> int:
         """Rows of its cache after the prefill of a prompt of so many tokens."""
-        return prompt - self.ahead
+        return prompt - self.waits
+
+    def behind(self, k: int) -> int:
+        """Rows of a round behind the C committed ones: those that carry drafts or placeholders, or the block."""
+        return k + 1 if BLOCK in self.has else k - 1
 
     def kept(self, before: int, agreed: int, emitted: int) -> int:
         """Rows of its cache after a round in which it drafted.
@@ -66,7 +81,11 @@ class DrafterFamily:
 
     def committed(self, length: int, cached: int) -> int:
         """C, known tokens that the next pass runs over, by the rows in both caches: [0, `length`) of the target."""
-        return length + 1 - self.ahead - cached
+        return length + 1 - self.waits - cached
+
+    def round_rows(self, committed: int, k: int) -> dict[str, int]:
+        """Rows of a round by the axes of the drafter's stages."""
+        return {"C": committed, "W": committed + self.behind(k), "B": k + 1}
 
 
 def agreeing(drafts: Sequence[int], emitted: Sequence[int]) -> int:
@@ -82,6 +101,7 @@ FAMILIES: dict[str, DrafterFamily] = {
         DrafterFamily("eagle-3", frozenset({TAPS, MODEL}), True, 1, False, "eagle3"),
         DrafterFamily("draft-model", frozenset({MODEL}), True, 0, True, "draft-model"),
         DrafterFamily("n-gram", frozenset(), False, 0, False, "n-gram", fewer=True),
+        DrafterFamily("dflash", frozenset({TAPS, MODEL, BLOCK}), False, 0, False, "dflash"),
     )
 }
 

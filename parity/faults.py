@@ -43,6 +43,7 @@ PROMPTS: dict[Family, tuple[str, str]] = {
     "eagle-3": ("types-127-131", "operator-summary-11-13"),
     "n-gram": ("assignment-40-44", "types-156-158"),
     "draft-model": ("types-127-131", "debugger-69-73"),
+    "dflash": ("types-127-131", "debugger-69-73"),
 }
 TOKENS: dict[str, int] = dict.fromkeys(FAMILIES, 12) | {"n-gram": 24}
 """The default golden of a family: two chat prompts longer than window and original context. The rounds of the first

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from parity.errors import UsageError
-from parity.families import MODEL, TAPS, family_of
+from parity.families import BLOCK, MODEL, TAPS, family_of
 
 PREFILL, ROUND = "prefill", "round"
 
@@ -195,6 +195,20 @@ TABLE: tuple[Stage, ...] = (
     Stage("kv.drafter.length", ("1",), exact=True, inputs=(ACCEPT_LENGTH, "kv.target.length"), needs=MODEL),
 )
 
+_CONTEXT = (DRAFTER_POSITIONS, DRAFTER_SLOTS, DRAFTER_FC_OUT, "kv.drafter.length")
+
+
+def _of_block(stage: Stage) -> Stage:
+    """The same stage where the layers run over the block alone, and the caches hold the context."""
+    if stage.template == DRAFTER_FC_OUT:
+        return replace(stage, axes=("C", "H"))
+    if stage.template.startswith("kv.drafter.{l}"):
+        return replace(stage, inputs=_CONTEXT)
+    if stage.template == DRAFTER_INPUT_IDS or (stage.side == "drafter" and stage.axes == ("W", "H")):
+        return replace(stage, axes=("B", *stage.axes[1:]), when=(ROUND,))
+    return stage
+
+
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
 
 
@@ -224,7 +238,7 @@ def declared(num_layers: int, num_drafter_layers: int, family: str = "") -> dict
         for number in numbers:
             for stage in (stage for stage in block if stage.needs in has):
                 name = stage.template.format(l=number)
-                names[name] = Named(name, stage, number)
+                names[name] = Named(name, _of_block(stage) if BLOCK in has else stage, number)
     return names
 
 

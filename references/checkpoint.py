@@ -30,6 +30,8 @@ LARGEST = {
     "max_position_embeddings": 2**27,
     "sliding_window": 2**27,
     "num_parallel_positions": 2**10,
+    "block_size": 2**10,
+    "num_target_layers": 2**10,
 }
 """Eight times the largest published, at the least. Such tensors are compared with the files before any is made."""
 

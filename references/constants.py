@@ -28,6 +28,7 @@ KEYS = {
     "draft_vocab_size": "draft_vocab_size",
     "max_positions": "max_position_embeddings",
     "placeholder_id": "ptd_token_id",
+    "mask_id": "dflash_config.mask_token_id",
     "norm_before_residual": "norm_before_residual",
     "norm_before_fc": "norm_before_fc",
     "fc_norm": "fc_norm",

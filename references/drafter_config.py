@@ -25,6 +25,8 @@ class FamilyConfig:
     """
 
     family: ClassVar[Family]
+    limit: ClassVar[str] = "num_parallel_positions"
+    """The key that `max_drafts` comes from."""
 
     num_layers: int
     max_positions: int

@@ -11,8 +11,12 @@ import torch
 
 from parity.errors import UsageError
 from parity.families import Family
+from parity.references.block import BlockLoop
 from parity.references.chain import ChainLoop
 from parity.references.checkpoint import read_config
+from parity.references.dflash import DFlash
+from parity.references.dflash_config import ARCHITECTURE as BLOCK_DIFFUSION
+from parity.references.dflash_config import DFlashConfig
 from parity.references.draft_model import DraftModel, DraftModelLoop
 from parity.references.drafter_config import DrafterConfig, DraftModelConfig, Eagle3Config, FamilyConfig, PEagleConfig
 from parity.references.drafter_formats import KNOWN, placeholder, read_drafter
@@ -64,8 +68,18 @@ FAMILIES: dict[Family, Drafting] = {
         lambda checkpoint, dtype, target: DraftModel.load(checkpoint, dtype),
         DraftModelLoop,
     ),
+    "dflash": Drafting(
+        "dflash",
+        DFlashConfig,
+        lambda checkpoint, dtype, target: DFlash.load(checkpoint, target.embeddings, target.head, dtype),
+        BlockLoop,
+    ),
     "n-gram": Drafting("ngram", NGramConfig, lambda checkpoint, dtype, target: NGram.load(checkpoint), NGramLoop),
 }
+
+
+NAMED: dict[str, Family] = {ARCHITECTURE: "n-gram", BLOCK_DIFFUSION: "dflash"}
+"""Families with an architecture of their own."""
 
 
 def family(drafter: str | Path) -> Family:
@@ -74,9 +88,10 @@ def family(drafter: str | Path) -> Family:
     A Llama without any key of EAGLE's is a draft model. P-EAGLE and EAGLE-3 share names and most keys: the placeholder
     token is P-EAGLE's alone, and EAGLE-3 has one layer.
     """
-    raw = read_config(Path(drafter), *KNOWN, ARCHITECTURE)
-    if ARCHITECTURE in raw["architectures"]:
-        return "n-gram"
+    raw = read_config(Path(drafter), *KNOWN, ARCHITECTURE, BLOCK_DIFFUSION)
+    for architecture, named in NAMED.items():
+        if architecture in raw["architectures"]:
+            return named
     ordinary = "LlamaForCausalLM" in raw["architectures"] and not any(key in raw for key in EAGLES)
     if ordinary and placeholder(raw) is None:
         return "draft-model"

@@ -116,6 +116,12 @@ class HFTarget(Target):
         weight: torch.Tensor = self.model.model.embed_tokens.weight
         return weight
 
+    @property
+    def head(self) -> torch.Tensor:
+        """The table that the logits come from, [V, H]."""
+        weight: torch.Tensor = self.model.lm_head.weight
+        return weight
+
     def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
         """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
         body: Any = self.model.model  # transformers declares no types for the modules in one

@@ -1,7 +1,7 @@
 """The greedy speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
 
 One sequence at a time. Every stage of the design's table is handed to the tap; the loop continues with what the tap
-returns. What depends on the drafter is in `parallel` for P-EAGLE, in `chain` for EAGLE-3 and in
+returns. What depends on the drafter is in `parallel` for P-EAGLE, in `chain` for EAGLE-3, in `block` for DFlash and in
 `draft_model` for a draft model.
 """
 
@@ -101,7 +101,7 @@ class SpeculativeLoop(Generic[T, D]):
     def __init__(self, target: T, drafter: D, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
         if k < 1 or (most is not None and k > most):
-            raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens (num_parallel_positions of its config)")
+            raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens ({drafter.config.limit} of its config)")
         self.target, self.drafter, self.k = target, drafter, k
         layers = target.config.num_hidden_layers
         taps = drafter.config.tap_inputs

@@ -51,6 +51,11 @@ class PlainTarget:
         """The table of token embeddings, [V, H]."""
         return self.outer["model.embed_tokens.weight"]
 
+    @property
+    def head(self) -> torch.Tensor:
+        """The table that the logits come from, [V, H]."""
+        return self.outer["lm_head.weight"]
+
     def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
         """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
         config = self.config

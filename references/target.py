@@ -42,6 +42,10 @@ class Target(Protocol):
     def embeddings(self) -> Tensor:
         """The table of token embeddings, [V, H]."""
 
+    @property
+    def head(self) -> Tensor:
+        """The table that the logits come from, [V, H]."""
+
     def numbers(self) -> tuple[dict[str, float], Mapping[str, Any], float]:
         """Numbers of the maths by their names in config.json, the RoPE, and the scale of cos and sin."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from parity.device.faults import (
     accepting,
     attention,
+    block,
     caches,
     chain,
     choosing,
@@ -62,6 +63,7 @@ _FAMILIES = (
     chain.fault,
     draft_model.fault,
     lookup.fault,
+    block.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

@@ -20,6 +20,7 @@ VERBS = {"prefill": 2, "draft": 0, "verify": 1, "commit": 2, "decode_plain": 2}
 
 
 PARALLEL, CHAIN, ALONE, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
+BLOCKS = ("dflash",)
 """Families of drafters, as a golden's manifest names them."""
 EITHER = PARALLEL + CHAIN
 STEPS = CHAIN + ALONE

@@ -67,6 +67,13 @@ def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, con
     return _rest(x, llama_norm(x, weights["input_norm"], config.eps), step, weights, caches, config, tap)
 
 
+@program
+def remember(context: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
+    """Write a layer's keys and values of context rows [B, W, H], which no attention of theirs precedes."""
+    _write(context, step, weights, caches, config)
+    return context
+
+
 def _rest(
     residual: Any, normed: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:
@@ -76,13 +83,23 @@ def _rest(
 
 
 def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
-    heads = (*x.shape[:2], -1, config.attention.head_dim)
-    q, k, v = (linear(x, weights[name]).reshape(*heads) for name in "qkv")
-    q, k = rotate(q, step.cos, step.sin), rotate(k, step.cos, step.sin)
-    for held, rows in zip(caches, (k, v), strict=True):
-        cache.write(held, rows, step.slots)
+    q = rotate(_heads(x, "q", weights, config), step.cos, step.sin)
+    _write(x, step, weights, caches, config)
     keys, values = (held[:, : step.span] for held in caches)
     return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
+
+
+def _write(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> None:
+    """The keys, turned, and values of rows into their slots."""
+    k, v = rotate(_heads(x, "k", weights, config), step.cos, step.sin), _heads(x, "v", weights, config)
+    for held, rows in zip(caches, (k, v), strict=True):
+        cache.write(held, rows, step.slots)
+
+
+def _heads(x: Any, name: str, weights: dict[str, Any], config: DrafterConfig) -> Any:
+    """Queries, keys or values [B, W, heads, D]; normed by head where the layer has a norm for them."""
+    rows = linear(x, weights[name]).reshape(*x.shape[:2], -1, config.attention.head_dim)
+    return llama_norm(rows, weights[f"{name}_norm"], config.eps) if f"{name}_norm" in weights else rows
 
 
 @program

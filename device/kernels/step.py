@@ -37,3 +37,13 @@ def make_step(
     cos, sin = (np.take(table, positions, axis=0) for table in tables)
     seen = {window: visible(positions, span, window) for window in dict.fromkeys(windows)}
     return Step(slots, cos, sin, span, seen)
+
+
+@program
+def make_block_step(
+    positions: Any, slots: Any, tables: tuple[Any, Any], span: int, windows: tuple[int | None, ...] = (None,)
+) -> Step:
+    """The same where each row sees every slot up to the last row's, rows behind it included."""
+    cos, sin = (np.take(table, positions, axis=0) for table in tables)
+    seen = {window: visible(slots[:, -1:] + 0 * slots, span, window) for window in dict.fromkeys(windows)}
+    return Step(slots, cos, sin, span, seen)

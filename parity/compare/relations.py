@@ -69,8 +69,9 @@ def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
         return np.full(len(rows.prompt), -1)
     clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
     head = rows.named.name in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens")
+    one = head or rows.named.stage.axes[0] == "B"  # a block begins with one known token
     due = [
-        (1 if head else clocks[prompt].committed(round_)) if round_ else -1
+        (1 if one else clocks[prompt].committed(round_)) if round_ else -1
         for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)
     ]
     return np.array(due)

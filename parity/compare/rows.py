@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.errors import Inconclusive, UsageError
-from parity.families import FAMILIES, DrafterFamily, family_of
+from parity.families import BLOCK, FAMILIES, DrafterFamily, family_of
 from parity.golden.manifest import Manifest, PromptCase, Variant
 from parity.golden.views import DumpView
-from parity.stages import Named, dataflow
+from parity.stages import DRAFTER_INPUT_IDS, Named, dataflow
 
 FLOOR: Mapping[str, Variant] = {"chained": "bfloat16", "local": "bfloat16.local"}
 """The golden's variant that is the noise floor of a mode."""
@@ -117,7 +117,9 @@ class Clock:
         if side != "drafter":
             return self.length(round_ - 1)
         if stage in ("drafter.pre_head_hidden", "drafter.logits", "drafter.draft_tokens"):
-            return self.length(round_ - 1) - self.family.ahead
+            return self.length(round_ - 1) + self.family.first_draft
+        if BLOCK in self.family.has and (stage == DRAFTER_INPUT_IDS or stage.startswith("drafter.layers.")):
+            return self.length(round_ - 1)
         return self.drafted[round_ - 1]
 
 

@@ -46,7 +46,8 @@ def read_pair(target: Path, drafter: Path) -> PairSizes:
     sizes["target"] |= {"E": of_target.get("num_local_experts"), "X": of_target.get("num_experts_per_tok"), "V": vocab}
     sizes["drafter"]["VD"] = of_drafter.get("draft_vocab_size") or of_drafter.get("vocab_size")
     key = "eagle_aux_hidden_state_layer_ids"
-    taps = (of_drafter.get("eagle_config") or {}).get(key, of_drafter.get(key))
+    block = (of_drafter.get("dflash_config") or {}).get("target_layer_ids", of_drafter.get(key))
+    taps = (of_drafter.get("eagle_config") or {}).get(key, block)
     if isinstance(taps, list) and isinstance(hidden, int):
         sizes["drafter"]["TH"] = len(taps) * (of_drafter.get("target_hidden_size") or hidden)
     return PairSizes(

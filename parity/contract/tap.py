@@ -188,7 +188,8 @@ def _why(named: Named, shown: str) -> str:
     return {
         "S": "S of the prompt, n+1 of a verify",
         "C": "C committed rows, S-1 in the prefill",
-        "W": "C committed and K-1 masked rows, S-1 in the prefill",
+        "W": "C committed and the masked rows, S-1 in the prefill",
+        "B": "the last token and K masks",
         "K": "K drafts",
         "M": "the ids emitted",
         "1": "one number",

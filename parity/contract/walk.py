@@ -112,7 +112,7 @@ class Walk:
         """
         committed = self.family.committed(held, self.cached)
         self.cached = self.family.kept(held, agreeing(own[:-1], emitted), len(emitted))
-        rows = {"S": drafts + 1, "C": committed, "W": committed + self.k - 1, "K": self.k, "M": len(emitted)}
+        rows = {"S": drafts + 1, "K": self.k, "M": len(emitted), **self.family.round_rows(committed, self.k)}
         tap.close(rows | {"kv.target": held + len(emitted), "kv.drafter": self.cached})
 
     def draft(self, tap: ContractTap) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.rows import Clock
 from parity.errors import Inconclusive
-from parity.families import MODEL, TAPS, family_of
+from parity.families import BLOCK, MODEL, TAPS, family_of
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Variant
@@ -61,7 +61,8 @@ def tap_contents(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -
 
 def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) -> Check:
     """Ids, positions and hiddens of every row; of the first one above all."""
-    name = "pairs (next token, hidden of the position before it)" if streams else "tokens at their own positions"
+    paired = bool(streams) and BLOCK not in family_of(golden.manifest.model.family).has
+    name = "pairs (next token, hidden of the position before it)" if paired else "tokens at their own positions"
     mistaken = next((pair for pair in token_pairings(golden, golden, "float32") if pair.wrong), None)
     if mistaken is not None:
         raise Inconclusive(f"the golden's own {mistaken.wrong} (prompt {mistaken.prompt}, round {mistaken.round})")
@@ -91,7 +92,7 @@ def token_pairs(golden: TrustedGolden, run: DumpView, streams: Sequence[str]) ->
             f"the device does not show {hidden[0]}: with which token a hidden is paired is seen in what follows alone"
         )
         return Check(name, INCONCLUSIVE, said, figures)
-    if not streams:
+    if not paired:
         said = f"{rows} rows of {len(pairs)} rounds carry the token at their position"
         return Check(name, PASS if pairs else INCONCLUSIVE, said, figures)
     said = f"row 0 of {len(heads)} prompts is (prompt token 1, hidden of position 0) at position 0; "
@@ -274,14 +275,21 @@ def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> I
     for prompt, case in enumerate(golden.manifest.case.prompts):
         clock = Clock.of(case, golden.manifest)
         tokens = np.array([*case.ids, *case.generated.emitted])
-        for round_ in range(clock.rounds):
+        block = BLOCK in clock.family.has
+        for round_ in range(1 if block else 0, clock.rounds):
             start = clock.first(DRAFTER_INPUT_IDS, round_, 0)
             begin = start + clock.family.ahead
-            due = tokens[begin : begin + clock.committed(round_)]
-            masked = golden.manifest.case.k - 1 if round_ else 0
+            due = tokens[begin : begin + (1 if block else clock.committed(round_))]
+            masked = golden.manifest.case.k - (0 if block else 1) if round_ else 0
             if masked and clock.family.chain:
                 due, masked = np.append(due, _chained(golden, dump, variant, prompt, round_)[:masked]), 0
-            wrong, row = _wrong(dump, variant, prompt, round_, due, masked, start, clock.family.ahead)
+            places = clock.first(DRAFTER_POSITIONS, round_, 0)
+            width = start + len(due) + masked - places
+            stored = [dump.stored(variant, prompt, round_, stage) for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS)]
+            wrong, row = _wrong_ids(stored[0], due, masked, start, clock.family.ahead)
+            if not wrong:
+                wrong, row = _wrong_positions(stored[1], places, width)
+                row += places - start
             yield TokenPairing(prompt, round_, len(due) + masked, wrong, start + row)
 
 
@@ -298,24 +306,26 @@ def _chained(golden: TrustedGolden, dump: DumpView, variant: Variant, prompt: in
     return drafts
 
 
-def _wrong(
-    dump: DumpView, variant: Variant, prompt: int, round_: int, due: np.ndarray, masked: int, start: int, ahead: int
-) -> tuple[str, int]:
-    """What is wrong in one round, and its row."""
-    ids, positions = (dump.stored(variant, prompt, round_, stage) for stage in (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS))
+def _wrong_ids(ids: np.ndarray | None, due: np.ndarray, masked: int, start: int, ahead: int) -> tuple[str, int]:
+    """What is wrong with the ids of one round, and its row: those due from position `start` on, then placeholders."""
     width = len(due) + masked
     if ids is None or ids.shape != (width,):
         return f"{DRAFTER_INPUT_IDS} has not the {width} rows that are due", 0
-    if positions is None or positions.shape != (width,):
-        return f"{DRAFTER_POSITIONS} has not the {width} rows that are due", 0
     differ, where = np.flatnonzero(ids[: len(due)] != due), "behind" if ahead else "at"
     if len(differ):
         row = int(differ[0])
         return f"row {row} carries token {ids[row]}, the one {where} position {start + row} is {due[row]}", row
+    if len(set(ids[len(due) :].tolist())) > 1:
+        return "masked rows carry several placeholder ids", len(due)
+    return "", 0
+
+
+def _wrong_positions(positions: np.ndarray | None, start: int, width: int) -> tuple[str, int]:
+    """What is wrong with the positions of one round, and its row: `width` of them from `start` on."""
+    if positions is None or positions.shape != (width,):
+        return f"{DRAFTER_POSITIONS} has not the {width} rows that are due", 0
     astray = np.flatnonzero(positions != start + np.arange(width))
     if len(astray):
         row = int(astray[0])
         return f"row {row} sits at position {positions[row]}, not {start + row}", row
-    if len(set(ids[len(due) :].tolist())) > 1:
-        return "masked rows carry several placeholder ids", len(due)
     return "", 0

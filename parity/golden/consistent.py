@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from parity.errors import UsageError
-from parity.families import DrafterFamily, family_of
+from parity.families import BLOCK, DrafterFamily, family_of
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
 from parity.stages import Named, declared
 
@@ -236,7 +236,7 @@ class PromptRounds:
         if round_ == 0:
             return list(self.ids[self.family.ahead :])
         known = [*self.ids, *chain.from_iterable(self.fresh[:round_])]
-        return known[len(known) - self.count(round_) :]
+        return known[-1:] if BLOCK in self.family.has else known[len(known) - self.count(round_) :]
 
     def due(self, round_: int, named: Named) -> int | None:
         """Rows that a stage has after or in this round, by its first axis; None where nothing says so.
@@ -249,8 +249,7 @@ class PromptRounds:
             return self.lengths[round_] if named.name.startswith("kv.target.") else self.drafted[round_]
         sizes = {
             "S": len(self.ids) if first else drafts + 1,
-            "C": committed,
-            "W": committed if first else committed + self.k - 1,
+            **(dict.fromkeys("CW", committed) if first else self.family.round_rows(committed, self.k)),
             "K": drafts,
             "M": len(self.fresh[round_]),
             "1": 1,
@@ -317,7 +316,7 @@ def _drafted(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
         ids, drafts = read(round_, "drafter.input_ids"), read(round_, "drafter.draft_tokens")
         if ids is None or drafts is None:
             continue
-        behind = ids[rounds.count(round_) :]
+        behind = ids[len(rounds.committed(round_)) :]
         due = drafts[: len(behind)] if rounds.family.chain else behind[:1].repeat(len(behind))
         if behind.tolist() != due.tolist():
             yield f"rows of round {round_} carry {_few(behind)}; of {rounds.family.name} {_few(due)} are due"

@@ -45,7 +45,7 @@ def test_ids_are_unique_and_there_are_many():
 def test_every_fault_says_what_it_is_and_where_it_shows(fault):
     assert fault.what and fault.seen and fault.precision in ("bfloat16", "float32")
     assert fault.gate in ("", *KNOWN_GATES)
-    layers = {"p-eagle": 4, "eagle-3": 1, "draft-model": 2, "n-gram": 0}
+    layers = {"p-eagle": 4, "eagle-3": 1, "draft-model": 2, "n-gram": 0, "dflash": 2}
     names = declared(8, max(layers[family] for family in fault.drafters), fault.drafters[-1])
     for stage in filter(None, (fault.stage, fault.chained)):
         assert stage in names and any(fnmatchcase(stage, site) for site in fault.sites)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.compare.report import Place
-from parity.families import MODEL, family_of
+from parity.families import BLOCK, MODEL, family_of
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
@@ -88,15 +88,20 @@ class Invariants:
         return self.family.committed(self.sequence.length, self.sequence.cached)
 
     def drafter_rows(self, tensors: dict[str, np.ndarray]) -> None:
-        """Committed rows are the tokens that are not cached, in the slots behind the cache's rows; then the logits."""
+        """Committed rows are the tokens that are not cached, in the slots behind the cache's rows; then the logits.
+
+        Of a block the ids are the last token's alone.
+        """
         sequence = self.sequence
         start, count = sequence.cached, self.committed
+        block = BLOCK in self.family.has
+        ids = sequence.known(sequence.length, 1) if block else sequence.known(start + self.family.ahead, count)
         for stage, expected in (
-            (DRAFTER_INPUT_IDS, sequence.known(start + self.family.ahead, count)),
+            (DRAFTER_INPUT_IDS, ids),
             (DRAFTER_POSITIONS, list(range(start, start + count))),
             (DRAFTER_SLOTS, list(range(start, start + count))),
         ):
-            given = tensors.get(stage, np.array(expected))[:count].tolist()
+            given = tensors.get(stage, np.array(expected))[: len(expected)].tolist()
             if given != expected:
                 message = f"{stage} of the committed rows is {given}, not {expected}"
                 raise InvariantBroken("rows", message, self.place(stage, start))

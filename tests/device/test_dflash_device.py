@@ -1,0 +1,196 @@
+"""DFlash on the device: its stages, what its block sees and carries, what stays in its cache, its faults."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from parity import device
+from parity.api import compare_dumps, diagnose_device, open_golden, run_device
+from parity.device.faults import CATALOGUE
+from parity.errors import UsageError
+from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.gates.context import GateContext
+from parity.gates.gate import run_gate
+from parity.gates.positions_passes import SAME, cached_keys, misturned
+from parity.gates.rope import read_schedule
+from parity.gates.taps import token_pairings
+from parity.producers import builder
+
+FAMILY = "dflash"
+
+
+@pytest.fixture(scope="module")
+def golden(once_for_all):
+    """Two chat prompts, K = 4, 12 new tokens."""
+
+    def make(out):
+        out.mkdir()
+        small_golden(out, family=FAMILY)
+
+    return open_golden(once_for_all("dflash", make) / "golden")
+
+
+@pytest.fixture
+def edited(tiny, tmp_path):
+    """The tiny DFlash drafter with another config or other tensors."""
+
+    def edit(change=lambda tensors: tensors, **config):
+        folder = tmp_path / "dflash"
+        shutil.copytree(tiny / "dflash", folder)
+        raw = json.loads((folder / "config.json").read_text()) | config
+        (folder / "config.json").write_text(json.dumps({key: value for key, value in raw.items() if value != "gone"}))
+        save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+        return folder
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("engine", "mode", "precision"),
+    [("numpy", "local", "float32"), ("numpy", "chained", "bfloat16"), ("xla", "local", "bfloat16")],
+)
+def test_every_stage_is_within_its_bounds(engine, mode, precision, golden, tmp_path):
+    if engine == "xla":
+        pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
+    run = run_device(golden, engine, mode, precision, out=tmp_path / "run", free=True if mode == "chained" else None)
+    report = compare_dumps(golden, run)
+    assert report.verdict == "pass", report.first
+    assert not [stage.stage for stage in report.stages if stage.verdict != "pass"]
+    assert run.manifest.model.family == FAMILY
+    pairings = list(token_pairings(golden, run, precision))
+    assert pairings and not [pair for pair in pairings if pair.wrong]
+
+
+def test_a_round_has_context_rows_and_a_block(golden):
+    """The prefill has no block: no ids, no attention; the prompt's last row waits for the first round."""
+    prompt, k = len(golden.manifest.case.prompts[0].ids), golden.manifest.case.k
+
+    def shape(round_, stage):
+        rows = golden.stored("float32", 0, round_, stage)
+        return None if rows is None else len(rows)
+
+    block = ("drafter.input_ids", "drafter.layers.1.attn_out", "drafter.layers.0.out")
+    context = ("drafter.taps", "drafter.fc_out")
+    assert [shape(0, stage) for stage in (*block, *context)] == [None] * 3 + [prompt - 1] * 2
+    assert [shape(1, stage) for stage in (*block, *context)] == [k + 1] * 3 + [1] * 2
+    assert (shape(0, "drafter.positions"), shape(1, "drafter.positions")) == (prompt - 1, k + 2)
+    assert golden.stored("float32", 0, 1, "drafter.positions").tolist() == list(range(prompt - 1, prompt + k + 1))
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_tokens_are_the_references_for_every_k(k, golden, tiny):
+    """Drafts of the device and of the reference, also behind another's drafts, some of which are accepted."""
+    from parity.references.seam import load
+
+    def tap(stage, value):
+        return value
+
+    ids = golden.manifest.case.prompts[0].ids
+    ours, theirs = (made(tiny / "target", tiny / "dflash", k, precision="float32") for made in (device.load, load))
+    told = golden.manifest.case.prompts[0].generated.emitted
+    assert ours.prefill(ids, 30, tap) == theirs.prefill(ids, 30, tap) == told[0]
+    for given in (None, [*told[2:], *told][:k], [7] * k):
+        drafts = ours.draft(tap)
+        assert drafts.tolist() == theirs.draft(tap).tolist() and len(drafts) == k
+        verified = [np.array(given) if given else drafts for _ in range(2)]
+        emitted = [
+            one.commit(some, one.verify(some, tap), tap) for one, some in zip((ours, theirs), verified, strict=True)
+        ]
+        assert emitted[0].tolist() == emitted[1].tolist()
+        assert ours.drafter.length == theirs.loop.state.draft_length == ours.target.length - len(emitted[0])
+
+
+def test_every_context_row_is_turned_by_its_position(tiny):
+    keys, _ = cached_keys(device.load(tiny / "target", tiny / "dflash", 3, max_positions=64), 30, 3)
+    assert misturned(read_schedule(tiny / "dflash")[0], keys["drafter"]).max() < SAME
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "named"),
+    [
+        (lambda t: t | {"embed_tokens.weight": t["fc.weight"]}, {}, "embed_tokens"),
+        (lambda t: {name: one for name, one in t.items() if name != "hidden_norm.weight"}, {}, "hidden_norm"),
+        (lambda t: t | {"fc.weight": t["fc.weight"][:, :96].copy()}, {}, "fc.weight"),
+        (lambda t: t, {"attention_bias": True}, "attention_bias"),
+        (lambda t: t, {"hidden_act": "gelu"}, "hidden_act"),
+        (lambda t: t, {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        (lambda t: t, {"use_sliding_window": True}, "use_sliding_window"),
+        (lambda t: t, {"block_size": "gone"}, "block_size"),
+        (lambda t: t, {"block_size": 1}, "block_size"),
+        (lambda t: t, {"dflash_config": {"target_layer_ids": [1, 3, 4]}}, "mask_token_id"),
+        (lambda t: t, {"dflash_config": {"mask_token_id": 1280, "target_layer_ids": [1, 3, 4]}}, "mask_token_id"),
+        (lambda t: t, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 3, 8]}}, "target_layer_ids"),
+        (lambda t: t, {"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 3, 4], "noise": 1}}, "noise"),
+        (lambda t: t, {"num_target_layers": 9}, "num_target_layers"),
+        (lambda t: t, {"vocab_size": 1281}, "1281"),
+        (lambda t: t, {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(change, config, named, edited, tiny):
+    from parity.references.seam import load
+
+    folder = edited(change, **config)
+    for made in (device.load, load):
+        with pytest.raises(UsageError, match=named):
+            made(tiny / "target", folder, 2)
+
+
+def test_more_drafts_than_a_block_holds_are_refused(tiny):
+    from parity.references.seam import load
+
+    for made in (device.load, load):
+        with pytest.raises(UsageError, match="block_size"):
+            made(tiny / "target", tiny / "dflash", 8)
+
+
+def test_tap_layers_that_the_config_leaves_out_are_the_published_spread(edited, tiny):
+    """Two layers of eight: behind layer 1 and behind the third last."""
+    from parity.references.seam import load
+
+    def narrow(tensors):
+        return tensors | {"fc.weight": tensors["fc.weight"][:, :192].copy()}
+
+    folder = edited(narrow, dflash_config={"mask_token_id": 1272})
+    ours, theirs = (made(tiny / "target", folder, 2) for made in (device.load, load))
+    assert ours.drafter.config.taps == theirs.loop.tap_inputs == (2, 6)
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("name", ["block-causal", "block-taps-stale", "block-kept", "block-drafts-early"])
+def test_a_fault_is_killed_and_placed(name, mode, golden):
+    request = FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=4)
+    seen = compare_planted(request, CATALOGUE[name], mode)
+    assert seen.placed, seen
+
+
+@pytest.mark.parametrize("name", ["block-kept", "block-context-not-kept"])
+def test_rows_that_are_not_the_context_are_red_at_the_rollback_gate(name, golden, tmp_path):
+    build = builder("numpy", golden)
+
+    def planted(**options):
+        made = build(**options)
+        CATALOGUE[name].plant(made)
+        return made
+
+    clean, wrong = (
+        run_gate(GateContext(golden, "numpy", made, "float32", tmp_path, histories=4), "rollback")
+        for made in (build, planted)
+    )
+    assert clean.verdict == "pass", clean.first
+    assert wrong.verdict == "fail" and "kv.drafter" in wrong.first.evidence
+
+
+def test_the_taps_gate_knows_context_and_block(golden, tmp_path):
+    context = GateContext(golden, "numpy", builder("numpy", golden), "float32", tmp_path)
+    taps, pairs = run_gate(context, "taps").checks
+    assert (taps.verdict, pairs.verdict) == ("pass", "pass") and "at their position" in pairs.evidence
+
+
+def test_diagnosis_is_refused_in_one_sentence(golden):
+    with pytest.raises(UsageError, match="dflash"):
+        diagnose_device(golden, "numpy")
