@@ -235,7 +235,7 @@ def _(pipeline: Pipeline) -> None:
 
 @fault("block-drafts-early", "drafts read one row early, from the last token's on", HIDDEN, seen="next-token heads")
 def _(pipeline: Pipeline) -> None:
-    _drafter(pipeline).drafting = lambda k: 1
+    _drafter(pipeline).drafting = lambda k: 1  # type: ignore[method-assign]
 
 
 @fault("block-runner-up", "every draft is the second best", TOKENS, seen="sampling left on")
