@@ -13,12 +13,14 @@ from parity.device.kernels import rope
 from parity.device.kernels.step import make_step
 from parity.device.rows import refuse_outside
 
-MODEL_TYPES = {"target": "gpt_oss", "drafter": "llama"}
+MODEL_TYPES = {"target": ("gpt_oss",), "drafter": ("llama", "qwen3")}
 
 
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: AnyEngine) -> np.ndarray:
     """Rotate x [S, N, D], float32, at positions [S] as this side's q and k; see `parity.seam.Rotary`."""
-    fields = open_config(Described(folder), MODEL_TYPES[side])
+    described, known = Described(folder), MODEL_TYPES[side]
+    named = described.config.get("model_type")
+    fields = open_config(described, named if named in known else known[0])
     attention, count = read_attention(fields), fields.integer("max_position_embeddings")
     refuse_outside(side, "position", positions, count)
     cos, sin = (engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))

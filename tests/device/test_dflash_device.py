@@ -98,7 +98,9 @@ def test_tokens_are_the_references_for_every_k(k, golden, tiny):
         drafts = ours.draft(tap)
         assert drafts.tolist() == theirs.draft(tap).tolist() and len(drafts) == k
         verified = [np.array(given) if given else drafts for _ in range(2)]
-        emitted = [one.commit(some, one.verify(some, tap), tap) for one, some in zip((ours, theirs), verified)]
+        emitted = [
+            one.commit(some, one.verify(some, tap), tap) for one, some in zip((ours, theirs), verified, strict=True)
+        ]
         assert emitted[0].tolist() == emitted[1].tolist()
         assert ours.drafter.length == theirs.loop.state.draft_length == ours.target.length - len(emitted[0])
 
