@@ -120,15 +120,8 @@ def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig
         if shortest > longest:
             raise raw.refuse("prompt_lookup_min", f"is {shortest}, more than prompt_lookup_max = {longest}")
         return NGramConfig(longest=longest, shortest=shortest)
-    alone, block = _is_draft_model(raw), DFLASH in (raw.data.get("architectures") or ())
-    fields = (
-        open_config(checkpoint, "qwen3" if block else "llama", tied=True)
-        if alone or block
-        else drafter_fields(checkpoint)
-    )
-    if alone or block:
-        for option in ("attention_bias", "mlp_bias"):
-            fields.only(option, False, default=False)
+    alone, block = _is_draft_model(raw), _is_block(raw)
+    fields = open_drafter(checkpoint)
     vocab = fields.integer("vocab_size")
     if vocab != target.vocab:
         raise fields.refuse("vocab_size", f"is {vocab}, the target's is {target.vocab}")
@@ -156,6 +149,21 @@ def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig
     if _is_chain(fields):
         return Eagle3Config(**common, attention=_llama_attention(fields))
     return _peagle(fields, common)
+
+
+def open_drafter(checkpoint: Described) -> Fields:
+    """A drafter's config.json in the hub's keys, whatever its format; unknown options are refused."""
+    raw = Fields(checkpoint.folder / "config.json", checkpoint.config)
+    if not _is_block(raw) and not _is_draft_model(raw):
+        return drafter_fields(checkpoint)
+    fields = open_config(checkpoint, "qwen3" if _is_block(raw) else "llama", tied=True)
+    for option in ("attention_bias", "mlp_bias"):
+        fields.only(option, False, default=False)
+    return fields
+
+
+def _is_block(fields: Fields) -> bool:
+    return DFLASH in (fields.data.get("architectures") or ())
 
 
 def _is_draft_model(fields: Fields) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.device.checkpoint import Described
 from parity.device.config import open_config, read_attention
-from parity.device.drafter_fields import drafter_fields
+from parity.device.drafter_config import open_drafter
 from parity.device.engines import AnyEngine
 from parity.device.kernels import rope
 from parity.device.kernels.step import make_step
@@ -18,7 +18,7 @@ from parity.device.rows import refuse_outside
 def rotate(folder: Path, side: str, x: np.ndarray, positions: np.ndarray, engine: AnyEngine) -> np.ndarray:
     """Rotate x [S, N, D], float32, at positions [S] as this side's q and k; see `parity.seam.Rotary`."""
     described = Described(folder)
-    fields = open_config(described, "gpt_oss") if side == "target" else drafter_fields(described)
+    fields = open_config(described, "gpt_oss") if side == "target" else open_drafter(described)
     attention, count = read_attention(fields), fields.integer("max_position_embeddings")
     refuse_outside(side, "position", positions, count)
     cos, sin = (engine.array(one) for one in rope.tables(attention.rope, attention.head_dim, count))

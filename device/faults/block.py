@@ -221,6 +221,18 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
+    "block-rejected-kept",
+    "all rows of the block stay as context, those of rejected drafts too",
+    FIRST,
+    sites=CACHE,
+    gate="rollback",
+    seen="class of mlx-lm #1109",
+)
+def _(pipeline: Pipeline) -> None:
+    _kept(pipeline, lambda before, drafts, emitted: before + 1 + len(drafts))
+
+
+@fault(
     "block-context-not-kept",
     "the round's context is rolled back with the block",
     FIRST,
@@ -279,13 +291,13 @@ def _layout(pipeline: Pipeline, change: Callable[..., tuple[np.ndarray, np.ndarr
 
 
 def _kept(pipeline: Pipeline, change: Callable[..., int]) -> None:
-    """`change(before, drafts, emitted)` rows stay in the drafter's cache, whether they fit the taps or not."""
+    """`change(before, drafts, emitted)` rows stay in the drafter's cache; nothing asks whether they fit the taps."""
     instead(_drafter(pipeline), "kept", lambda clean: change)
     instead(pipeline, "_refuse_skipped", lambda clean: lambda count: None)
 
 
 def _seen(pipeline: Pipeline, change: Callable[..., np.ndarray]) -> None:
-    """`change(seen, slots, rows)`: which slots [span] the block sees, whose own are `rows`; none for the context."""
+    """`change(seen, slots, rows)`: which slots [span] the block sees, whose own are `rows`."""
     drafter = _drafter(pipeline)
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:

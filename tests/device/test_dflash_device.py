@@ -110,6 +110,14 @@ def test_every_context_row_is_turned_by_its_position(tiny):
     assert misturned(read_schedule(tiny / "dflash")[0], keys["drafter"]).max() < SAME
 
 
+def test_the_rotation_alone_reads_its_config(tiny):
+    from parity.references.seam import rotate
+
+    x = np.random.default_rng(0).normal(size=(3, 2, 32)).astype(np.float32)
+    ours, theirs = (one(tiny / "dflash", "drafter", x, np.array([0, 7, 511])) for one in (device.rotate, rotate))
+    np.testing.assert_allclose(ours, theirs, atol=2.0**-20)
+
+
 @pytest.mark.parametrize(
     ("change", "config", "named"),
     [
