@@ -38,6 +38,8 @@ class FamilyConfig:
 class DrafterConfig(FamilyConfig):
     """What the forward of any drafter with weights needs of its config.json."""
 
+    architectures: ClassVar[tuple[str, ...]] = ()
+
     hidden_size: int
     num_heads: int
     num_kv_heads: int
@@ -49,8 +51,8 @@ class DrafterConfig(FamilyConfig):
 
     @classmethod
     def read(cls, checkpoint: str | Path) -> Self:
-        """Read `config.json` of a checkpoint folder, in any format of `parity.references.drafter_formats`."""
-        return cls.from_dict(read_drafter(Path(checkpoint)))
+        """Read `config.json` of a checkpoint folder."""
+        return cls.from_dict(read_config(Path(checkpoint), *cls.architectures))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
@@ -83,6 +85,11 @@ class FusedConfig(DrafterConfig):
     norm_before_fc: bool
     fc_norm: bool
     norm_output: bool
+
+    @classmethod
+    def read(cls, checkpoint: str | Path) -> Self:
+        """Read `config.json` of a checkpoint folder, in any format of `parity.references.drafter_formats`."""
+        return cls.from_dict(read_drafter(Path(checkpoint)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +143,10 @@ class Eagle3Config(FusedConfig):
 class DraftModelConfig(DrafterConfig):
     """An ordinary Llama's; `tied`: its head is its embeddings."""
 
+    architectures = ("LlamaForCausalLM",)
     family = "draft-model"
 
     tied: bool
-
-    @classmethod
-    def read(cls, checkpoint: str | Path) -> Self:
-        """Read `config.json` of a checkpoint folder."""
-        return cls.from_dict(read_config(Path(checkpoint), "LlamaForCausalLM"))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
