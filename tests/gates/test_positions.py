@@ -54,7 +54,8 @@ def context(short, tiny, request, monkeypatch):
 
     def make(rotate=None, load=None, configs=short, pair=("gpt-oss-20b", "p-eagle-20b")) -> GateContext:
         target, drafter = (tiny / "target", tiny / "drafter") if load else (configs / name for name in pair)
-        model = SimpleNamespace(target=SimpleNamespace(path=target), drafter=SimpleNamespace(path=drafter))
+        sides = {"target": SimpleNamespace(path=target), "drafter": SimpleNamespace(path=drafter)}
+        model = SimpleNamespace(**sides, family="p-eagle")
         case = SimpleNamespace(k=4, prompts=[SimpleNamespace(ids=[1266, 300])])
         golden = SimpleNamespace(manifest=SimpleNamespace(model=model, case=case), folder=Path("golden"))
 
