@@ -205,6 +205,21 @@ def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions"
     return (loop.slots if of == "slots" else loop.positions).around(move)
 
 
+def masked_by(loop: Loop, value: int | str, rows: str = "all") -> Mutation:
+    """As `moved`, and the mask is made from the positions: a row sees the slots up to its own."""
+    moved_to: list[Tensor] = []
+
+    def keep(inner: Callable[..., Tensor], committed: int, behind: int) -> Tensor:
+        moved_to[:] = [inner(committed, behind)]
+        return moved_to[0]
+
+    def mask(inner: Callable[..., Tensor], slots: Tensor, committed: int) -> Tensor:
+        width = inner(slots, committed).shape[1]
+        return torch.arange(width) <= moved_to[0][slots - loop.state.draft_length][:, None]
+
+    return together((moved(loop, value, rows), loop.positions.around(keep), loop.mask.around(mask)))
+
+
 positions(
     "input-position-plus-one",
     "draft positions are {value:+d} off",
@@ -232,6 +247,29 @@ positions(
     fix="the j-th row behind the last committed one sits j positions behind it",
     cost=2,
 )(partial(moved, rows="behind"))
+
+for kind, says, wrong, which in (
+    ("positions", "draft positions are {value:+d} off", (1, -1), "all"),
+    (
+        "round-positions",
+        "positions are {value} in verify rounds (a number: so many off)",
+        (1, -1, "restarted", "flat"),
+        "rounds",
+    ),
+    (
+        "masked-positions",
+        "positions behind the committed rows are {value} (a number: so many off)",
+        (1, -1, "flat"),
+        "behind",
+    ),
+):
+    positions(
+        f"input-{kind}-mask",
+        f"{says}, and the mask is made from them",
+        values=wrong,
+        fix="the positions of a pass; the mask compares slots with them",
+        cost=3,
+    )(partial(masked_by, rows=which))
 
 slots(
     "input-slot-off",

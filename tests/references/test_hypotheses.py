@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -325,6 +326,18 @@ def test_exchanged_experts_are_read_out_of_which_rows_are_wrong(part, value, cas
 def bfloat16(tensor):
     """Rounded, as a device in bfloat16 hands it over."""
     return tensor if tensor.dtype.kind in "iub" else torch.from_numpy(tensor).bfloat16().float().numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"), [("input-round-positions", [11, 12, 13]), ("input-round-positions-mask", [1, 2, 3])]
+)
+def test_a_mask_that_is_made_from_positions_sees_the_slots_up_to_them(name, seen, case, monkeypatch):
+    loop = case.counterfactuals.loop
+    monkeypatch.setattr(loop, "state", SimpleNamespace(draft_length=10), raising=False)
+    with BY_ID[name].apply(loop, "restarted"):
+        assert loop.positions(2, 1).tolist() == [0, 1, 2]
+        mask = loop.mask(torch.tensor([10, 11, 12]), 2)
+    assert mask.shape == (3, 13) and mask.sum(1).tolist() == seen and mask[:, 0].all()
 
 
 def test_isolated_ids_are_read_out_and_shifted_ones_are_not(case):
