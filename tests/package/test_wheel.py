@@ -21,8 +21,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
-MOST = 12 * MIB
-"""Of a wheel: the tiny pair is 10 MiB of it, and nothing may join it unnoticed."""
+MOST = 15 * MIB
+"""Of a wheel: the tiny target and the drafters of five families are 13 MiB of it, and nothing may join it unnoticed."""
 
 LINKED = ("references", "device", "fixtures", "reports")
 TESTS_ONLY = tuple(f"parity/fixtures/{name}/" for name in ("vllm", "eagle", "imports", "nights"))
