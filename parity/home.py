@@ -29,5 +29,9 @@ def home() -> Path:
 def fresh(kind: str, name: str) -> Path:
     """A new folder name under `home()`; `kind` is goldens or runs. What a path cannot hold in `name` becomes `-`."""
     name = re.sub(r"[^\w.,=+@-]+", "-", name)[:LONGEST]
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    return home() / kind / f"{stamp}-{name}"
+    return home() / kind / f"{stamp()}-{name}"
+
+
+def stamp() -> str:
+    """A name that sorts by time: to the microsecond, then the process, as two that start together share even that."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{os.getpid()}"

@@ -241,7 +241,7 @@ class Night(NightRecord):
     """One night: what was planned, and on what.
 
     Attributes:
-        name: unique, sorts by time: `20261121T020000.123`.
+        name: unique, sorts by time: `20261121T020000.123456-4711`.
         commit: of the system under test, '' where it lies in no git repository; `dirty` if files differed from it.
         head: the same commit with subject and author.
         matrix: path of the matrix; `matrix_digest` is over its bytes.

@@ -7,12 +7,12 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from parity.errors import UsageError
 from parity.golden.provenance import now
+from parity.home import stamp
 from parity.nightly import commits
 from parity.nightly.engines import LocalEngine
 from parity.nightly.folder import PARTS, NightFolder
@@ -35,7 +35,7 @@ def begin(path: Path | None, home: Path, matrix: NightMatrix, cells: tuple[Cell,
         raise UsageError(
             f"--out {path} is an URL: a night's folder lies on this machine; --history and --goldens take URLs"
         )
-    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    name = stamp()
     commit, dirty = commits.head()
     if path is not None and path.exists():
         return _resumed(NightFolder(path), matrix, commit, dirty)
