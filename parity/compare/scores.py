@@ -1,4 +1,5 @@
-"""The scores that a choice is made from: experts are the top k of the router logits, tokens the argmax of logits."""
+"""The scores that a choice is made from: experts are the top k of the router logits, tokens the argmax of logits,
+retrieved pages the best of the page scores."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ SCORES = {
     "verify.tokens": "verify.logits",
     "drafter.draft_tokens": "drafter.logits",
     "experts": "router_logits",
+    "pages": "page_scores",
 }
 """The stage that a choice is made from."""
 
