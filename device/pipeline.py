@@ -66,6 +66,7 @@ class Pipeline:
             modules=("parity.device", *sorted(modules)),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
+            partial_kv=str(self.drafter.config.partial or ""),
         )
 
     @property
@@ -140,13 +141,13 @@ class Pipeline:
         kept by reference, still hold every committed row.
         """
         both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
-        models = [(model, model.caches, model.length) for model in both]
+        models = [(model, {name: getattr(model, name) for name in model.state}) for model in both]
         kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield
         except BaseException:
-            for model, caches, length in models:
-                model.caches, model.length = caches, length
+            for model, state in models:
+                vars(model).update(state)
             self._text, self._emitted, self._taps, self._verified, self._left, self._drafted = kept
             raise
 
