@@ -33,7 +33,7 @@ class PartialKVCache(KVCache):
         own = (self.start + torch.arange(q.shape[2]))[:, None] // self.sizes.page
         page = torch.arange(self.pages)
         retrievable = (page >= self.sizes.sink) & (page <= own - self.sizes.window)
-        scores = tap("page_scores", self.ranked(self.scores(q, k), retrievable))
+        scores = tap("page_scores", self.ranked(*self.scores(q, k), retrievable))
         chosen = tap("pages", self.chosen(scores))
         retrieved = torch.zeros(*chosen.shape[:2], self.pages, dtype=torch.bool).scatter(-1, chosen, True)
         seen = (retrieved & retrievable) | (page < self.sizes.sink) | (page > own - self.sizes.window)
@@ -48,22 +48,25 @@ class PartialKVCache(KVCache):
         return pages.amin(dim=3), pages.amax(dim=3)
 
     @point
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """Every page's score for every row [B, W, P], float32: what stands in a page that is not full is no score."""
+    def scores(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Every page's score for every row, and the mean size of the products it is made of: float32 [B, W, P] each.
+
+        What stands at a page that is not full is no score.
+        """
         group = q.shape[1] // k.shape[1]
         low, high = (side.float().repeat_interleave(group, dim=1) for side in self.summaries(k))
-        wide = q.float()
-        return torch.maximum(wide @ low.transpose(2, 3), wide @ high.transpose(2, 3)).mean(dim=1)
+        products = torch.stack((q.float() @ low.transpose(2, 3), q.float() @ high.transpose(2, 3)))
+        return products.amax(dim=0).mean(dim=1), products.abs().amax(dim=0).mean(dim=1)
 
     @point
-    def ranked(self, scores: Tensor, retrievable: Tensor) -> Tensor:
+    def ranked(self, scores: Tensor, sizes: Tensor, retrievable: Tensor) -> Tensor:
         """Scores [B, W, P] with every page that a row may not retrieve [W, P] below those that it may.
 
-        A score is finite wherever it stands: those pages are by the row's largest magnitude below its least score, and
-        0 in a row that may retrieve none.
+        They stand below the row's least score by the largest size [B, W, P] of its products, so that a row of small
+        scores has no small norm: noise is as large as the products. 0 in a row that may retrieve none.
         """
         least = scores.masked_fill(~retrievable, float("inf")).amin(dim=-1, keepdim=True)
-        largest = scores.masked_fill(~retrievable, 0.0).abs().amax(dim=-1, keepdim=True)
+        largest = sizes.masked_fill(~retrievable, 0.0).amax(dim=-1, keepdim=True)
         below = torch.where(retrievable.any(dim=-1, keepdim=True), least - largest, 0.0)
         return torch.where(retrievable, scores, below)
 

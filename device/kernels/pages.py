@@ -53,8 +53,8 @@ def attend_to_pages(q: Any, caches: tuple[Any, ...], step: PageStep, sizes: Part
         heads: N of all ranks.
     """
     keys, values, low, high = caches
-    scores = page_scores(q, low[:, :-1], high[:, :-1], heads)
-    scores = tap("page_scores", ranked(scores, step.own, sizes))
+    scores, products = page_scores(q, low[:, :-1], high[:, :-1], heads)
+    scores = tap("page_scores", ranked(scores, products, step.own, sizes))
     chosen = tap("pages", top_k(scores, sizes.retrieved))
     slots, seen = attended(chosen, step, sizes)
     batch, rows, count = slots.shape
@@ -65,8 +65,8 @@ def attend_to_pages(q: Any, caches: tuple[Any, ...], step: PageStep, sizes: Part
     return mixed.reshape(batch, rows, -1)
 
 
-def page_scores(q: Any, low: Any, high: Any, heads: int) -> Any:
-    """Every page's score for every row, float32 [B, W, P]: the mean over heads of the larger product.
+def page_scores(q: Any, low: Any, high: Any, heads: int) -> tuple[Any, Any]:
+    """Of every page and row the mean over heads of the larger product, and of the larger size: float32 [B, W, P].
 
     Args:
         q: [B, W, N, D].
@@ -76,20 +76,21 @@ def page_scores(q: Any, low: Any, high: Any, heads: int) -> Any:
     groups = low.shape[2]
     grouped = q.reshape(batch, rows, groups, -1, dim).transpose(0, 2, 3, 1, 4).reshape(batch, groups, -1, dim)
     grouped = grouped.astype(np.float32)
-    products = (np.matmul(grouped, side.transpose(0, 2, 3, 1).astype(np.float32)) for side in (low, high))
-    best = np.maximum(*products).reshape(batch, own, rows, -1)
-    return all_reduce(np.sum(best, axis=1)) / heads
+    below, above = (np.matmul(grouped, side.transpose(0, 2, 3, 1).astype(np.float32)) for side in (low, high))
+    larger = np.maximum(below, above), np.maximum(np.maximum(below, -below), np.maximum(above, -above))
+    scores, products = (all_reduce(np.sum(one.reshape(batch, own, rows, -1), axis=1)) / heads for one in larger)
+    return scores, products
 
 
-def ranked(scores: Any, own: Any, sizes: PartialKV) -> Any:
+def ranked(scores: Any, products: Any, own: Any, sizes: PartialKV) -> Any:
     """Scores [B, W, P], and below all of a row's those pages that it may not retrieve.
 
-    They stand below its least score by its largest magnitude; 0 where it may retrieve none.
+    They stand below its least score by its largest product [B, W, P]; 0 where it may retrieve none.
     """
     page = np.arange(scores.shape[-1], dtype=np.int32)
     may = np.logical_and(page >= sizes.sink, page <= own[:, :, None] - sizes.window)
     least = np.min(np.where(may, scores, -MASKED), axis=-1, keepdims=True)
-    largest = np.max(np.where(may, np.maximum(scores, -scores), 0.0), axis=-1, keepdims=True)
+    largest = np.max(np.where(may, products, 0.0), axis=-1, keepdims=True)
     below = np.where(np.any(may, axis=-1)[..., None], least - largest, 0.0)
     return np.where(may, scores, below)
 

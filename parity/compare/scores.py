@@ -9,7 +9,7 @@ from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
 from parity.golden.shards import SUM
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
-from parity.stages import Named
+from parity.stages import DRAFT_TOKENS, Named
 
 SCORES = {
     "target.tokens": "target.logits",
@@ -109,7 +109,7 @@ def _beaten(
     used = (scores.golden[in_scores].astype(seen.dtype) if forced else seen).astype(np.float32)
     ids = chosen.device[in_chosen].astype(np.int64).reshape(len(in_chosen), -1)
     slack = np.zeros(len(used)) if forced else _slack(side, named, scores, used)
-    if chosen.named.stage.side == "drafter":
+    if chosen.named.name == DRAFT_TOKENS:
         taken = _drafted(ids, used, chosen, scores)
         least = np.where(taken, used, -np.inf).max(axis=1)
     else:
