@@ -109,7 +109,7 @@ class NGramConfig:
     taps: tuple[int, ...] = ()
     max_positions: int = 2**31
     max_drafts: int | None = None
-    partial: None = None
+    partial: PartialKV | None = None
 
 
 def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig | NGramConfig:

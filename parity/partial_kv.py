@@ -75,6 +75,6 @@ class PartialKV:
             raise UsageError(f"partial KV {text}: a {family} drafter has no rows that attend to a cache of their own")
         if made.rows >= positions:
             raise UsageError(
-                f"partial KV {text}: {made.rows} rows are no part of a cache of {positions}; take fewer or smaller pages"
+                f"partial KV {text}: {made.rows} rows are all of a cache of {positions}: take fewer or smaller pages"
             )
         return made

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.device.faults.planting import ALONE, EITHER, PARALLEL, Family, during
-from parity.device.kernels.drafter_layer import summarise
+from parity.device.kernels.pages import summarise
 from parity.device.pipeline import Pipeline
 
 SIZES = "1+2+1x8"
@@ -227,7 +227,8 @@ def _(pipeline: Pipeline) -> None:
     seen="class of retrieval indices shared over layers",
 )
 def _(pipeline: Pipeline) -> None:
-    calls, kept = count(), []
+    calls = count()
+    kept: list[Any] = []
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def top_k(scores: Any, k: int) -> Any:

@@ -72,7 +72,8 @@ class Fault:
 
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline:
-            pipeline = device.load(*arguments, **{"tp": self.tp, "partial_kv": self.partial_kv} | options)
+            own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv}
+            pipeline = device.load(*arguments, **own | options)
             if pipeline.drafter.family not in self.drafters:
                 families = " and ".join(self.drafters)
                 raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {pipeline.drafter.family}.")
