@@ -45,6 +45,10 @@ YARN = dict(
     original_max_position_embeddings=4096,
     truncate=False,
 )
+COLUMNS = (
+    *("positions", "rounds", "AL, full", "AL, partial"),
+    *("KiB read, full", "partial", "ratio", "ms a draft, full", "partial"),
+)
 GROWTH = 2**24
 """Bytes by which a process may grow in a generation: a copy of a cache comes and goes with every round."""
 
@@ -185,10 +189,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write every round to this file")
     arguments = parser.parse_args()
-    print(
-        "| positions | rounds | AL, full | AL, partial | KiB read, full | partial | ratio | ms a draft, full | partial |"
-    )
-    print("|---" * 9 + "|", flush=True)
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---" * len(COLUMNS) + "|", flush=True)
     every = []
     for length in arguments.lengths:
         found = [measure(length, number, arguments) for number in range(arguments.texts)]
