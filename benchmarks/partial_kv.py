@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from parity import device
 from parity.device.pipeline import Pipeline
+from parity.device.recorder import Recorder
 from parity.partial_kv import PartialKV
 from parity.references.prompts import read_prompts
 
@@ -161,6 +162,34 @@ def measure(length: int, number: int, arguments: argparse.Namespace) -> dict[str
     }
 
 
+def drafter_alone(length: int, arguments: argparse.Namespace) -> str:
+    """The drafter with partial KV over one pass' taps, again and again up to `length`: a line of what was held."""
+    sizes = PartialKV.parse(arguments.sizes)
+    assert sizes is not None
+    with tempfile.TemporaryDirectory() as folder:
+        pair = long_pair(Path(folder), length + 2 * K, arguments.rope == "published")
+        made = device.load(*pair, K, "float32", partial_kv=arguments.sizes)
+    made.prefill(long_prompt(ROWS, 0), 2)
+    taps, drafter, unwatched = made._taps[0], made.drafter, Recorder(None, made.target.engine)
+    drafter.clear()
+    grown, seconds, ids = [], [], np.array(long_prompt(ROWS, 1))
+    for drafter.length in range(0, length - ROWS + 1, ROWS):
+        drafter.prefill(taps, ids, ROWS, unwatched)
+        start = time.perf_counter()
+        drafts = drafter.draft(taps, 0, ids[-1:], K, unwatched)
+        seconds.append(time.perf_counter() - start)
+        grown.append(resident())
+        assert len(drafts) == K and drafts.min() >= 0, "a draft is no token"
+    for one in (one for pair in (*drafter.caches, *drafter.summaries) for one in pair):
+        assert np.isfinite(made.target.engine.host(one[:, :length])).all(), "a cached row or summary is not finite"
+    quarter = len(grown) // 4
+    early, late = (1000 * float(np.median(part)) for part in (seconds[:quarter], seconds[-quarter:]))
+    return (
+        f"drafter alone to {length:,} positions: every row and summary finite, {early:.1f} ms a draft in the first "
+        f"quarter, {late:.1f} in the last; memory grows by {(grown[-1] - grown[0]) / 2**20:.1f} MiB"
+    )
+
+
 def line(found: list[dict[str, Any]]) -> str:
     """One length's row of the table."""
     sides = []
@@ -188,7 +217,10 @@ def main() -> None:
         "--texts", type=int, default=1, help="prefills of each length, each of another part of the text"
     )
     parser.add_argument("--json", type=Path, help="write every round to this file")
+    parser.add_argument("--alone", type=int, help="the drafter alone, to so many positions, and nothing else")
     arguments = parser.parse_args()
+    if arguments.alone:
+        return print(drafter_alone(arguments.alone, arguments))
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)
     every = []
