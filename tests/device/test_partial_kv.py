@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parity import device
 from parity.compare import compare
+from parity.compare.exercised import not_exercised
 from parity.device.engines import numpy_engine as engine
 from parity.device.faults import CATALOGUE
 from parity.device.kernels import pages
@@ -232,6 +234,15 @@ def test_runs_of_other_pages_are_not_compared(golden, tmp_path):
     other = replace_manifest(run, case)
     with pytest.raises(UsageError, match=r"has partial KV 1\+3\+1x8"):
         compare(golden, other, read_policy(None, "float32"))
+
+
+def test_a_golden_of_which_no_row_leaves_a_page_out_says_so(paged_golden):
+    said = []
+    for sizes in (SIZES, "1+40+2x8"):
+        case = paged_golden.manifest.case.model_copy(update={"partial_kv": sizes})
+        golden = SimpleNamespace(manifest=paged_golden.manifest.model_copy(update={"case": case}))
+        said.append([line for line in not_exercised(golden) if "leaves a page out" in line])
+    assert said == [[], ["a row of the drafter that leaves a page out: 1+40+2x8 is 344 rows"]]
 
 
 def replace_manifest(run, case):
