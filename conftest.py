@@ -69,6 +69,12 @@ def small_golden(remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
+def paged_golden(remake_small_golden, once_for_all) -> Dump:
+    """The small golden once more, its drafter attending to some pages of its cache."""
+    return Dump(once_for_all("paged", lambda out: remake_small_golden(out, partial_kv="1+2+1x8")))
+
+
+@pytest.fixture(scope="session")
 def chain_golden(once_for_all) -> Dump:
     """EAGLE-3: the two chat prompts that faults of a chain are judged by, K = 4, 12 new tokens."""
     from parity.faults import small_golden

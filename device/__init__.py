@@ -34,6 +34,7 @@ def load(
     batch: int = 1,
     tp: int = 1,
     moe: str = "masked",
+    partial_kv: str = "",
 ) -> Pipeline:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -47,6 +48,7 @@ def load(
         batch: B, copies of the sequence that run together; the first one is shown.
         tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
+        partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -62,7 +64,7 @@ def load(
         from parity.device.engines.lanes import with_lanes
 
         machine = with_lanes(machine, batch)
-    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe)
+    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe, partial_kv=partial_kv)
 
 
 def absent(engine: str) -> str | None:

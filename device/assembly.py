@@ -32,6 +32,7 @@ from parity.device.sharding import shard
 from parity.device.target import Target
 from parity.device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
+from parity.partial_kv import PartialKV
 
 FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
     PEagleConfig: PEagle,
@@ -53,6 +54,7 @@ def assemble(
     tp: int = 1,
     moe: str = MOE[0],
     read: Callable[[Path], Tensors] = Checkpoint,
+    partial_kv: str = "",
 ) -> Pipeline:
     """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder."""
     target_files, drafter_files = read(target), read(drafter)
@@ -60,6 +62,8 @@ def assemble(
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
     rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
+    family = NGram.family if isinstance(inner, NGramConfig) else FAMILIES[type(inner)].family
+    inner = replace(inner, partial=PartialKV.of(partial_kv, family, rows))
     sharding = shard(tp, outer, inner)
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from parity.device.kernels.embed import embed
 from parity.device.kernels.head import greedy, to_target_ids
 from parity.device.kernels.linear import linear
 from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.pages import PageStep, summarise
 from parity.device.kernels.program import program
+from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
 from parity.device.model import Model
 from parity.device.recorder import Recorder
-from parity.device.rows import Rows, pad_rows
+from parity.device.rows import Rows, pad_rows, refuse_outside
 from parity.device.weights import Weights
 
 
@@ -30,6 +33,7 @@ class Drafter(Model, ABC):
     """
 
     side = "drafter"
+    state = ("caches", "summaries", "length")
     family: str
     ahead = 1
     config: DrafterConfig
@@ -44,6 +48,51 @@ class Drafter(Model, ABC):
     ) -> None:
         self.config = config
         super().__init__(weights, config.attention, (None,), positions, engine, dtype)
+
+    def clear(self) -> None:
+        """As the parent's, and with partial KV the summaries of each layer's pages."""
+        super().clear()
+        self.summaries: list[tuple[Any, Any]] = []
+        if self.config.partial is not None:
+            pages = self.config.partial.pages(self.positions) + 1  # the last one takes what no page is for
+            shapes = [(1, pages, *keys.shape[2:]) for keys, _ in self.caches]
+            self.summaries = [tuple(self.engine.zeros(shape, self.dtype) for _ in "lh") for shape in shapes]
+
+    def record(self, record: Recorder) -> bool:
+        """As the parent's; where rows were replaced the summaries are made anew."""
+        changed = super().record(record)
+        if changed and self.config.partial is not None:
+            every = self.engine.array(np.arange(self.config.partial.pages(self.positions), dtype=np.int32)[None])
+            for keys, _, low, high in self.layer_caches():
+                summarise(keys, low, high, every, self.config.partial.page)
+        return changed
+
+    def poison(self, value: float) -> None:
+        """As the parent's, the summaries of pages that are not full included."""
+        super().poison(value)
+        if self.config.partial is not None:
+            full = self.length // self.config.partial.page
+            for one in (one for pair in self.summaries for one in pair):
+                one[:, full:] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
+
+    def layer_caches(self) -> list[tuple[Any, ...]]:
+        """What each layer's attention reads: keys and values, and with partial KV the two summaries of its pages."""
+        if not self.summaries:
+            return list(self.caches)
+        return [(*pair, *summary) for pair, summary in zip(self.caches, self.summaries, strict=True)]
+
+    def step(self, rows: Rows) -> Step:
+        """As the parent's; with partial KV the rows' pages take the place of a mask."""
+        if self.config.partial is None:
+            return super().step(rows)
+        refuse_outside(self.side, "position", rows.positions, self.positions)
+        refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
+        page, array = self.config.partial.page, self.engine.array
+        most = (rows.width - 1) // page + 2
+        touched = np.minimum(rows.slots[:, :1] // page + np.arange(most), self.config.partial.pages(self.positions))
+        made = self.make_step(array(rows.positions), array(rows.slots), self.tables, 0, ())
+        pages = PageStep(array(rows.positions), array(rows.positions // page), array(touched.astype(np.int32)))
+        return replace(made, pages=pages)
 
     @abstractmethod
     def prefill(self, taps: Any, ids: np.ndarray, width: int, record: Recorder) -> None:
@@ -97,7 +146,7 @@ class Drafter(Model, ABC):
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows [1, W, H]: the last residual stream."""
         step = self.step(rows)
-        for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
+        for layer, (weights, caches) in enumerate(zip(self.layers, self.layer_caches(), strict=True)):
             x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
         return x
 
@@ -123,7 +172,7 @@ class FusedDrafter(Drafter):
     def run(self, rows: Rows, x: Any, tap: Tap) -> Any:
         """Every layer over rows of fused hidden [1, W, H]: the last residual stream."""
         step, embedded = self.step(rows), self.embedded(rows)
-        for layer, (weights, caches) in enumerate(zip(self.layers, self.caches, strict=True)):
+        for layer, (weights, caches) in enumerate(zip(self.layers, self.layer_caches(), strict=True)):
             if layer:
                 x = plain_layer(x, step, weights, caches, self.config, tap.at(layer))
             else:

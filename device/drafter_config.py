@@ -9,6 +9,7 @@ from parity.device.checkpoint import Described
 from parity.device.config import FULL, Attention, TargetConfig, open_config, read_attention
 from parity.device.drafter_fields import PLACEHOLDERS, drafter_fields, named_placeholder
 from parity.device.fields import Fields
+from parity.partial_kv import PartialKV
 
 NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
@@ -26,6 +27,7 @@ class DrafterConfig:
     """Any drafter. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
 
     `max_drafts` is the number of drafts a round that it was made for, None where it does not say, `limit` its key.
+    `partial` are the pages of its cache that a row attends to, None for all of it: no config.json says so.
     """
 
     limit: ClassVar[str] = "num_parallel_positions"
@@ -39,6 +41,7 @@ class DrafterConfig:
     max_positions: int
     taps: tuple[int, ...] = ()
     max_drafts: int | None = None
+    partial: PartialKV | None = None
 
     @property
     def head(self) -> int:
@@ -106,6 +109,7 @@ class NGramConfig:
     taps: tuple[int, ...] = ()
     max_positions: int = 2**31
     max_drafts: int | None = None
+    partial: PartialKV | None = None
 
 
 def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig | NGramConfig:

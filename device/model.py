@@ -29,6 +29,8 @@ class Model:
     """
 
     side = ""
+    state: tuple[str, ...] = ("caches", "length")
+    """What a verb that raises puts back."""
     span_bucket = SPAN_BUCKET
     make_step = staticmethod(make_step)
 
@@ -81,13 +83,16 @@ class Model:
         for one in (one for pair in self.caches for one in pair):
             one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
 
-    def record(self, record: Recorder) -> None:
-        """Show every cache's rows [0, length) and the length; continue with what comes back."""
-        group = f"kv.{self.side}"
-        for layer, pair in enumerate(self.caches):
-            for part, one in zip("kv", pair, strict=True):
-                record.rows(group, part, layer, one, self.length)
-        self.length = int(record.exact(group, "length", np.array([self.length]))[0])
+    def record(self, record: Recorder) -> bool:
+        """Show every cache's rows [0, length) and the length; continue with what comes back: whether rows are others."""
+        group, length = f"kv.{self.side}", self.length
+        changed = [
+            record.rows(group, part, layer, one, length)
+            for layer, pair in enumerate(self.caches)
+            for part, one in zip("kv", pair, strict=True)
+        ]
+        self.length = int(record.exact(group, "length", np.array([length]))[0])
+        return any(changed)
 
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""

@@ -15,6 +15,7 @@ class NGram:
     """The longest n-gram at its earliest place, and up to K tokens behind it."""
 
     family = "n-gram"
+    state = ("caches", "length")
     ahead = 0
 
     def __init__(self, config: NGramConfig) -> None:
@@ -60,5 +61,6 @@ class NGram:
     def poison(self, value: float) -> None:
         """Nothing."""
 
-    def record(self, record: Recorder) -> None:
+    def record(self, record: Recorder) -> bool:
         """Nothing."""
+        return False

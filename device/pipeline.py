@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -34,6 +34,8 @@ class Pipeline:
     """
 
     prompt_bucket = PROMPT_BUCKET
+    prefill_rows: int | None = None
+    """Rows of a prefill that run at a time; all of them where None."""
 
     def __init__(self, target: Target, drafter: Drafter | NGram, k: int, engine: AnyEngine, precision: str) -> None:
         self.target, self.k = target, k
@@ -66,6 +68,7 @@ class Pipeline:
             modules=("parity.device", *sorted(modules)),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
+            partial_kv=str(self.drafter.config.partial or ""),
         )
 
     @property
@@ -76,12 +79,10 @@ class Pipeline:
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> int:
         """Round 0: S target rows, S-1 rows of a drafter on taps or S of another; the first token."""
         prompt = self._admit(prompt_ids, max_new_tokens)
-        record, ids = Recorder(tap, self._engine), prompt[self.drafter.ahead :]
+        record = Recorder(tap, self._engine)
         with self._whole():
-            first = self._start(prompt, max_new_tokens, record)
             self.drafter.clear()
-            self.drafter.prefill(self._taps[0], ids, round_up(len(ids), self.prompt_bucket), record)
-            self.drafter.length = len(ids)
+            first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
             self._record_caches(record)
         return first
 
@@ -140,13 +141,13 @@ class Pipeline:
         kept by reference, still hold every committed row.
         """
         both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
-        models = [(model, model.caches, model.length) for model in both]
+        models = [(model, {name: getattr(model, name) for name in model.state}) for model in both]
         kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield
         except BaseException:
-            for model, caches, length in models:
-                model.caches, model.length = caches, length
+            for model, state in models:
+                vars(model).update(state)
             self._text, self._emitted, self._taps, self._verified, self._left, self._drafted = kept
             raise
 
@@ -165,14 +166,35 @@ class Pipeline:
         self._drafted = None
         self._record_caches(record)
 
-    def _start(self, prompt: np.ndarray, budget: int, record: Recorder) -> int:
+    def _start(
+        self,
+        prompt: np.ndarray,
+        budget: int,
+        record: Recorder,
+        behind: Callable[[np.ndarray, int, Any, Recorder], None] = lambda prompt, start, taps, record: None,
+    ) -> int:
+        """The target over the prompt, in passes of `prefill_rows`; `behind` takes each pass' first row and taps."""
         self.target.clear()
-        tokens, taps = self._target_pass(prompt, round_up(len(prompt), self.prompt_bucket), "target", record)
-        self.target.length = len(prompt)
+        most = self.prefill_rows or len(prompt)
+        for start in range(0, len(prompt), most):
+            ids = prompt[start : start + most]
+            part = record.part(start, len(prompt))
+            tokens, taps = self._target_pass(ids, round_up(len(ids), self.prompt_bucket), "target", part)
+            self.target.length += len(ids)
+            behind(prompt, start, taps, record)
         self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, None
         self._text = np.concatenate([prompt, self._emitted])
-        self._taps, self._verified = (taps, len(prompt) - 1), None
+        self._taps, self._verified = (taps, len(ids) - 1), None
         return int(tokens[-1])
+
+    def _prefill_drafter(self, prompt: np.ndarray, start: int, taps: Any, record: Recorder) -> None:
+        """The drafter over the rows that the target has just run over; a token ahead, the prompt's last one waits."""
+        due = prompt[self.drafter.ahead :]
+        ids = due[start : self.target.length]
+        if len(ids):
+            part = record.part(start, len(due))
+            self.drafter.prefill(taps, ids, round_up(len(ids), self.prompt_bucket), part)
+            self.drafter.length += len(ids)
 
     def _target_pass(self, ids: np.ndarray, width: int, group: str, record: Recorder) -> tuple[np.ndarray, Any]:
         """Rows behind the target's cache: their greedy ids, and their taps for the next draft."""

@@ -61,11 +61,18 @@ class Recorder:
             return shards[0] if self._sharding is None else self._sharding.merge(stage, shards)
         return self._ask(self._tap, stage, shards)[0]
 
-    def rows(self, group: str, part: str, layer: int, cache: Any, length: int) -> None:
-        """Hand over a cache's first `length` rows, [length, G, D]; what comes back is loaded into it."""
-        if self._tap is not None:
-            taken = self._ask(self._tap, _name(group, part, layer), self._hosts(cache[0, :length]))
-            cache[0, :length] = self._array(taken, cache.dtype)
+    def rows(self, group: str, part: str, layer: int, cache: Any, length: int) -> bool:
+        """Hand over a cache's first `length` rows, [length, G, D]; what comes back is loaded into it.
+
+        Returns:
+            whether that was anything else.
+        """
+        if self._tap is None:
+            return False
+        given = self._hosts(cache[0, :length])
+        taken = self._ask(self._tap, _name(group, part, layer), given)
+        cache[0, :length] = self._array(taken, cache.dtype)
+        return not all(map(np.array_equal, given, taken))
 
     def exchange(self, tap: Tap, stage: str, value: Any, rows: int) -> Any:
         """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged."""

@@ -45,11 +45,18 @@ class Variant:
     name: str = ""
 
     def __call__(
-        self, target: Path, drafter: Path, k: int, precision: str = "bfloat16", batch: int | None = None
+        self,
+        target: Path,
+        drafter: Path,
+        k: int,
+        precision: str = "bfloat16",
+        batch: int | None = None,
+        partial_kv: str = "",
     ) -> Pipeline:
         """Load a pair of checkpoints, as `parity.device.load`; `batch` takes the place of the variant's lanes."""
         machine = engine(f"numpy, {self.name}", self.order, batch or self.lanes)
-        pipeline = assemble(Path(target), Path(drafter), k, precision, machine, None, self.tp, self.moe)
+        case = Path(target), Path(drafter), k, precision
+        pipeline = assemble(*case, machine, None, self.tp, self.moe, partial_kv=partial_kv)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
         for model in (pipeline.target, pipeline.drafter):
             model.span_bucket = self.span_bucket or model.span_bucket

@@ -110,6 +110,7 @@ def run_device(request: RunRequest) -> Path:
             case=Case(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,
+                partial_kv=case.partial_kv,
                 precision=precision,
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
@@ -247,6 +248,7 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
         ("target layers", says.num_layers, model.num_layers),
         ("drafter layers", says.num_drafter_layers, model.num_drafter_layers),
         ("drafts a round (K)", says.k, case.k),
+        ("as its partial KV", says.partial_kv or "none", case.partial_kv or "none"),
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")

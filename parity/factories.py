@@ -19,7 +19,7 @@ from parity.shown import shown_only
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
 SHOW = "show"
 """The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
-FIXED = ("target", "drafter", "k", "precision", "engine")
+FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
@@ -34,14 +34,16 @@ class Factory:
     Args:
         name: as given to `--device`.
         k: K where a device is not asked for with another.
+        partial_kv: the pages that a drafter's row attends to, which a factory takes as `partial_kv`; see
+            `parity.partial_kv`.
 
     Raises:
         UsageError: the name is unknown, or cannot be imported.
         DeviceFailed: its module raises.
     """
 
-    def __init__(self, name: str, target: Path, drafter: Path, k: int):
-        self.name, self.k = name, k
+    def __init__(self, name: str, target: Path, drafter: Path, k: int, partial_kv: str = ""):
+        self.name, self.k, self.partial_kv = name, k, partial_kv
         self._make, self._named = _imported(name), options_of(name)
         self._fixed = {"target": target, "drafter": drafter} | _engine(name)
 
@@ -53,8 +55,11 @@ class Factory:
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
         made, k = self.unchecked(precision, **options), int(options.get("k", self.k))
-        call_guarded(self.name, "describe", lambda: check_description(made.describe(), self.name, precision, k))
+        call_guarded(self.name, "describe", lambda: self._check(made, precision, k))
         return made
+
+    def _check(self, made: Guarded, precision: str, k: int) -> None:
+        check_description(made.describe(), self.name, precision, k, self.partial_kv)
 
     def unchecked(self, precision: str, **options: int) -> Guarded:
         """Build a device as a call does, whatever it describes itself as."""
@@ -74,11 +79,12 @@ class Factory:
             UsageError: an option does not fit.
         """
         named = {option: text for option, text in self._named.items() if option != SHOW}
-        for option in ("k", *named, *options):
+        case = {"partial_kv": self.partial_kv} if self.partial_kv else {}
+        for option in ("k", *case, *named, *options):
             if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
-        return {"k": self.k, **read, **options}
+        return {"k": self.k, **case, **read, **options}
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""

@@ -38,6 +38,11 @@ class DrafterFamily:
     fewer: bool = False
 
     @property
+    def pages(self) -> bool:
+        """Whether its rows attend to a cache of rows like them, of which a part may do: see `parity.partial_kv`."""
+        return MODEL in self.has and BLOCK not in self.has
+
+    @property
     def waits(self) -> int:
         """Rows of the prompt that wait for the first round: the last one's taps, of a drafter that has some."""
         return int(TAPS in self.has)

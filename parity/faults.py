@@ -71,6 +71,7 @@ class PlantableFault(Protocol):
     precision: str
     tp: int
     drafters: tuple[str, ...]
+    partial_kv: str
     plant: Callable[[Device], None]
 
 
@@ -147,12 +148,15 @@ class FaultRunRequest:
 
 
 def choose_faults(
-    catalogue: dict[str, PlantableFault], names: Sequence[str], family: str = "p-eagle"
+    catalogue: dict[str, PlantableFault], names: Sequence[str], family: str = "p-eagle", partial_kv: str = ""
 ) -> list[PlantableFault]:
     """The named faults; all of a family of drafters that a gate is named for where no name is given.
 
+    Args:
+        partial_kv: of the golden; with it there are the faults of partial KV, without it all others.
+
     Raises:
-        UsageError: there is no such fault, or not with this family.
+        UsageError: there is no such fault, or not with this family or cache.
     """
     for name in names:
         if name not in catalogue:
@@ -161,7 +165,10 @@ def choose_faults(
             raise UsageError(
                 f"{name} is a fault of {' and '.join(catalogue[name].drafters)}, the golden is of {family}"
             )
-    every = (fault for fault in catalogue.values() if fault.gate and family in fault.drafters)
+        if catalogue[name].partial_kv and not partial_kv:
+            raise UsageError(f"{name} is a fault of partial KV, the golden has none: --partial-kv")
+    here = (fault for fault in catalogue.values() if bool(fault.partial_kv) == bool(partial_kv))
+    every = (fault for fault in here if fault.gate and family in fault.drafters)
     return [catalogue[name] for name in names] or list(every)
 
 
@@ -282,12 +289,16 @@ def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
     return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
 
 
-def small_golden(folder: Path, progress: Progress = quiet, family: Family = "p-eagle") -> TrustedGolden:
+def small_golden(
+    folder: Path, progress: Progress = quiet, family: Family = "p-eagle", partial_kv: str = ""
+) -> TrustedGolden:
     """The golden that faults of a family are judged by where none is named, made in this folder."""
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
     drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
+    kept = {"partial_kv": partial_kv} if partial_kv else {}
+    budget = TOKENS[family]
     return trusted(
-        dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=TOKENS[family], out=out, progress=progress)
+        dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=budget, out=out, progress=progress, **kept)
     )

@@ -244,13 +244,17 @@ def unguarded(device: Device) -> Device:
     return device
 
 
-def check_description(says: Description, name: str, precision: str, k: int) -> None:
+def check_description(says: Description, name: str, precision: str, k: int, partial_kv: str = "") -> None:
     """What a device was asked for is what it describes.
 
     Raises:
         UsageError: it is not.
     """
-    for what, asked, described in (("precision", precision, says.precision), ("K", k, says.k)):
+    for what, asked, described in (
+        ("precision", precision, says.precision),
+        ("K", k, says.k),
+        ("partial_kv", partial_kv or "none", says.partial_kv or "none"),
+    ):
         if asked != described:
             raise UsageError(
                 f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory "

@@ -43,7 +43,7 @@ The PyTorch references, the same with the plain target, vLLM in its own environm
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
 
-OPTIONS = {"python": "vllm-python"}
+OPTIONS = {"python": "vllm-python", "partial_kv": "partial-kv"}
 """Options of a reference that are not called as the request's field."""
 
 
@@ -89,7 +89,8 @@ def dump_golden(
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
-        options: what only some references take: `roundings`, `batch`, `python`, `floor`, `checkout`, `derived`.
+        options: what only some references take: `roundings`, `partial_kv`, `batch`, `python`, `floor`, `checkout`,
+            `derived`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
@@ -155,7 +156,8 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings}
+    kept = {"partial_kv": case.partial_kv} if case.partial_kv else {}
+    return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings, **kept}
 
 
 def is_plain(producer: Producer) -> bool:
@@ -191,8 +193,8 @@ def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = Non
     """
     from parity.isolation import IsolatedFactory
 
-    case = (name, *_checkpoints(golden.manifest.model), golden.manifest.case.k)
-    return Factory(*case) if limits is None else IsolatedFactory(*case, limits)
+    case, kept = (name, *_checkpoints(golden.manifest.model), golden.manifest.case.k), golden.manifest.case.partial_kv
+    return Factory(*case, kept) if limits is None else IsolatedFactory(*case, limits, kept)
 
 
 def gate_context(
@@ -230,7 +232,8 @@ def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str]
     module = import_module("parity.references.counterfactual")
     target, drafter = _checkpoints(golden.manifest.model)
     known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family)
-    return lambda precision: module.Counterfactuals(target, drafter, golden.manifest.case.k, precision), known
+    case = golden.manifest.case
+    return lambda precision: module.Counterfactuals(target, drafter, case.k, precision, case.partial_kv), known
 
 
 class ReferenceRerun:

@@ -122,6 +122,8 @@ class Description:
         forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
             tensors are only copied out.
         family: of its drafter, a name of `parity.families`; empty where it does not say: a drafter on taps.
+        partial_kv: the pages of its cache that a drafter's row attends to, as `parity.partial_kv` writes them; empty
+            for the whole cache.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -141,6 +143,7 @@ class Description:
     forcible: tuple[str, ...] = ("*",)
     transactional: bool = True
     family: str = ""
+    partial_kv: str = ""
 
 
 class Device(Protocol):

@@ -97,6 +97,11 @@ class View:
         return all(self._rows.get((stage, when)) == "all" for when in self.declared[stage].stage.when)
 
 
+def stages_of(says: Description) -> dict[str, Named]:
+    """The stages of a device of this description."""
+    return declared(says.num_layers, says.num_drafter_layers, says.family, bool(says.partial_kv))
+
+
 def check_declarations(says: Description, name: str) -> None:
     """What a device declares of itself is of the types of `parity.seam.Description`.
 
@@ -117,7 +122,7 @@ def check_declarations(says: Description, name: str) -> None:
             raise UsageError(f"{said} {each!r:.120} as shown: it takes parity.seam.Shown(stages, when, rows)")
     if not isinstance(forcible, tuple | list) or not all(isinstance(glob, str) for glob in forcible):
         raise UsageError(f"{said} forcible={forcible!r:.80}: it takes globs of stages")
-    names = declared(says.num_layers, says.num_drafter_layers, says.family)
+    names = stages_of(says)
     for glob in forcible:
         if not any(matches(glob, stage) for stage in names):
             raise UsageError(f"{said} forcible {glob[:80]!r}: no stage of this pair has that name")
@@ -223,7 +228,7 @@ class PartlyShown:
     def __init__(self, inside: Any, stages: Sequence[str]):
         self.inside, self._shown = inside, tuple(Shown(glob) for glob in stages)
         says = inside.describe()
-        self._view = View(self._shown, declared(says.num_layers, says.num_drafter_layers, says.family))
+        self._view = View(self._shown, stages_of(says))
 
     def describe(self) -> Description:
         """The device's own description, with what is shown of it."""

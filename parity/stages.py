@@ -11,6 +11,8 @@ from parity.errors import UsageError
 from parity.families import BLOCK, MODEL, TAPS, family_of
 
 PREFILL, ROUND = "prefill", "round"
+PAGES = "pages"
+"""What a stage needs that only a drafter with partial KV has."""
 
 # Full names that other modules speak of; every other name is made from a template of the table below.
 TARGET_EMBED = "target.embed"
@@ -43,7 +45,7 @@ class Stage:
         cache: rows accumulate over the rounds; stored as what changed since the round before.
         inputs: templates of the stages it is computed from; `{p}` is the layer before, `{last}` the last
             one, `{any}` every one.
-        needs: what a drafter must have to have this stage: see `parity.families`; nothing where any has.
+        needs: what a drafter must have to have this stage: see `parity.families`, or `PAGES`; nothing where any has.
     """
 
     template: str
@@ -118,6 +120,27 @@ TABLE: tuple[Stage, ...] = (
     Stage(DRAFTER_SLOTS, ("W",), exact=True, inputs=("kv.drafter.length",), needs=MODEL),
     Stage(DRAFTER_FC_OUT, ("W", "H"), inputs=(DRAFTER_TAPS,), needs=TAPS),
     Stage(
+        "drafter.layers.{l}.page_scores",
+        ("W", "P"),
+        inputs=(
+            DRAFTER_INPUT_IDS,
+            DRAFTER_POSITIONS,
+            DRAFTER_SLOTS,
+            DRAFTER_FC_OUT,
+            "drafter.layers.{p}.out",
+            "kv.drafter.{l}.k",
+        ),
+        needs=PAGES,
+    ),
+    Stage(
+        "drafter.layers.{l}.pages",
+        ("W", "X"),
+        exact=True,
+        forced=True,
+        inputs=("drafter.layers.{l}.page_scores",),
+        needs=PAGES,
+    ),
+    Stage(
         "drafter.layers.{l}.attn_out",
         ("W", "H"),
         inputs=(
@@ -126,6 +149,7 @@ TABLE: tuple[Stage, ...] = (
             DRAFTER_SLOTS,
             DRAFTER_FC_OUT,
             "drafter.layers.{p}.out",
+            "drafter.layers.{l}.pages",
             "kv.drafter.{l}.k",
             "kv.drafter.{l}.v",
         ),
@@ -221,17 +245,18 @@ class Named:
     layer: int | None = None
 
 
-def declared(num_layers: int, num_drafter_layers: int, family: str = "") -> dict[str, Named]:
+def declared(num_layers: int, num_drafter_layers: int, family: str = "", pages: bool = False) -> dict[str, Named]:
     """Every stage of a pair of models by full name, in table order with layers inside.
 
     Args:
         family: of the drafter; one on taps where it is not said.
+        pages: whether the drafter attends to some pages of its cache: see `parity.partial_kv`.
 
     Raises:
         UsageError: there is no such family.
     """
     names: dict[str, Named] = {}
-    has = {"", *family_of(family).has}
+    has = {"", *family_of(family).has, *([PAGES] if pages else [])}
     for block in _blocks():
         layers = num_drafter_layers if "drafter" in block[0].template else num_layers
         numbers: Sequence[int | None] = range(layers) if "{l}" in block[0].template else (None,)

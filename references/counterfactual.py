@@ -24,8 +24,8 @@ Assumed = Sequence[tuple[Hypothesis, Any]]
 class Counterfactuals:
     """The references of a pair of checkpoints, loaded once, run under any set of hypotheses."""
 
-    def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32"):
-        self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k)
+    def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32", partial_kv: str = ""):
+        self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k, partial_kv=partial_kv)
         self.layers = RememberedLayers(self.loop.target)
 
     def run(

@@ -49,7 +49,7 @@ class BlockAttention(Attention):
         rows = self.k_norm(self.k_proj(x).view(shape))
         return self.turn(rows, rows, *turns)[1].transpose(1, 2), self.v_proj(x).view(shape).transpose(1, 2)
 
-    def forward(self, x: Tensor, tables: Tables, mask: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x: Tensor, tables: Tables, mask: Tensor, cache: KVCache | None, tap: LayerTap) -> Tensor:
         """[B, W, H] of the block and mask [B, 1, W, S] to [B, W, H]."""
         k, v = self.keys(x, tables)
         if cache is not None:

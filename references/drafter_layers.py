@@ -6,6 +6,7 @@ Parameter names are the hub's tensor names, so that a checkpoint is a state dict
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import nn
@@ -43,9 +44,13 @@ class KVCache:
 
     def copy(self) -> KVCache:
         """The same rows in another object."""
-        other = KVCache()
-        other.rows, other.start = dict(self.rows), self.start
+        other = copy(self)
+        other.rows = dict(self.rows)
         return other
+
+    def visible(self, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, tap: LayerTap) -> torch.Tensor:
+        """What rows with queries [B, N, W, D] attend to of keys [B, G, S, D]: the mask [B, 1, W, S] as it is."""
+        return mask
 
     @point
     def crop(self, length: int) -> None:
@@ -79,7 +84,9 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(input_size, key, bias=False)
         self.o_proj = nn.Linear(query, config.hidden_size, bias=False)
 
-    def forward(self, x: torch.Tensor, tables: Tables, mask: torch.Tensor, cache: KVCache | None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, tables: Tables, mask: torch.Tensor, cache: KVCache | None, tap: LayerTap
+    ) -> torch.Tensor:
         """[B, W, input_size] and mask [B, 1, W, S] to [B, W, H]."""
         B, W, _ = x.shape
         q = self.q_proj(x).view(B, W, self.config.num_heads, -1)
@@ -88,6 +95,7 @@ class Attention(nn.Module):
         q, k = (rows.transpose(1, 2) for rows in self.turn(q, k, *tables))
         if cache is not None:
             k, v = self.remember(k, v, cache)
+            mask = cache.visible(q, k, mask, tap)
         out: torch.Tensor = self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
         return out
 
@@ -143,7 +151,7 @@ class PlainLayer(nn.Module):
         self, x: torch.Tensor, tables: Tables, mask: torch.Tensor, cache: KVCache | None, tap: LayerTap
     ) -> torch.Tensor:
         """[B, W, H] to [B, W, H]."""
-        attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache))
+        attn_out = tap("attn_out", self.self_attn(self.input_layernorm(x), tables, mask, cache, tap))
         return self.feed_forward(self.after_attention(x, attn_out), tap)
 
     @point
@@ -183,7 +191,7 @@ class FusionLayer(PlainLayer):
         """Embeddings and fused hidden [B, W, H] to the residual stream [B, W, H]."""
         normed = self.hidden_norm(hidden)
         both = torch.cat((self.input_layernorm(embed), normed), dim=-1)
-        attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache))
+        attn_out = tap("attn_out", self.self_attn(both, tables, mask, cache, tap))
         return self.feed_forward(self.after_attention(self.residual(embed, hidden, normed), attn_out), tap)
 
     @point

@@ -121,11 +121,13 @@ def load_loop(
     k: int,
     max_positions: int | None = None,
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
+    partial_kv: str = "",
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
     Args:
         oracle: loads the target: `HFTarget`, or what has its methods.
+        partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
 
     Raises:
         UsageError: a checkpoint or K does not fit.
@@ -136,4 +138,6 @@ def load_loop(
     own_vocabulary = getattr(made.config, "vocab_size", vocabulary)
     if own_vocabulary != vocabulary:
         raise UsageError(f"{drafter} has a vocabulary of {own_vocabulary}, the target one of {vocabulary}")
-    return own.loop(loaded, made, k, max_positions)
+    loop = own.loop(loaded, made, k, max_positions)
+    loop.attend_to(partial_kv)
+    return loop

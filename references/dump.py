@@ -40,9 +40,10 @@ TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
 
 @dataclass(frozen=True)
 class Request(GoldenRequest):
-    """`roundings` is the number of bfloat16 runs behind each floor."""
+    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads."""
 
     roundings: int = 1
+    partial_kv: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,16 @@ def dump(request: Request, by: Computed) -> Path:
     truth, rough = (
         by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
     )
+    for loop in (truth, rough):
+        loop.attend_to(request.partial_kv)
     rounded = Rounded(rough, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
     layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
     family = truth.drafter.config.family
-    names = declared(*layers, family)
+    kept = "" if truth.partial is None else str(truth.partial)
+    names = declared(*layers, family, bool(kept))
     stages = request.wanted(names)
     wanted = {named.name for named in stages}
 
@@ -120,7 +124,9 @@ def dump(request: Request, by: Computed) -> Path:
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
         vocabulary = _vocabulary(truth) if "drafter.logits" in names else None
-        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family, vocabulary)
+        dumped = Dumped(
+            who, layers, stages, cases, request.roundings, constants(truth), family, vocabulary, kept
+        )
         finish(writer, request, checkpoints, dumped)
     return request.out
 

@@ -51,6 +51,8 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
+    if request.partial_kv:
+        raise UsageError("--partial-kv is no option of --reference eagle")
     cnets = official(request.checkout)
     theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from parity.errors import UsageError
+from parity.partial_kv import PartialKV
 from parity.references.capture import Wrapped, torch_tap
 from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
+from parity.references.partial_kv import PartialKVCache
 from parity.references.points import point
 from parity.references.target import Target
 
@@ -97,6 +99,8 @@ class SpeculativeLoop(Generic[T, D]):
     """
 
     state: State
+    partial: PartialKV | None = None
+    """The pages of its cache that a row of the drafter attends to; None for all of them."""
 
     def __init__(self, target: T, drafter: D, k: int, max_positions: int | None = None):
         most = drafter.config.max_drafts
@@ -152,8 +156,17 @@ class SpeculativeLoop(Generic[T, D]):
 
     def begin(self, budget: int, tap: Wrapped) -> None:
         """Start a new sequence with empty caches."""
-        self.state = State(tap, budget)
+        cache = KVCache() if self.partial is None else PartialKVCache(self.partial, self.max_positions)
+        self.state = State(tap, budget, cache=cache)
         self.target.reset(tap)
+
+    def attend_to(self, pages: str) -> None:
+        """Let the drafter's rows attend to these pages of its cache from the next sequence on.
+
+        Raises:
+            UsageError: see `PartialKV.of`.
+        """
+        self.partial = PartialKV.of(pages, self.drafter.config.family, self.max_positions)
 
     @point
     def tap(self, stage: str, value: Tensor, first: int = 0, total: int | None = None) -> Tensor:

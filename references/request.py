@@ -53,8 +53,8 @@ class GoldenRequest:
 class Dumped:
     """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
 
-    `constants` are what it read of the two config.json files; see `parity.seam.Description`. `draft_vocabulary`: see
-    `parity.golden.manifest.Model`.
+    `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to;
+    see `parity.seam.Description`. `draft_vocabulary`: see `parity.golden.manifest.Model`.
     """
 
     producer: Producer
@@ -65,6 +65,7 @@ class Dumped:
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     family: Family = "p-eagle"
     draft_vocabulary: tuple[int, ...] | None = None
+    partial_kv: str = ""
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -99,6 +100,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
             mode="golden",
             forced=(),
             roundings=dumped.roundings,
+            partial_kv=dumped.partial_kv,
             prompts_digest=digest_files([request.prompts]),
             prompts=tuple(PromptCase(id=name, ids=tuple(ids), generation=one) for name, ids, one in dumped.prompts),
         ),

@@ -24,7 +24,12 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def load(
-    target: str | Path, drafter: str | Path, k: int, precision: str = "float32", max_positions: int | None = None
+    target: str | Path,
+    drafter: str | Path,
+    k: int,
+    precision: str = "float32",
+    max_positions: int | None = None,
+    partial_kv: str = "",
 ) -> Reference:
     """Load a pair of checkpoints as a `parity.seam.Device`: `--device parity.references.seam:load`.
 
@@ -32,6 +37,7 @@ def load(
         k: K, drafts per round.
         precision: `bfloat16` or `float32`.
         max_positions: rows that prompt, budget and K drafts have to fit; the smaller context where None.
+        partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -39,7 +45,7 @@ def load(
     if precision not in DTYPES:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
     dtype = DTYPES[precision]
-    return Reference(load_loop(target, drafter, dtype, k, max_positions), precision)
+    return Reference(load_loop(target, drafter, dtype, k, max_positions, partial_kv=partial_kv), precision)
 
 
 class Reference:
@@ -68,6 +74,7 @@ class Reference:
             versions={name: version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
             modules=(__name__, type(loop).__module__),
             family=loop.drafter.config.family,
+            partial_kv="" if loop.partial is None else str(loop.partial),
         )
 
     @torch.no_grad()

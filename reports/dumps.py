@@ -30,6 +30,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "target": manifest.model.target.path,
         "drafter": manifest.model.drafter.path,
         "k": case.k,
+        "partial_kv": case.partial_kv,
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
@@ -43,9 +44,9 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
     }
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
-    out.print(
-        f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True
-    )
+    kept = f", partial KV {case.partial_kv}" if case.partial_kv else ""
+    pair = f"{data['target']} + {data['drafter']}, K={case.k}{kept}"
+    out.print(f"  pair      {pair}, {case.mode}, {case.precision}", soft_wrap=True)
     emitted = (
         f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "
         f"{data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"

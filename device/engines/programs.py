@@ -17,6 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from parity.device.engines.numpy_engine import Array
 from parity.device.engines.ranks import Ranks
+from parity.device.kernels.pages import PageStep
 from parity.device.kernels.step import Step
 
 ARRAYS: tuple[type[Any], ...] = (Array, Ranks)
@@ -48,15 +49,16 @@ _FOLLOWED = ("parity.device.kernels.", "parity.device.model", "parity.device.tar
 
 
 def _flat_step(step: Step) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    return (step.slots, step.cos, step.sin, *step.seen.values()), (step.span, tuple(step.seen))
+    return (step.slots, step.cos, step.sin, step.pages, *step.seen.values()), (step.span, tuple(step.seen))
 
 
 def _step(static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Step:
-    (span, windows), (slots, cos, sin, *seen) = static, arrays
-    return Step(slots, cos, sin, span, dict(zip(windows, seen, strict=True)))
+    (span, windows), (slots, cos, sin, pages, *seen) = static, arrays
+    return Step(slots, cos, sin, span, dict(zip(windows, seen, strict=True)), pages)
 
 
 jax.tree_util.register_pytree_node(Step, _flat_step, _step)
+jax.tree_util.register_dataclass(PageStep, ["positions", "own", "touched"], [])
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from parity.device.faults import (
     lookup,
     masks,
     norms,
+    pages,
     ranks,
     rope,
     shards,
@@ -64,6 +65,7 @@ _FAMILIES = (
     draft_model.fault,
     lookup.fault,
     block.fault,
+    pages.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

@@ -45,6 +45,7 @@ class Fault:
         precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
         tp: the device's tensor-parallel ranks.
         drafters: the families of drafters that it is planted in.
+        partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
         plant: puts it into a pipeline.
     """
 
@@ -62,6 +63,7 @@ class Fault:
     precision: str
     tp: int
     drafters: tuple[str, ...]
+    partial_kv: str
     plant: Callable[[Pipeline], None]
 
     @property
@@ -70,7 +72,8 @@ class Fault:
 
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline:
-            pipeline = device.load(*arguments, **{"tp": self.tp} | options)
+            own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv}
+            pipeline = device.load(*arguments, **own | options)
             if pipeline.drafter.family not in self.drafters:
                 families = " and ".join(self.drafters)
                 raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {pipeline.drafter.family}.")
@@ -98,6 +101,7 @@ class Family:
             precision="bfloat16",
             tp=1,
             drafters=PARALLEL,
+            partial_kv="",
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details

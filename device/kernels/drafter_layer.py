@@ -11,12 +11,14 @@ from parity.device.kernels import cache
 from parity.device.kernels.attention import attend
 from parity.device.kernels.linear import linear, row_parallel
 from parity.device.kernels.norm import llama_norm
+from parity.device.kernels.pages import attend_to_pages, summarise
 from parity.device.kernels.program import program
 from parity.device.kernels.rope import rotate
 from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
 
-Caches = tuple[Any, Any]
+Caches = tuple[Any, ...]
+"""Keys and values, and with partial KV the two summaries of their pages."""
 
 
 @program
@@ -77,22 +79,29 @@ def remember(context: Any, step: Step, weights: dict[str, Any], caches: Caches, 
 def _rest(
     residual: Any, normed: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:
-    x = residual + tap("attn_out", _self_attention(normed, step, weights, caches, config))
+    x = residual + tap("attn_out", _self_attention(normed, step, weights, caches, config, tap))
     x = x + tap("ffn_out", _mlp(llama_norm(x, weights["post_norm"], config.eps), weights))
     return tap("out", x)
 
 
-def _self_attention(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
+def _self_attention(
+    x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
+) -> Any:
     q = rotate(_heads(x, "q", weights, config), step.cos, step.sin)
     _write(x, step, weights, caches, config)
-    keys, values = (held[:, : step.span] for held in caches)
-    return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
+    if step.pages is None or config.partial is None:
+        keys, values = (held[:, : step.span] for held in caches)
+        return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
+    keys, _, low, high = caches
+    summarise(keys, low, high, step.pages.touched, config.partial.page)
+    mixed = attend_to_pages(q, caches, step.pages, config.partial, config.attention.heads, tap)
+    return row_parallel(mixed, weights["o"])
 
 
 def _write(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> None:
     """The keys, turned, and values of rows into their slots."""
     k, v = rotate(_heads(x, "k", weights, config), step.cos, step.sin), _heads(x, "v", weights, config)
-    for held, rows in zip(caches, (k, v), strict=True):
+    for held, rows in zip(caches[:2], (k, v), strict=True):
         cache.write(held, rows, step.slots)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.device.kernels.attention import visible
+from parity.device.kernels.pages import PageStep
 from parity.device.kernels.program import program
 
 
@@ -20,6 +21,7 @@ class Step:
         cos, sin: float32 [B, S, D/2].
         span: cache rows that can be seen; static.
         seen: window (None for no window) to bool [B, S, span].
+        pages: of a pass of which each row sees some pages alone; there is no mask then.
     """
 
     slots: Any
@@ -27,6 +29,7 @@ class Step:
     sin: Any
     span: int
     seen: dict[int | None, Any]
+    pages: PageStep | None = None
 
 
 @program

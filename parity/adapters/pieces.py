@@ -85,6 +85,7 @@ def write_run(
             case=Case(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,
+                partial_kv=case.partial_kv,
                 precision=precision,
                 mode=mode,
                 forced=forced,

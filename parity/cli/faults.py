@@ -49,6 +49,12 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
     type=click.Choice([*FAMILIES]),
     help="Family of the drafter in the default golden.  [default: p-eagle]",
 )
+@click.option(
+    "--partial-kv",
+    default="",
+    metavar="S+R+WxP",
+    help="Pages that the drafter attends to in the default golden: the faults of partial KV are planted.",
+)
 @device_option
 @click.option(
     "--golden",
@@ -62,6 +68,7 @@ def run_faults(
     names: tuple[str, ...],
     every: bool,
     family: Family | None,
+    partial_kv: str,
     device_name: str,
     golden: Wanted,
     json_file: Path | None,
@@ -81,8 +88,9 @@ def run_faults(
         raise UsageError("parity faults run: name faults, or --all")
     catalogue = planted_faults()[0]
     outcomes = []
-    with _golden(golden, family) as opened, progress("faults") as bar:
-        chosen = choose_faults(catalogue, names, opened.manifest.model.family)
+    with _golden(golden, family, partial_kv) as opened, progress("faults") as bar:
+        made = opened.manifest
+        chosen = choose_faults(catalogue, names, made.model.family, made.case.partial_kv)
         echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
         request = FaultRunRequest(opened, device_name, builder(device_name, opened), rerun=ReferenceRerun())
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
@@ -96,11 +104,11 @@ def run_faults(
 
 
 @contextmanager
-def _golden(wanted: Wanted, family: Family | None) -> Iterator[TrustedGolden]:
+def _golden(wanted: Wanted, family: Family | None, partial_kv: str) -> Iterator[TrustedGolden]:
     """The named golden, or the family's default one, which lasts as long as the command.
 
     Raises:
-        UsageError: the named golden is of another family.
+        UsageError: the named golden is of another family, or has another partial KV.
     """
     from parity.errors import UsageError
     from parity.faults import small_golden
@@ -110,9 +118,11 @@ def _golden(wanted: Wanted, family: Family | None) -> Iterator[TrustedGolden]:
         opened = open_judging(wanted)
         if family not in (None, opened.manifest.model.family):
             raise UsageError(f"--family {family}: the drafter of {opened.folder} is {opened.manifest.model.family}")
+        if partial_kv not in ("", opened.manifest.case.partial_kv):
+            raise UsageError(f"--partial-kv {partial_kv}: {opened.folder} was dumped with another, or with none")
         yield opened
         return
     with scratch("faults") as made:
         with progress("golden") as bar:
-            golden = small_golden(made, bar, family or "p-eagle")
+            golden = small_golden(made, bar, family or "p-eagle", partial_kv)
         yield golden

@@ -22,6 +22,12 @@ folder = click.Path(path_type=Path)
     help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.",
 )
 @click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
+@click.option(
+    "--partial-kv",
+    metavar="S+R+WxP",
+    help="The drafter attends to S first, R retrieved and W last pages of P rows of its cache; to all by default "
+    "(docs/partial-kv.md).",
+)
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
 @click.option(

@@ -256,10 +256,12 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
     true, seen = golden.manifest, run.manifest
     if seen.kind != "run":
         raise UsageError(f"{run.folder} is a golden; the device's side of a comparison is a run folder")
-    if (seen.case.k, seen.case.max_new_tokens) != (true.case.k, true.case.max_new_tokens) or [
-        prompt.ids for prompt in seen.case.prompts
-    ] != [prompt.ids for prompt in true.case.prompts]:
+    asked = [(side.case.k, side.case.max_new_tokens, [one.ids for one in side.case.prompts]) for side in (true, seen)]
+    if asked[0] != asked[1]:
         raise UsageError(f"{run.folder} was made over other prompts, K or token budget than {golden.folder}")
+    if seen.case.partial_kv != true.case.partial_kv:
+        kept = [side.case.partial_kv or "none" for side in (true, seen)]
+        raise UsageError(f"{run.folder} has partial KV {kept[1]}, {golden.folder} has {kept[0]}")
     for part in ("target", "drafter"):
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
@@ -277,7 +279,7 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
 def _fits(policy: Policy, golden: TrustedGolden) -> None:
     """A policy row that matches no stage is a mistake, not a comment; one of another family of drafters is none."""
     model = golden.manifest.model
-    known = {**declared(model.num_layers, max(model.num_drafter_layers, 1)), **golden.declared}
+    known = {**declared(model.num_layers, max(model.num_drafter_layers, 1), pages=True), **golden.declared}
     for row in policy.rows:
         if not any(matches(row.stages, name) for name in known):
             raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from parity.golden.manifest import Mode
 from parity.golden.views import DumpView
+from parity.partial_kv import PartialKV
 from parity.stages import TABLE
 
 
@@ -32,6 +33,9 @@ def not_exercised(golden: DumpView) -> Iterator[str]:
         yield "a round that accepts all its drafts"
     if not any(run.finish == "eos" for run in runs):
         yield "a generation that an end token ends"
+    kept = PartialKV.parse(golden.manifest.case.partial_kv)
+    if kept is not None and longest <= kept.rows:
+        yield f"a row of the drafter that leaves a page out: {kept} is {kept.rows} rows"
     constants = golden.manifest.model.target.constants
     for key, what in (
         ("sliding_window", "a row behind the sliding window of"),

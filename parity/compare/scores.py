@@ -1,4 +1,5 @@
-"""The scores that a choice is made from: experts are the top k of the router logits, tokens the argmax of logits."""
+"""The scores that a choice is made from: experts are the top k of the router logits, tokens the argmax of logits,
+retrieved pages the best of the page scores."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from parity.compare.vocabulary import draft_vocabulary
 from parity.golden.shards import SUM
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
-from parity.stages import Named
+from parity.stages import DRAFT_TOKENS, Named
 
 SCORES = {
     "target.tokens": "target.logits",
     "verify.tokens": "verify.logits",
     "drafter.draft_tokens": "drafter.logits",
     "experts": "router_logits",
+    "pages": "page_scores",
 }
 """The stage that a choice is made from."""
 
@@ -108,7 +110,7 @@ def _beaten(
     used = (scores.golden[in_scores].astype(seen.dtype) if forced else seen).astype(np.float32)
     ids = chosen.device[in_chosen].astype(np.int64).reshape(len(in_chosen), -1)
     slack = np.zeros(len(used)) if forced else _slack(side, named, scores, used)
-    if chosen.named.stage.side == "drafter":
+    if chosen.named.name == DRAFT_TOKENS:
         taken = _drafted(ids, chosen, scores)
         least = np.where(taken, used, -np.inf).max(axis=1)
     else:

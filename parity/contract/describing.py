@@ -126,7 +126,7 @@ def _constants(constants: dict[str, Any], ledger: Ledger) -> None:
 
 
 def _view(says: Description, ledger: Ledger, pair: PairSizes, loop: bool) -> View | None:
-    names = declared(pair.layers, pair.drafter_layers, says.family)
+    names = declared(pair.layers, pair.drafter_layers, says.family, bool(says.partial_kv))
     unknown = [glob for glob in says.forcible if not any(matches(glob, name) for name in names)]
     ledger.expect("describe: forcible", not unknown, f"{', '.join(map(repr, unknown))} matches no stage of this pair")
     try:

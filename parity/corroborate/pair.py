@@ -144,8 +144,9 @@ def _same_case(one: DumpView, other: DumpView) -> None:
     for dump in (one, other):
         if dump.manifest.kind != "golden":
             raise UsageError(f"{dump.folder} is a device's run: only references corroborate each other")
-    if (ours.case.k, ours.case.max_new_tokens) != (theirs.case.k, theirs.case.max_new_tokens):
-        raise UsageError(f"{one.folder} and {other.folder} were made with another K or token budget")
+    cases = [(side.case.k, side.case.max_new_tokens, side.case.partial_kv) for side in (ours, theirs)]
+    if cases[0] != cases[1]:
+        raise UsageError(f"{one.folder} and {other.folder} were made with another K, token budget or partial KV")
     for part in ("target", "drafter"):
         mine, its = getattr(ours.model, part), getattr(theirs.model, part)
         if (mine.config_digest, mine.weights_digest) != (its.config_digest, its.weights_digest):

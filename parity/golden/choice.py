@@ -13,7 +13,6 @@ from parity.golden.manifest import FILE, Checkpoint, Manifest, Model
 from parity.golden.provenance import checkpoint
 from parity.golden.store import Dump
 from parity.golden.trust import DIGESTS, OpenedGolden, trusted
-from parity.stages import declared
 
 SIDES = ("target", "drafter")
 
@@ -84,7 +83,7 @@ def _dumped(path: Path) -> tuple[str, int]:
 
 def special(manifest: Manifest) -> str:
     """Why a dump is none to judge by unless it is named, in words; '' where nothing speaks against it."""
-    every = declared(manifest.model.num_layers, manifest.model.num_drafter_layers, manifest.model.family)
+    every = manifest.table
     missing = len(every.keys() - set(manifest.stages))
     reasons = {
         "is a device's run": manifest.kind != "golden",

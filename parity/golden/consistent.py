@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.families import BLOCK, DrafterFamily, family_of
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
-from parity.stages import Named, declared
+from parity.stages import Named
 
 if TYPE_CHECKING:
     from parity.golden.views import DumpView
@@ -94,9 +94,8 @@ def _rows(manifest: Manifest) -> Iterator[str]:
     """Each row alone, and that none is there twice."""
     prompts, variants, stages = len(manifest.case.prompts), VARIANTS[manifest.kind], {*manifest.stages}
     # A run's axes are what a device did: they are judged.
-    model = manifest.model
     golden = manifest.kind == "golden"
-    named = declared(model.num_layers, model.num_drafter_layers, model.family) if golden else {}
+    named = manifest.table if golden else {}
     for row in manifest.tensors:
         if row.place[2] not in stages:
             yield f"{row.key} is of a stage that it does not list"

@@ -28,7 +28,9 @@ from parity import files, limits
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
+from parity.partial_kv import FORM
 from parity.shown import ShownRows
+from parity.stages import Named, declared
 
 SCHEMA_VERSION: Literal[2] = 2
 FILE = "manifest.json"
@@ -211,7 +213,8 @@ class Case(Record):
 
     `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
     `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
-    number of bfloat16 runs behind each floor of a golden.
+    number of bfloat16 runs behind each floor of a golden; `partial_kv` are the pages of its cache that a drafter's row
+    attends to (see `parity.partial_kv`), nothing for the whole cache.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -221,6 +224,7 @@ class Case(Record):
     forced: tuple[_Line, ...]
     shown: Annotated[tuple[ShownRecord, ...], Field(max_length=limits.LAYERS)] = ()
     roundings: Annotated[int, Field(ge=1)] = 1
+    partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 
@@ -288,6 +292,12 @@ class Manifest(Record):
     tensors: Annotated[tuple[TensorRow, ...], FailFast()]
     corroborations: tuple[Corroboration, ...] = ()
     digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = UNSEALED
+
+    @property
+    def table(self) -> dict[str, Named]:
+        """Every stage of its pair and case, by full name."""
+        model = self.model
+        return declared(model.num_layers, model.num_drafter_layers, model.family, bool(self.case.partial_kv))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

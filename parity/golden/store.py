@@ -33,7 +33,7 @@ from parity.golden.shards import REPLICATED, merge, merged_row
 from parity.golden.views import DumpView, TensorPlace
 from parity.partial import partial_folder
 from parity.shown import there
-from parity.stages import TARGET_EMBED, Named, declared
+from parity.stages import TARGET_EMBED, Named
 from parity.trace import Tensors
 
 
@@ -172,7 +172,7 @@ class Dump(DumpView):
 
     def __init__(self, folder: Path, manifest: Manifest | None = None):
         manifest = manifest or Manifest.read(folder)
-        names = declared(manifest.model.num_layers, manifest.model.num_drafter_layers, manifest.model.family)
+        names = manifest.table
         super().__init__(folder, manifest, names, {}, {})
         self.index()
         self._shards: dict[str, dict[str, NDArray[Any]]] = {}

@@ -165,6 +165,7 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
     return Case(
         k=case.k,
         max_new_tokens=case.max_new_tokens,
+        partial_kv=case.partial_kv,
         precision=precision,
         mode="golden" if request.reference else made.mode,
         forced=made.forced,

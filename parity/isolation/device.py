@@ -129,8 +129,8 @@ class IsolatedFactory:
         DeviceFailed: its module raises, or ends the process.
     """
 
-    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: ProcessLimits):
-        opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k}
+    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: ProcessLimits, partial_kv: str = ""):
+        opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k, "partial_kv": partial_kv}
         self.process = DeviceProcess(name, limits, opened)
         self._numbers = count()
         self.process.start()
@@ -182,5 +182,6 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "forcible": lambda said: tuple(map(str, said)),
     "transactional": bool,
     "family": str,
+    "partial_kv": str,
 }  # fmt: skip
 """How each field of a `Description` is read."""

@@ -161,6 +161,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
     wrong = {
         "no golden": manifest.kind != "golden",
         f"K = {case.k}, not {job.k}": case.k != job.k,
+        f"partial KV {case.partial_kv}": bool(case.partial_kv),
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
         **{

@@ -46,7 +46,8 @@ def test_every_fault_says_what_it_is_and_where_it_shows(fault):
     assert fault.what and fault.seen and fault.precision in ("bfloat16", "float32")
     assert fault.gate in ("", *KNOWN_GATES)
     layers = {"p-eagle": 4, "eagle-3": 1, "draft-model": 2, "n-gram": 0, "dflash": 2}
-    names = declared(8, max(layers[family] for family in fault.drafters), fault.drafters[-1])
+    most = max(layers[family] for family in fault.drafters)
+    names = declared(8, most, fault.drafters[-1], bool(fault.partial_kv))
     for stage in filter(None, (fault.stage, fault.chained)):
         assert stage in names and any(fnmatchcase(stage, site) for site in fault.sites)
     assert bool(fault.stage) or fault.gate not in ("", "stages")
@@ -78,9 +79,12 @@ def test_every_fault_finds_what_it_changes(tiny):
     devices = {}
     for fault in CATALOGUE.values():
         for family in fault.drafters:
-            if (family, fault.tp) not in devices:
-                devices[family, fault.tp] = device.load(tiny / "target", drafters[family], 4, tp=fault.tp)
-            fault.plant(devices[family, fault.tp])
+            case = family, fault.tp, fault.partial_kv
+            if case not in devices:
+                devices[case] = device.load(
+                    tiny / "target", drafters[family], 4, tp=fault.tp, partial_kv=fault.partial_kv
+                )
+            fault.plant(devices[case])
 
 
 def test_no_fault_leaks_into_another_device(tiny, small_golden):
@@ -92,7 +96,7 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in sample(CATALOGUE.values(), name=lambda fault: fault.id, kind=lambda fault: fault.family):
         own = tiny / FAMILIES[fault.drafters[0]].checkpoint
-        pipeline = device.load(**options | {"drafter": own}, tp=fault.tp)
+        pipeline = device.load(**options | {"drafter": own}, tp=fault.tp, partial_kv=fault.partial_kv)
         fault.plant(pipeline)
         with suppress(Exception):
             generate(pipeline, ids, 3)

@@ -12,8 +12,8 @@ from parity.errors import Inconclusive, NotShown, UsageError
 from parity.files import config_of
 from parity.golden.views import TrustedGolden
 from parity.seam import Device
-from parity.shown import View
-from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, declared
+from parity.shown import View, stages_of
+from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS
 
 FLOAT32_BOUND = 256 * 2.0**-23
 """Largest relative error of a float32 row against its never-speculated one: 256 ULP, 3.1e-5.
@@ -159,7 +159,7 @@ class GivenText(Baseline):
 def cache_stages(device: Device) -> Iterator[str]:
     """Full names of the cache stages of a device of these layers."""
     says = device.describe()
-    names = declared(says.num_layers, says.num_drafter_layers, says.family)
+    names = stages_of(says)
     yield from (name for name in names if name.startswith("kv."))
 
 
@@ -174,7 +174,7 @@ def require_caches(device: Device, tensors: Mapping[str, np.ndarray]) -> None:
     if not missing:
         return
     says = device.describe()
-    view = View(says.shown, declared(says.num_layers, says.num_drafter_layers, says.family))
+    view = View(says.shown, stages_of(says))
     many = f"({len(missing)} cache stages are missing)"
     if not any(map(view.shows, missing)):
         raise NotShown(f"{says.name} does not declare {missing[0]} as shown {many}: what is in its caches is unknown")

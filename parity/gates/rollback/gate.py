@@ -23,7 +23,7 @@ from parity.gates.rollback.repeat import (
 )
 from parity.gates.rollback.sameness import WithinNoise
 from parity.seam import Device, Poisonable
-from parity.stages import declared
+from parity.shown import stages_of
 
 PART = 8
 """the context's precision plays an eighth of the histories: the same code ran in float32, only bits can differ."""
@@ -57,7 +57,7 @@ def explored(
     its error recovery is blamed. One that fails when it is asked to repeat itself is judged by the histories.
     """
     says = device.describe()
-    names = declared(says.num_layers, says.num_drafter_layers, says.family)
+    names = stages_of(says)
     within = WithinNoise(names, precision, NoiseFloors(context.golden))
     exact = precision == context.precision != "float32"
     baseline = max(baselines, key=lambda baseline: len(baseline.ids))

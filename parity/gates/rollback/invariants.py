@@ -12,7 +12,8 @@ from parity.families import BLOCK, MODEL, family_of
 from parity.gates.rollback.baseline import FLOAT32_BOUND, Baseline, require_caches, row_errors
 from parity.gates.rollback.sameness import BitExact, RepeatComparison, changed_row
 from parity.seam import Device
-from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_LOGITS, DRAFTER_POSITIONS, DRAFTER_SLOTS, declared
+from parity.shown import stages_of
+from parity.stages import DRAFTER_INPUT_IDS, DRAFTER_LOGITS, DRAFTER_POSITIONS, DRAFTER_SLOTS
 
 
 class InvariantBroken(Exception):
@@ -80,7 +81,7 @@ class Invariants:
         self.same = same or BitExact()
         self.k, self.eos = says.k, says.eos
         self.family = family_of(says.family)
-        self.names = declared(says.num_layers, says.num_drafter_layers, says.family)
+        self.names = stages_of(says)
 
     @property
     def committed(self) -> int:

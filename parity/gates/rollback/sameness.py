@@ -115,7 +115,7 @@ class WithinNoise:
         scores = scores.astype(np.float32)
         finite = np.where(np.isfinite(scores), scores, 0.0)  # a masked score is no size that noise could have
         noise = np.sqrt((finite.astype(np.float64) ** 2).mean(axis=1)) * self._share(behind)
-        if stage.endswith(".experts"):
+        if self.names[stage].stage.axes[-1] == "X":  # sets of experts, or of pages
             return self._near(judge_experts(scores, old, new, noise), noise)
         if stage == DRAFT_TOKENS:  # ids of the target's vocabulary: the columns are the scores' own
             old, new = (side[behind].astype(np.float32).argmax(axis=1) for side in (before, now))
