@@ -68,7 +68,7 @@ def assemble(
     if isinstance(inner, NGramConfig):
         return Pipeline(model, NGram(inner), k, engine, precision)
     inner_weights = drafter_weights(drafter_files, inner, weights[0])
-    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype)
+    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype, k)
     return Pipeline(model, own, k, engine, precision)
 
 

@@ -66,6 +66,7 @@ class Pipeline:
             modules=("parity.device", *sorted(modules)),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
+            varies_k=True,
         )
 
     @property
@@ -85,12 +86,19 @@ class Pipeline:
             self._record_caches(record)
         return first
 
-    def draft(self, tap: Tap | None = None) -> np.ndarray:
-        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids."""
+    def draft(self, tap: Tap | None = None, k: int | None = None) -> np.ndarray:
+        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids.
+
+        Args:
+            k: drafts of this round, 0 to K; with none it runs over the committed rows alone.
+        """
         self._refuse_finished()
+        k = self.k if k is None else k
+        if not 0 <= k <= self.k:
+            raise UsageError(f"draft: {k} drafts are asked for, this pipeline drafts 0 to {self.k} in a round.")
         committed = self.drafter.due(self._text, self._emitted)
         self._refuse_skipped(len(committed))
-        self._drafted = self.drafter.draft(*self._taps, committed, self.k, Recorder(tap, self._engine))
+        self._drafted = self.drafter.draft(*self._taps, committed, k, Recorder(tap, self._engine))
         return self._drafted.copy()
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:

@@ -122,6 +122,7 @@ class Description:
         forcible: globs of the stages at which it continues with what the tap returns; none for a device of which
             tensors are only copied out.
         family: of its drafter, a name of `parity.families`; empty where it does not say: a drafter on taps.
+        varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -141,6 +142,7 @@ class Description:
     forcible: tuple[str, ...] = ("*",)
     transactional: bool = True
     family: str = ""
+    varies_k: bool = False
 
 
 class Device(Protocol):
@@ -184,6 +186,18 @@ class Device(Protocol):
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """Accept, commit and roll back; the ids emitted (cut by EOS and by the token budget)."""
+        ...
+
+
+class VaryingK(Device, Protocol):
+    """A device whose rounds may have other numbers of drafts than K; it says so: `Description.varies_k`."""
+
+    def draft(self, tap: Tap, k: int | None = None) -> np.ndarray:
+        """Draft `k` tokens in this round, 0 to K; K where None.
+
+        With 0 the drafter runs over the C committed rows alone, so that its cache misses nothing, and drafts nothing:
+        the round is plain decoding of one token, and the next round may draft again.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,13 +118,14 @@ def load_loop(
     target: str | Path,
     drafter: str | Path,
     dtype: torch.dtype,
-    k: int,
+    k: int | Sequence[int],
     max_positions: int | None = None,
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
     Args:
+        k: drafts a round; or those of each round in turn, from the first one again behind the last.
         oracle: loads the target: `HFTarget`, or what has its methods.
 
     Raises:

@@ -40,9 +40,13 @@ TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
 
 @dataclass(frozen=True)
 class Request(GoldenRequest):
-    """`roundings` is the number of bfloat16 runs behind each floor."""
+    """`roundings` is the number of bfloat16 runs behind each floor.
+
+    `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
+    """
 
     roundings: int = 1
+    schedule: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,8 @@ def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
     truth, rough = (
-        by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
+        by.load(request.target, request.drafter, dtype, request.schedule or request.k)
+        for dtype in (torch.float32, torch.bfloat16)
     )
     rounded = Rounded(rough, request.roundings)
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
@@ -119,7 +124,7 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
-        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family)
+        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family, request.schedule)
         finish(writer, request, checkpoints, dumped)
     return request.out
 

@@ -51,6 +51,8 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
+    if request.schedule:
+        raise UsageError("--reference eagle drafts K tokens in every round: name one number with -k")
     cnets = official(request.checkout)
     theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN

@@ -63,6 +63,7 @@ class Dumped:
     roundings: int = 1
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     family: Family = "p-eagle"
+    schedule: tuple[int, ...] = ()
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -85,6 +86,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         ),
         case=Case(
             k=request.k,
+            schedule=dumped.schedule,
             max_new_tokens=request.max_new_tokens,
             precision="float32",
             mode="golden",

@@ -30,6 +30,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "target": manifest.model.target.path,
         "drafter": manifest.model.drafter.path,
         "k": case.k,
+        "schedule": case.schedule,
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
@@ -44,7 +45,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     out.print(
-        f"  pair      {data['target']} + {data['drafter']}, K={case.k}, {case.mode}, {case.precision}", soft_wrap=True
+        f"  pair      {data['target']} + {data['drafter']}, K={','.join(map(str, case.ks))}, {case.mode}, {case.precision}", soft_wrap=True
     )
     emitted = (
         f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from parity.cli.common import json_option, progress, stage_option, write_json
+from parity.cli.common import Drafts, json_option, progress, stage_option, write_json
 
 folder = click.Path(path_type=Path)
 
@@ -21,7 +21,15 @@ folder = click.Path(path_type=Path)
     metavar="FILE",
     help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.",
 )
-@click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
+@click.option(
+    "-k",
+    "k",
+    type=Drafts(),
+    default="4",
+    show_default=True,
+    metavar="N[,N…]",
+    help="K, draft tokens per round; 4,0,2 for each round in turn, from the first one again.",
+)
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
 @click.option(
@@ -59,7 +67,7 @@ def dump_golden(
     target: Path | None,
     drafter: Path | None,
     prompts: Path | None,
-    k: int,
+    k: tuple[int, ...],
     max_new_tokens: int,
     stages: tuple[str, ...],
     reference: str,

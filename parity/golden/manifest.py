@@ -195,11 +195,13 @@ class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
     `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
-    `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
+    `schedule` is K of each round in turn, from the first one again behind the last; nothing where it is `k` in every
+    one. `k` is the largest of them. `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
     number of bfloat16 runs behind each floor of a golden.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
+    schedule: Annotated[tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS)], ...], Field(max_length=limits.SCHEDULE)] = ()
     max_new_tokens: Annotated[int, Field(ge=1, le=limits.TOKENS)]
     precision: Literal["float32", "bfloat16"]
     mode: Mode
@@ -208,6 +210,15 @@ class Case(Record):
     roundings: Annotated[int, Field(ge=1)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """K of each round in turn."""
+        return self.schedule or (self.k,)
+
+    def drafts(self, round_: int) -> int:
+        """K of a verify round: 1, 2, …"""
+        return self.ks[(round_ - 1) % len(self.ks)]
 
 
 class TensorRow(Record):
