@@ -194,6 +194,7 @@ def drive(
             return
         trace.begin(round_)
         chosen = trace.returned(DRAFT_TOKENS, drafted(device, trace, round_, drafts))
+        chosen = chosen if drafts is None else trace.as_many(DRAFT_TOKENS, chosen)
         tokens = trace.returned(VERIFY_TOKENS, device.verify(chosen, trace))
         emitted = device.commit(chosen, tokens, trace)
         trace.returned(ACCEPT_LENGTH, [len(emitted)])
