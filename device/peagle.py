@@ -13,7 +13,7 @@ from parity.device.recorder import Recorder
 
 
 class PEagle(FusedDrafter):
-    """A pass has room for C committed rows, K + 1 of the largest K at the most, and the K - 1 masked ones of its own."""
+    """A pass has room for C committed rows, K + 1 of the largest K at the most, and for its own K - 1 masked ones."""
 
     config: PEagleConfig
     family = "p-eagle"

@@ -69,7 +69,9 @@ class DrafterFamily:
         """
         return before + min(emitted, 1 + agreed) if self.keeps else before
 
-    def cached(self, prompt: int, emitted: Sequence[int], accepted: Sequence[int], ks: Iterable[int]) -> tuple[int, ...]:
+    def cached(
+        self, prompt: int, emitted: Sequence[int], accepted: Sequence[int], ks: Iterable[int]
+    ) -> tuple[int, ...]:
         """Rows of its cache after the prefill and after each round of a generation.
 
         Args:

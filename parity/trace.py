@@ -154,7 +154,7 @@ class ForcingTrace(Trace):
         return tokens
 
     def as_many(self, stage: str, own: NDArray[Any]) -> NDArray[Any]:
-        """The golden's integers in the place of another number of them: that is found, and the round is the golden's."""
+        """The golden's integers for another number of them, which is a finding: the round goes on as the golden's."""
         true = self.golden(self.round, stage) if stage in self.forced and not self.parted else None
         return own if true is None or len(true) == len(own) else true.astype(np.int64)
 

@@ -111,7 +111,7 @@ class SpeculativeLoop(Generic[T, D]):
             limit = "" if most is None else f" ({drafter.config.limit} of its config)"
             said = ",".join(map(str, self.schedule))
             raise UsageError(
-                f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, and 0 in some where others have more"
+                f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, or 0 in rounds between such ones"
             )
         self.target, self.drafter = target, drafter
         layers = target.config.num_hidden_layers

@@ -83,7 +83,9 @@ def rerun(
 
 
 @lru_cache(maxsize=2)
-def _load(from_plain: bool, target: Path, drafter: Path, k: Sequence[int], dtype: torch.dtype) -> SpeculativeLoop[Any, Any]:
+def _load(
+    from_plain: bool, target: Path, drafter: Path, k: Sequence[int], dtype: torch.dtype
+) -> SpeculativeLoop[Any, Any]:
     """A loop in a precision; a comparison may run it many times."""
     return (plain.load_loop if from_plain else load_loop)(target, drafter, dtype, k)
 

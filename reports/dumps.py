@@ -42,10 +42,12 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "variants": variants,
         "stages": list(manifest.stages),
     }
+    ks = ",".join(map(str, case.ks))
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     out.print(
-        f"  pair      {data['target']} + {data['drafter']}, K={','.join(map(str, case.ks))}, {case.mode}, {case.precision}", soft_wrap=True
+        f"  pair      {data['target']} + {data['drafter']}, K={ks}, {case.mode}, {case.precision}",
+        soft_wrap=True,
     )
     emitted = (
         f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "

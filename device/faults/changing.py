@@ -96,6 +96,7 @@ def _(pipeline: Pipeline) -> None:
         return kept
 
     instead(drafter, "kept", make)
+    instead(pipeline, "_refuse_skipped", lambda clean: lambda count: None)
 
 
 def _drafter(pipeline: Pipeline) -> Drafter:

@@ -16,7 +16,6 @@ from parity.errors import UsageError
 from parity.home import home
 from parity.plain import echo, printable
 from parity.progress import Progress, quiet
-from parity.schedule import read_k
 
 if TYPE_CHECKING:
     from parity.golden.choice import Wanted
@@ -65,19 +64,6 @@ precision_option = click.option(
     show_default=True,
     help="Precision the device computes in.",
 )
-
-
-class Drafts(click.ParamType):
-    """K, or K of each round in turn: see `parity.schedule.read_k`."""
-
-    name = "drafts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The numbers."""
-        try:
-            return value if isinstance(value, tuple) else read_k(str(value))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
 
 
 class Amount(click.FloatRange):

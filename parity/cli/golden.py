@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from parity.cli.common import Drafts, json_option, progress, stage_option, write_json
+from parity.cli.common import json_option, progress, stage_option, write_json
+from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
 
@@ -24,7 +25,7 @@ folder = click.Path(path_type=Path)
 @click.option(
     "-k",
     "k",
-    type=Drafts(),
+    callback=lambda context, parameter, text: read_k(text),
     default="4",
     show_default=True,
     metavar="N[,N…]",

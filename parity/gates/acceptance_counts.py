@@ -110,9 +110,7 @@ class AcceptanceCounts:
         }
 
 
-def contradictions(
-    generation: Generation, ks: Sequence[int], budget: int, ends: Collection[int] = ()
-) -> Iterator[str]:
+def contradictions(generation: Generation, ks: Sequence[int], budget: int, ends: Collection[int] = ()) -> Iterator[str]:
     """What in a generation's counts cannot be, in words.
 
     Args:

@@ -80,11 +80,7 @@ def _generation(told: Generation, case: Case, golden: bool) -> Iterator[str]:
         yield f"emitted {emitted} tokens, its rounds {1 + sum(lengths)}"
     for round_, (length, drafts) in enumerate(zip(lengths, accepted, strict=False), 1):
         cut, k = drafts != length - 1, case.drafts(round_)
-        if (
-            length < 1
-            or drafts > min(length, k)
-            or (golden and (length > k + 1 or (cut and round_ < len(lengths))))
-        ):
+        if length < 1 or drafts > min(length, k) or (golden and (length > k + 1 or (cut and round_ < len(lengths)))):
             yield f"emitted {length} tokens in round {round_} with {drafts} of {k} drafts accepted"
     if told.finish == "length" and emitted < case.max_new_tokens:
         yield f"ends by its budget of {case.max_new_tokens} tokens with {emitted}"

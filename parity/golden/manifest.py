@@ -53,6 +53,9 @@ _Tokens = Annotated[
 _Counts = Annotated[
     tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)
 ]
+_Schedule = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS)], ...], FailFast(), Field(max_length=limits.SCHEDULE)
+]
 _Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
 
 Variant = Literal["float32", "bfloat16", "bfloat16.local"]
@@ -194,14 +197,14 @@ def declared_shown(shown: Iterable[ShownRows]) -> tuple[ShownRecord, ...]:
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
-    `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
     `schedule` is K of each round in turn, from the first one again behind the last; nothing where it is `k` in every
-    one. `k` is the largest of them. `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
-    number of bfloat16 runs behind each floor of a golden.
+    one, and `k` is the largest of them. `forced` are the stage templates whose tensors were replaced by the golden's
+    while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
+    for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
-    schedule: Annotated[tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS)], ...], Field(max_length=limits.SCHEDULE)] = ()
+    schedule: _Schedule = ()
     max_new_tokens: Annotated[int, Field(ge=1, le=limits.TOKENS)]
     precision: Literal["float32", "bfloat16"]
     mode: Mode

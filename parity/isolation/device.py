@@ -88,7 +88,8 @@ class IsolatedDevice:
     def _verb(self, verb: str, arguments: list[Any], tap: Tap | None, behind: Sequence[Any] = ()) -> Any:
         """Call a verb: `arguments`, the tap, and what comes behind it."""
         offers = None if tap is None else [name for name in OFFERS if _offers(tap, name)]
-        return self._ask(verb, {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers, "behind": [*behind]}, tap)
+        asked = {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers, "behind": [*behind]}
+        return self._ask(verb, asked, tap)
 
     def _ask(self, call: str, asked: dict[str, Any], tap: Tap | None = None) -> Any:
         if self.process_ended:

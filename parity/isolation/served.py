@@ -122,7 +122,9 @@ class DeviceServer:
         self._sayable("describe", described)
         return described
 
-    def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None, behind: Sequence[Any]) -> Any:
+    def _verb(
+        self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None, behind: Sequence[Any]
+    ) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
         if offers is not None and "on_round" in offers:
             taps = (*taps, self.rounded)

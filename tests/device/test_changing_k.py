@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from importlib import import_module
 from itertools import count, islice
 
-import numpy as np
 import pytest
 
 from parity import device
 from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import changing
-from parity.drive import drafted, generate, untapped
+from parity.device.pipeline import Pipeline
+from parity.drive import generate, untapped
+from parity.errors import UsageError
 from parity.families import FAMILIES, MODEL
-from parity.gates.context import GateContext
-from parity.gates.gate import run_gate
-from parity.producers import builder, dump_golden
-from parity.seam import VaryingK
+from parity.gates.acceptance_counts import AcceptanceCounts, contradictions
+from parity.isolation import IsolatedFactory, ProcessLimits
+from parity.producers import dump_golden
+from parity.schedule import scheduled
 from parity.stages import drafting
 
 KS = (4, 0, 2, 0, 0, 3)
 BUDGET = 16
+OF_DRAFTER = ("drafter.*", "kv.drafter.*")
 WITH_CACHE = [name for name, family in FAMILIES.items() if MODEL in family.has]
 
 
@@ -48,9 +51,10 @@ def judged(tmp_path):
     """Runs a device over a golden and compares."""
     numbers = count()
 
-    def judge(golden, name="numpy", mode="chained", precision="bfloat16"):
+    def judge(golden, name="numpy", mode="chained", precision="bfloat16", stages=()):
         out = tmp_path / f"run-{next(numbers)}"
-        return compare_dumps(golden, run_device(golden, name, mode, precision, out=out))
+        run = run_device(golden, name, mode, precision, out=out, stages=stages, free=False if stages else None)
+        return compare_dumps(golden, run, stages=stages)
 
     return judge
 
@@ -76,13 +80,13 @@ def test_the_golden_says_k_of_each_round_and_the_device_follows(family, goldens,
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_references_and_device_emit_what_plain_decoding_does(family, tiny, goldens):
-    """One of K = 0 in every round behind the first, so that the drafter runs to the end without drafting."""
-    golden, pair = goldens(family), (tiny / "target", tiny / FAMILIES[family].checkpoint)
-    pipeline, ids = device.load(*pair, 4, "float32"), golden.manifest.case.prompts[0].ids
-    plain = pipeline.decode_plain(ids, BUDGET)
-    assert list(golden.manifest.case.prompts[0].generated.emitted) == plain
-    assert generate(pipeline, ids, BUDGET, golden.manifest.case.drafts) == golden.manifest.case.prompts[0].generated
-    assert list(generate(pipeline, ids, BUDGET, lambda round_: 0).emitted) == plain
+    """Also where K is 0 in every round, and the drafter runs to the end without a draft."""
+    case = goldens(family).manifest.case
+    pipeline = device.load(tiny / "target", tiny / FAMILIES[family].checkpoint, 4, "float32")
+    asked = case.prompts[0].ids, case.max_new_tokens
+    plain = pipeline.decode_plain(*asked)
+    assert generate(pipeline, *asked, case.drafts) == case.prompts[0].generated
+    assert list(case.prompts[0].generated.emitted) == plain == [*generate(pipeline, *asked, lambda round_: 0).emitted]
 
 
 FIRST = {
@@ -90,13 +94,74 @@ FIRST = {
     "k-committed-cut": "drafter.taps",
     "k-zero-skips-drafter": "drafter.taps",
     "k-zero-cache-unwritten": "kv.drafter.0.k",
-    "k-zero-rows-uncounted": "kv.drafter.length",
+    "k-zero-rows-uncounted": "kv.drafter.0.k",
 }
+"""Where each is found first; a drafter without taps has its ids first."""
 
 
 @pytest.mark.parametrize("fault", changing.fault.faults, ids=lambda fault: fault.id)
 @pytest.mark.parametrize("family", WITH_CACHE)
 def test_a_fault_of_a_changing_k_is_placed(family, fault, goldens, judged):
-    report = judged(goldens(family), f"parity.device.faults:{fault.id.replace('-', '_')}", "local")
-    assert report.verdict == "fail"
-    print(family, fault.id, report.first)
+    golden = goldens(family)
+    report = judged(golden, f"parity.device.faults:{fault.id.replace('-', '_')}", stages=OF_DRAFTER)
+    assert report.verdict == "fail" and report.first.round == 2
+    due = FIRST[fault.id]
+    assert report.first.stage == (due if due in golden.declared else "drafter.input_ids")
+
+
+def test_a_device_that_drafts_k_in_every_round_is_refused(goldens, judged, monkeypatch):
+    says = Pipeline.describe
+    monkeypatch.setattr(Pipeline, "describe", lambda self: replace(says(self), varies_k=False))
+    with pytest.raises(UsageError, match=r"drafts 4 tokens in every round .* 4, 0, 2, 0, 0, 3 in turn"):
+        judged(goldens("p-eagle"))
+
+
+def test_a_device_in_a_process_of_its_own_is_told_k(tiny, goldens):
+    case = goldens("draft-model").manifest.case
+    make = IsolatedFactory("numpy", tiny / "target", tiny / "draft-model", 4, ProcessLimits())
+    isolated = make(precision="float32")
+    assert isolated.describe().varies_k
+    assert generate(isolated, case.prompts[0].ids, BUDGET, case.drafts) == case.prompts[0].generated
+
+
+def test_a_draft_of_more_than_k_is_refused(tiny, goldens):
+    ids = goldens("p-eagle").manifest.case.prompts[0].ids
+    for load, precision in ((device.load, "bfloat16"), (import_module("parity.references.seam").load, "float32")):
+        made = load(tiny / "target", tiny / "drafter", 2, precision)
+        made.prefill(ids, 8, untapped)
+        with pytest.raises(UsageError, match=r"3 drafts are asked for, this .* drafts 0 to 2"):
+            made.draft(untapped, 3)
+        assert len(made.draft(untapped, 1)) == 1
+
+
+def test_acceptance_counts_only_rounds_that_had_the_draft(goldens):
+    case = goldens("p-eagle").manifest.case
+    told = case.prompts[0].generated
+    counts = AcceptanceCounts.of([told], case.ks)
+    asked = list(islice(map(case.drafts, count(1)), len(told.acceptance_length)))
+    assert counts.adds_up and all(counts.tried <= [sum(k >= draft for k in asked) for draft in range(1, 5)])
+    assert list(contradictions(told, case.ks, case.max_new_tokens)) == []
+    more = told.model_copy(update={"accepted_drafts": (told.accepted_drafts[0], 1, *told.accepted_drafts[2:])})
+    assert any("at K = 0" in wrong for wrong in contradictions(more, case.ks, case.max_new_tokens))
+
+
+@pytest.mark.parametrize(
+    ("k", "said"),
+    [
+        ("0", "no round drafts"),
+        ("0,0", "no round drafts"),
+        ("4,x", "whole numbers are due"),
+        ("4,-1", "whole numbers are due"),
+        ("", "-k is empty"),
+        ("9999", "0 to 1024 drafts"),
+        (",".join("1" * 99), "up to 64 rounds"),
+        ("4,99", "drafts 1 to 8 tokens"),
+    ],
+)
+def test_k_that_cannot_be_is_one_sentence(k, said, parity):
+    ended = parity("dump-golden", "-k", k)
+    assert ended.code == 2 and said in ended.err and not ended.out
+
+
+def test_one_k_in_every_round_is_no_schedule():
+    assert scheduled((4, 4)) == (4, ()) and scheduled(3) == (3, ()) and scheduled((0, 2)) == (2, (0, 2))
