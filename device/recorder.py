@@ -62,10 +62,14 @@ class Recorder:
         return self._ask(self._tap, stage, shards)[0]
 
     def rows(self, group: str, part: str, layer: int, cache: Any, length: int) -> None:
-        """Hand over a cache's first `length` rows, [length, G, D]; what comes back is loaded into it."""
+        """Hand over a cache's first `length` rows, [length, G, D]; what comes back is loaded into it.
+
+        They keep their batch axis on the way: without it an engine with lanes takes as many rows for them.
+        """
         if self._tap is not None:
-            taken = self._ask(self._tap, _name(group, part, layer), self._hosts(cache[0, :length]))
-            cache[0, :length] = self._array(taken, cache.dtype)
+            given = [one[0] for one in self._hosts(cache[:1, :length])]
+            taken = self._ask(self._tap, _name(group, part, layer), given)
+            cache[:, :length] = self._array([one[None] for one in taken], cache.dtype)
 
     def exchange(self, tap: Tap, stage: str, value: Any, rows: int) -> Any:
         """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged."""
