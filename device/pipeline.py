@@ -30,13 +30,22 @@ class Pipeline:
     """Target and drafter with one sequence in their caches.
 
     Args:
-        k: K, drafts per round.
+        k: K, drafts of a round at the most.
+        limit: what the rows of its caches come from, in words.
     """
 
     prompt_bucket = PROMPT_BUCKET
 
-    def __init__(self, target: Target, drafter: Drafter | NGram, k: int, engine: AnyEngine, precision: str) -> None:
-        self.target, self.k = target, k
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | NGram,
+        k: int,
+        engine: AnyEngine,
+        precision: str,
+        limit: str = "the option max_positions",
+    ) -> None:
+        self.target, self.k, self.limit = target, k, limit
         self.drafter: Any = drafter  # each family's own
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
@@ -204,7 +213,7 @@ class Pipeline:
         if len(prompt) + budget + self.k > rows:
             raise UsageError(
                 f"max_positions: {len(prompt)} prompt tokens, {budget} new tokens and K = {self.k} "
-                f"do not fit the {rows} rows of the cache."
+                f"do not fit the {rows} rows of the cache ({self.limit})."
             )
         if prompt.min() < 0 or prompt.max() >= vocab:
             raise UsageError(f"prompt_ids: an id lies outside the vocabulary of {vocab}.")

@@ -275,6 +275,13 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
             f"device {says.name} drafts {says.k} tokens in every round (`Description.varies_k`), the golden "
             f"{golden.folder} {said} in turn"
         )
+    longest = max(case.prompts, key=lambda prompt: len(prompt.ids))
+    need = len(longest.ids) + case.max_new_tokens + case.k
+    if need > says.max_positions:
+        raise UsageError(
+            f"device {says.name} has {says.max_positions} positions; prompt {longest.id} of the golden {golden.folder} "
+            f"needs {need}: {len(longest.ids)} tokens, {case.max_new_tokens} new ones and {case.k} drafts"
+        )
     has = family_of(model.family).has
     fits = says.family == model.family if says.family else TAPS in has and BLOCK not in has
     if not fits:

@@ -99,6 +99,14 @@ def family(drafter: str | Path) -> Family:
     return "eagle-3" if placeholder(raw) is None and raw.get("num_hidden_layers") == 1 else "p-eagle"
 
 
+def refuse_family(drafter: str | Path, by: str, has: Sequence[Family]) -> None:
+    """Raises:
+    UsageError: the drafter is of a family that another implementation is not asked for here.
+    """
+    if (named := family(drafter)) not in has:
+        raise UsageError(f"{drafter} is a {named} drafter: --reference {by} is for {' and '.join(has)}")
+
+
 def is_chain(drafter: str | Path) -> bool:
     """Whether a drafter is EAGLE-3."""
     return family(drafter) == "eagle-3"

@@ -75,6 +75,9 @@ class Reference:
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """Round 0; the first token."""
         self.loop.admit(len(prompt_ids), max_new_tokens)
+        vocabulary = self.loop.target.config.vocab_size
+        if not all(0 <= int(one) < vocabulary for one in prompt_ids):
+            raise UsageError(f"a prompt has an id outside the vocabulary of {vocabulary}")
         with self._whole(tap):
             self.loop.begin(max_new_tokens, torch_tap(tap))
             self.loop.prefill(torch.tensor([int(one) for one in prompt_ids]))
