@@ -1,10 +1,10 @@
-"""Every family of drafters on every engine that is here, by K and precision: `parity diff` in both modes, as a table.
+"""Every family of drafters on every engine, by K and precision: `parity diff` in both modes, for docs/drafters.md.
 
-python benchmarks/families.py                           # the table of docs/drafters.md; --engine and --family for a part
+python benchmarks/families.py                           # --engine, --family, --precision and -k for a part
 python benchmarks/families.py --log families.jsonl      # each result as it comes; taken up where it stopped
 
-A cell is `chained / local`: the worst relative L2 of any stage in x noise of bfloat16, or of the golden's RMS in float32;
-a family or K that is refused has its sentence below the table.
+A cell is chained / local: the worst relative L2 of any stage, in x noise in bfloat16, of the golden's RMS in float32.
+What is refused has its sentence below the table.
 """
 
 from __future__ import annotations

@@ -67,13 +67,13 @@ def run_device(request: RunRequest) -> Path:
     """
     golden, says = request.golden, request.device.describe()
     precision = _precision(says)
-    _same_shapes(golden, says)
+    loop = isinstance(request.device, Looping)
+    _same_shapes(golden, says, loop)
     case, names = golden.manifest.case, golden.declared
     wanted = set(select(request.stages, golden.manifest.stages))
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
-    loop = isinstance(request.device, Looping)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
     forced = _forced(request.mode, says, view)
@@ -260,7 +260,7 @@ def _precision(says: Description) -> Precision:
     raise UsageError(f"device {says.name} describes its precision as {says.precision!r}; it is float32 or bfloat16")
 
 
-def _same_shapes(golden: DumpView, says: Description) -> None:
+def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -269,7 +269,7 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
-    if case.schedule and not says.varies_k:
+    if case.schedule and (loop or not says.varies_k):
         said = ", ".join(map(str, case.schedule))
         raise UsageError(
             f"device {says.name} drafts {says.k} tokens in every round (`Description.varies_k`), the golden "
