@@ -116,6 +116,12 @@ def test_a_device_that_drafts_k_in_every_round_is_refused(goldens, judged, monke
         judged(goldens("p-eagle"))
 
 
+def test_a_loop_in_one_piece_is_refused(goldens, judged, monkeypatch):
+    monkeypatch.setattr(Pipeline, "speculate", lambda self: None, raising=False)
+    with pytest.raises(UsageError, match="in turn"):
+        judged(goldens("p-eagle"))
+
+
 def test_a_device_in_a_process_of_its_own_is_told_k(tiny, goldens):
     case = goldens("draft-model").manifest.case
     make = IsolatedFactory("numpy", tiny / "target", tiny / "draft-model", 4, ProcessLimits())
