@@ -61,7 +61,7 @@ def assemble(
     outer = replace(target_config(target_files), moe=_formulation(moe))
     inner = drafter_config(drafter_files, outer)
     _check_drafts(k, inner, drafter)
-    rows, dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
+    (rows, limit), dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     family = NGram.family if isinstance(inner, NGramConfig) else FAMILIES[type(inner)].family
     inner = replace(inner, partial=PartialKV.of(partial_kv, family, rows))
     sharding = shard(tp, outer, inner)
@@ -70,10 +70,10 @@ def assemble(
     weights = target_weights(target_files, outer)
     model = Target(outer, weights, rows, engine, dtype)
     if isinstance(inner, NGramConfig):
-        return Pipeline(model, NGram(inner), k, engine, precision)
+        return Pipeline(model, NGram(inner), k, engine, precision, limit)
     inner_weights = drafter_weights(drafter_files, inner, weights[0])
-    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype)
-    return Pipeline(model, own, k, engine, precision)
+    own = FAMILIES[type(inner)](inner, inner_weights, rows, engine, dtype, k)
+    return Pipeline(model, own, k, engine, precision, limit)
 
 
 def _formulation(moe: str) -> str:
@@ -92,10 +92,12 @@ def _check_drafts(k: int, drafter: DrafterConfig | NGramConfig, folder: Path) ->
         )
 
 
-def _rows(asked: int | None, target: TargetConfig, drafter: DrafterConfig | NGramConfig) -> int:
-    largest = min(target.max_positions, drafter.max_positions)
+def _rows(asked: int | None, target: TargetConfig, drafter: DrafterConfig | NGramConfig) -> tuple[int, str]:
+    """Rows of the caches, and what limits them, in words."""
+    largest, side = min((target.max_positions, "target"), (drafter.max_positions, "drafter"))
+    limit = f"the {side}'s max_position_embeddings"
     if asked is None:
-        return largest
+        return largest, limit
     if not 1 <= asked <= largest:
-        raise UsageError(f"max_positions: {asked} is outside 1 to {largest}, the smaller max_position_embeddings.")
-    return asked
+        raise UsageError(f"max_positions: {asked} is outside 1 to {largest}, {limit}.")
+    return asked, "the option max_positions"

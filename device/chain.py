@@ -40,15 +40,17 @@ class Chain(Drafter):
         """No chain rows."""
         self.forward(taps, 0, ids, 0, width, record)
 
-    def width(self, committed: int, k: int) -> int:
+    def width(self, committed: int) -> int:
         """Rows of a round's first pass, padding included."""
-        return k + 1
+        return self.most + 1
 
     def draft(self, taps: Any, first: int, committed: np.ndarray, k: int, record: Recorder) -> np.ndarray:
-        """K passes."""
-        rows = len(committed)
-        total = rows + k - 1
-        x = self.forward(taps, first, committed, k - 1, self.width(rows, k), record)
+        """K passes; without drafts one, over the committed rows."""
+        rows, chained = len(committed), max(k - 1, 0)
+        total = rows + chained
+        x = self.forward(taps, first, committed, chained, self.width(rows), record)
+        if not k:
+            return self.nothing(record)
         drafts = [self.choose(x, rows, 1, record.part(0, k))]
         for step in range(1, k):
             x = self.extend(drafts[-1], x, rows, total - k + step, total, record)

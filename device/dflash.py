@@ -34,15 +34,17 @@ class DFlash(Drafter):
         """The context of the last round, then one pass over the block."""
         count = len(committed)
         ids, positions, slots = self.placed(self.block(committed, k), count, record)
-        self.remember(taps, first, positions[:count], slots[:count], k + 1, record)
+        self.remember(taps, first, positions[:count], slots[:count], self.most + 1, record)
+        if not k:
+            return self.nothing(record)
         ids = record.exact(self.side, "input_ids", ids)
         rows = pad_rows(ids, positions[count:], slots[count:], k + 1, self.trash)
         x = self.run(rows, self.embedded(rows), record.bind(self.side, rows.count))
         return self.choose(x, self.drafting(k), k, record)
 
     def block(self, committed: np.ndarray, k: int) -> np.ndarray:
-        """The last known token and K masks, int64 [K + 1]."""
-        return np.concatenate([committed[-1:], np.full(k, self.config.mask)])
+        """The last known token and K masks, int64 [K + 1]; no row without drafts."""
+        return np.concatenate([committed[-1:], np.full(k, self.config.mask)]) if k else committed[:0]
 
     def drafting(self, k: int) -> int:
         """The number, from 1 on, of the block's first row that drafts: the first mask."""

@@ -28,11 +28,12 @@ class DraftModel(Chain):
 
     def kept(self, before: int, drafts: np.ndarray, emitted: np.ndarray) -> int:
         """With the last token's row those of the drafts that came out; none of the last emitted token."""
-        fed, came = drafts[:-1], emitted[: len(drafts) - 1]
+        fed = drafts[:-1]
+        came = emitted[: len(fed)]
         agreed = int(np.cumprod(fed[: len(came)] == came).sum())
         return before + min(1 + agreed, len(emitted))
 
-    def width(self, committed: int, k: int) -> int:
+    def width(self, committed: int) -> int:
         """Two rows, but where drafts of another came out or rounds were skipped."""
         return 2 if committed <= 2 else round_up(committed, PROMPT_BUCKET)
 

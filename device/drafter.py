@@ -30,6 +30,9 @@ class Drafter(Model, ABC):
     """Weights, caches and passes of a drafter; its family says what the rows of a pass are.
 
     `ahead` is by how much a row's token is ahead of its position.
+
+    Args:
+        most: K, drafts of a round at the most: K + 1 tokens may come out of one, and are the next one's committed rows.
     """
 
     side = "drafter"
@@ -45,8 +48,9 @@ class Drafter(Model, ABC):
         positions: int,
         engine: AnyEngine,
         dtype: np.dtype,
+        most: int,
     ) -> None:
-        self.config = config
+        self.config, self.most = config, most
         super().__init__(weights, config.attention, (None,), positions, engine, dtype)
 
     def clear(self) -> None:
@@ -108,7 +112,7 @@ class Drafter(Model, ABC):
             committed: ids [C]; with taps, row i pairs the token behind a position with the taps at that position.
 
         Returns:
-            target ids, int64 [K].
+            target ids, int64 [K]; with K = 0 none, once it has run over the committed tokens.
         """
 
     @abstractmethod
@@ -134,6 +138,10 @@ class Drafter(Model, ABC):
         x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
         ids = choose(x, self.outer, self.config.eps, record.bind(self.side, k))
         return record.ids(self.side, "draft_tokens", ids, k)
+
+    def nothing(self, record: Recorder) -> np.ndarray:
+        """The drafts of a round of K = 0: int64 [0]."""
+        return record.exact(self.side, "draft_tokens", np.empty(0, np.int64))
 
     def rows(self, ids: np.ndarray, others: int, width: int, record: Recorder) -> Rows:
         """The rows of a pass, as the recorder wants them and padded."""

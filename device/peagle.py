@@ -13,7 +13,7 @@ from parity.device.recorder import Recorder
 
 
 class PEagle(FusedDrafter):
-    """A pass is 2K rows wide: C committed rows, K + 1 at the most, and K - 1 masked ones."""
+    """A pass has room for C committed rows, K + 1 of the largest K at the most, and for its own K - 1 masked ones."""
 
     config: PEagleConfig
     family = "p-eagle"
@@ -24,8 +24,9 @@ class PEagle(FusedDrafter):
 
     def draft(self, taps: Any, first: int, committed: np.ndarray, k: int, record: Recorder) -> np.ndarray:
         """One pass."""
-        x = self.forward(taps, first, committed, k - 1, 2 * k, record)
-        return self.choose(x, len(committed), k, record)
+        masked = max(k - 1, 0)
+        x = self.forward(taps, first, committed, masked, self.most + 1 + masked, record)
+        return self.choose(x, len(committed), k, record) if k else self.nothing(record)
 
     def forward(self, taps: Any, first: int, committed: np.ndarray, masked: int, width: int, record: Recorder) -> Any:
         """Committed rows from the cache's end on, then masked rows; W logical rows padded to `width`.

@@ -30,15 +30,24 @@ class Pipeline:
     """Target and drafter with one sequence in their caches.
 
     Args:
-        k: K, drafts per round.
+        k: K, drafts of a round at the most.
+        limit: what the rows of its caches come from, in words.
     """
 
     prompt_bucket = PROMPT_BUCKET
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
 
-    def __init__(self, target: Target, drafter: Drafter | NGram, k: int, engine: AnyEngine, precision: str) -> None:
-        self.target, self.k = target, k
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | NGram,
+        k: int,
+        engine: AnyEngine,
+        precision: str,
+        limit: str = "the option max_positions",
+    ) -> None:
+        self.target, self.k, self.limit = target, k, limit
         self.drafter: Any = drafter  # each family's own
         self._engine, self._precision = engine, precision
         self._ends = engine.array(np.array(target.config.eos, np.int32))
@@ -69,6 +78,7 @@ class Pipeline:
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
+            varies_k=True,
         )
 
     @property
@@ -86,12 +96,19 @@ class Pipeline:
             self._record_caches(record)
         return first
 
-    def draft(self, tap: Tap | None = None) -> np.ndarray:
-        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids."""
+    def draft(self, tap: Tap | None = None, k: int | None = None) -> np.ndarray:
+        """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids.
+
+        Args:
+            k: drafts of this round, 0 to K; with none it runs over the committed rows alone.
+        """
         self._refuse_finished()
+        k = self.k if k is None else k
+        if not 0 <= k <= self.k:
+            raise UsageError(f"draft: {k} drafts are asked for, this pipeline drafts 0 to {self.k} in a round.")
         committed = self.drafter.due(self._text, self._emitted)
         self._refuse_skipped(len(committed))
-        self._drafted = self.drafter.draft(*self._taps, committed, self.k, Recorder(tap, self._engine))
+        self._drafted = self.drafter.draft(*self._taps, committed, k, Recorder(tap, self._engine))
         return self._drafted.copy()
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap | None = None) -> np.ndarray:
@@ -218,7 +235,7 @@ class Pipeline:
         if len(prompt) + budget + self.k > rows:
             raise UsageError(
                 f"max_positions: {len(prompt)} prompt tokens, {budget} new tokens and K = {self.k} "
-                f"do not fit the {rows} rows of the cache."
+                f"do not fit the {rows} rows of the cache ({self.limit})."
             )
         if prompt.min() < 0 or prompt.max() >= vocab:
             raise UsageError(f"prompt_ids: an id lies outside the vocabulary of {vocab}.")

@@ -102,8 +102,10 @@ def point(dump: DumpView) -> Point:
     """
     case, model = dump.manifest.case, dump.manifest.model
     refuse_synthetic(dump.manifest.producer, str(dump.folder))
+    if case.schedule:
+        raise UsageError(f"{dump.folder}: K changes between its rounds; a curve is over dumps of one K each")
     sums = _sums(dump)
-    counts = AcceptanceCounts.of([prompt.generated for prompt in case.prompts], case.k)
+    counts = AcceptanceCounts.of([prompt.generated for prompt in case.prompts], case.ks)
     if not counts.rounds:
         raise UsageError(f"{dump.folder} has no verify round: there is no acceptance in it")
     interval = paired_bootstrap(sums, TokenSums(sums.rounds, sums.rounds), 0)

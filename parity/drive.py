@@ -21,7 +21,7 @@ from parity.golden.views import DumpView
 from parity.guard import as_parity_error
 from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
-from parity.seam import Description, Device, Looping
+from parity.seam import Description, Device, Looping, Tap, VaryingK
 from parity.shown import View, with_returned
 from parity.stages import (
     ACCEPT_EMITTED,
@@ -67,13 +67,13 @@ def run_device(request: RunRequest) -> Path:
     """
     golden, says = request.golden, request.device.describe()
     precision = _precision(says)
-    _same_shapes(golden, says)
+    loop = isinstance(request.device, Looping)
+    _same_shapes(golden, says, loop)
     case, names = golden.manifest.case, golden.declared
     wanted = set(select(request.stages, golden.manifest.stages))
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
-    loop = isinstance(request.device, Looping)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
     forced = _forced(request.mode, says, view)
@@ -84,11 +84,12 @@ def run_device(request: RunRequest) -> Path:
             trace = ForcingTrace(names, _truth(golden, number), forced, keep=wanted.__contains__)
             rounds = len(prompt.generated.acceptance_length)
             free, alone = request.free and request.mode == "chained", (request.device, prompt.ids, case.max_new_tokens)
+            drafts = case.drafts if case.schedule else None
             with _device_errors(says.name, prompt.id, trace):
                 # In turn: what a device does in every second sequence alone is recorded of every second prompt.
-                generation = generate(*alone) if free and number % 2 else None
-                drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds)
-                generation = generate(*alone) if free and not number % 2 else generation
+                generation = generate(*alone, drafts) if free and number % 2 else None
+                drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds, drafts)
+                generation = generate(*alone, drafts) if free and not number % 2 else generation
             _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
@@ -109,6 +110,7 @@ def run_device(request: RunRequest) -> Path:
             model=with_constants(golden.manifest.model, says.constants),
             case=Case(
                 k=case.k,
+                schedule=case.schedule,
                 max_new_tokens=case.max_new_tokens,
                 partial_kv=case.partial_kv,
                 precision=precision,
@@ -162,7 +164,23 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
         raise failed from (error if failed is not error else error.__cause__)
 
 
-def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int) -> None:
+Drafts = Callable[[int], int]
+"""K of a round: 1, 2, …"""
+
+
+def drafted(device: Device, tap: Tap, round_: int, drafts: Drafts | None) -> np.ndarray:
+    """A round's draft; a device is told its K where that changes between rounds."""
+    return device.draft(tap) if drafts is None else cast(VaryingK, device).draft(tap, drafts(round_))
+
+
+def drive(
+    device: Device,
+    ids: Sequence[int],
+    budget: int,
+    trace: ForcingTrace,
+    rounds: int,
+    drafts: Drafts | None = None,
+) -> None:
     """Take one prompt through prefill and this many rounds; the trace decides what is forced.
 
     What a verb returns is handed to the trace here, where the device has not done so. It ends where the sequence parts
@@ -176,14 +194,15 @@ def drive(device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, 
         if trace.parted:
             return
         trace.begin(round_)
-        drafts = trace.returned(DRAFT_TOKENS, device.draft(trace))
-        tokens = trace.returned(VERIFY_TOKENS, device.verify(drafts, trace))
-        emitted = device.commit(drafts, tokens, trace)
+        chosen = trace.returned(DRAFT_TOKENS, drafted(device, trace, round_, drafts))
+        chosen = chosen if drafts is None else trace.as_many(DRAFT_TOKENS, chosen)
+        tokens = trace.returned(VERIFY_TOKENS, device.verify(chosen, trace))
+        emitted = device.commit(chosen, tokens, trace)
         trace.returned(ACCEPT_LENGTH, [len(emitted)])
         trace.returned(ACCEPT_EMITTED, emitted)
 
 
-def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
+def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None = None) -> Generation:
     """Let the device speculate freely until it emits EOS or the budget is spent."""
     if isinstance(device, Looping):
         return generate_loop(device, ids, budget, untapped)
@@ -192,12 +211,12 @@ def generate(device: Device, ids: Sequence[int], budget: int) -> Generation:
     lengths: list[int] = []
     accepted: list[int] = []
     while emitted[-1] not in eos and len(emitted) < budget:
-        drafts = device.draft(untapped)
-        tokens = device.verify(drafts, untapped)
-        fresh = [index(token) for token in device.commit(drafts, tokens, untapped)]
+        own = drafted(device, untapped, len(lengths) + 1, drafts)
+        tokens = device.verify(own, untapped)
+        fresh = [index(token) for token in device.commit(own, tokens, untapped)]
         if not fresh:
             raise UsageError(f"device {device.describe().name} emitted nothing in round {len(lengths) + 1}")
-        matching = np.cumprod([a == b for a, b in zip(fresh, drafts, strict=False)])
+        matching = np.cumprod([a == b for a, b in zip(fresh, own, strict=False)])
         emitted += fresh
         lengths.append(len(fresh))
         accepted.append(int(matching.sum()))
@@ -242,7 +261,7 @@ def _precision(says: Description) -> Precision:
     raise UsageError(f"device {says.name} describes its precision as {says.precision!r}; it is float32 or bfloat16")
 
 
-def _same_shapes(golden: DumpView, says: Description) -> None:
+def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
     model, case = golden.manifest.model, golden.manifest.case
     for what, device, reference in (
         ("target layers", says.num_layers, model.num_layers),
@@ -252,6 +271,19 @@ def _same_shapes(golden: DumpView, says: Description) -> None:
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")
+    if case.schedule and (loop or not says.varies_k):
+        said = ", ".join(map(str, case.schedule))
+        raise UsageError(
+            f"device {says.name} drafts {says.k} tokens in every round (`Description.varies_k`), the golden "
+            f"{golden.folder} {said} in turn"
+        )
+    longest = max(case.prompts, key=lambda prompt: len(prompt.ids))
+    need = len(longest.ids) + case.max_new_tokens + case.k
+    if need > says.max_positions:
+        raise UsageError(
+            f"device {says.name} has {says.max_positions} positions; prompt {longest.id} of the golden {golden.folder} "
+            f"needs {need}: {len(longest.ids)} tokens, {case.max_new_tokens} new ones and {case.k} drafts"
+        )
     has = family_of(model.family).has
     fits = says.family == model.family if says.family else TAPS in has and BLOCK not in has
     if not fits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,8 +57,11 @@ class DrafterFamily:
         return prompt - self.waits
 
     def behind(self, k: int) -> int:
-        """Rows of a round behind the C committed ones: those that carry drafts or placeholders, or the block."""
-        return k + 1 if BLOCK in self.has else k - 1
+        """Rows of a round behind the C committed ones: those that carry drafts or placeholders, or the block.
+
+        A round of K = 0 has none: the drafter runs over the committed rows alone.
+        """
+        return (k + 1 if BLOCK in self.has else k - 1) if k else 0
 
     def kept(self, before: int, agreed: int, emitted: int) -> int:
         """Rows of its cache after a round in which it drafted.
@@ -71,16 +74,19 @@ class DrafterFamily:
         """
         return before + min(emitted, 1 + agreed) if self.keeps else before
 
-    def cached(self, prompt: int, emitted: Sequence[int], accepted: Sequence[int], k: int) -> tuple[int, ...]:
+    def cached(
+        self, prompt: int, emitted: Sequence[int], accepted: Sequence[int], ks: Iterable[int]
+    ) -> tuple[int, ...]:
         """Rows of its cache after the prefill and after each round of a generation.
 
         Args:
             emitted: tokens of each round behind the prefill.
             accepted: how many of them were drafts.
+            ks: K of each of these rounds; there may be more.
         """
         length, rows = prompt, [self.prompt_rows(prompt)]
-        for came, right in zip(emitted, accepted, strict=True):
-            rows.append(self.kept(length, min(right, k - 1), came))
+        for came, right, k in zip(emitted, accepted, ks, strict=False):
+            rows.append(self.kept(length, max(min(right, k - 1), 0), came))
             length += came
         return tuple(rows)
 
@@ -90,7 +96,7 @@ class DrafterFamily:
 
     def round_rows(self, committed: int, k: int) -> dict[str, int]:
         """Rows of a round by the axes of the drafter's stages."""
-        return {"C": committed, "W": committed + self.behind(k), "B": k + 1}
+        return {"C": committed, "W": committed + self.behind(k), "B": self.behind(k)}
 
 
 def agreeing(drafts: Sequence[int], emitted: Sequence[int]) -> int:

@@ -151,9 +151,9 @@ class Guarded:
         token: int = self._ask("prefill", prompt_ids, max_new_tokens, tap)
         return token
 
-    def draft(self, tap: Tap) -> np.ndarray:
-        """See `Device.draft`."""
-        drafts: np.ndarray = self._tokens("draft", tap)
+    def draft(self, tap: Tap, *k: int) -> np.ndarray:
+        """See `Device.draft` and `VaryingK.draft`."""
+        drafts: np.ndarray = self._tokens("draft", tap, *k)
         return drafts
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:

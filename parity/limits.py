@@ -54,6 +54,9 @@ ROUNDS = 1_000_000
 DRAFTS = 1_024
 """K: drafters are made for 8."""
 
+SCHEDULE = 64
+"""Rounds whose K are told in turn."""
+
 TOKENS = 2**24
 """Ids of one prompt or generation: eight times the longest context met."""
 

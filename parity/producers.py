@@ -23,6 +23,7 @@ from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
 from parity.partial import scratch
 from parity.progress import Progress, quiet
+from parity.schedule import scheduled
 from parity.seam import Device
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def dump_golden(
     target: Path | None = None,
     drafter: Path | None = None,
     prompts: Path | None = None,
-    k: int = 4,
+    k: int | Sequence[int] = 4,
     max_new_tokens: int = 48,
     stages: Sequence[str] = (),
     threads: int = 1,
@@ -83,7 +84,7 @@ def dump_golden(
     Args:
         target, drafter: checkpoint folders; the tiny pair's that ships with the project by default.
         prompts: JSON lines with messages, text or ids; the tiny pair's chat prompts by default.
-        k: draft tokens a round.
+        k: draft tokens a round; or those of each round in turn, from the first one again behind the last.
         max_new_tokens: token budget of each prompt.
         stages: globs over stage names; all where empty.
         threads: of the references; the same number gives the same bits.
@@ -97,15 +98,20 @@ def dump_golden(
     """
     producer = load_reference(reference, threads)
     takes = {field.name for field in fields(producer.Request)}
+    most, schedule = scheduled(k)
+    if schedule and "schedule" not in takes:
+        raise UsageError(f"--reference {reference} drafts K tokens in every round: name one number with -k")
     for name in options.keys() - takes:
         raise UsageError(f"--{OPTIONS.get(name, name)} is no option of --reference {reference}")
     if "threads" in takes:
         options["threads"] = threads
+    if schedule:
+        options["schedule"] = schedule
     request = producer.Request(
         target=target or tiny("target"),
         drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),
         prompts=prompts or tiny("prompts/chat.jsonl"),
-        k=k,
+        k=most,
         max_new_tokens=max_new_tokens,
         stages=stages,
         out=out or fresh("goldens", (target or tiny("target")).name),
@@ -130,7 +136,7 @@ def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = 
         Path(manifest.model.target.path),
         Path(manifest.model.drafter.path),
         prompts,
-        manifest.case.k,
+        manifest.case.ks,
         manifest.case.max_new_tokens,
         manifest.stages,
         manifest.producer.threads,
@@ -233,7 +239,7 @@ def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str]
     target, drafter = _checkpoints(golden.manifest.model)
     known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family)
     case = golden.manifest.case
-    return lambda precision: module.Counterfactuals(target, drafter, case.k, precision, case.partial_kv), known
+    return lambda precision: module.Counterfactuals(target, drafter, case.ks, precision, case.partial_kv), known
 
 
 class ReferenceRerun:

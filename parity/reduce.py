@@ -32,12 +32,21 @@ SLACK = 2
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A case that fails: its prompt, K and the first round that shows it; `first` is where."""
+    """A case that fails: its prompt, K (of each round in turn, where it changes) and the first round that shows it.
+
+    `first` is where.
+    """
 
     ids: tuple[int, ...]
     k: int
     round: int
     first: Place
+    schedule: tuple[int, ...] = ()
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """K of each round in turn."""
+        return self.schedule or (self.k,)
 
 
 @dataclass
@@ -47,7 +56,7 @@ class Reducer:
     Args:
         golden: where it fails.
         build: makes the device for a golden: `build(golden)`.
-        dump: makes a golden of one prompt: `dump(ids, k, budget, name)`.
+        dump: makes a golden of one prompt: `dump(ids, ks, budget, name)`, `ks` K of each round in turn.
         mode: local or chained.
         policy: the bounds.
         folder: for runs.
@@ -57,7 +66,7 @@ class Reducer:
 
     golden: TrustedGolden
     build: Callable[[TrustedGolden], Device]
-    dump: Callable[[Sequence[int], int, int, str], TrustedGolden]
+    dump: Callable[[Sequence[int], Sequence[int], int, str], TrustedGolden]
     mode: Mode
     policy: Policy
     folder: Path
@@ -73,8 +82,8 @@ class Reducer:
         """
         self.family = self.golden.declared[first.stage].stage.template
         best = self._shorter(self._prompt(first))
-        for k in range(1, best.k):
-            smaller = self._again(replace(best, k=k), best)
+        for k in range(1, best.k + bool(best.schedule)):
+            smaller = self._again(replace(best, k=k, schedule=()), best)
             if smaller:
                 return smaller
         return best
@@ -83,16 +92,17 @@ class Reducer:
         """The case as a golden of its own, its budget what the failing round ends with."""
         long = self._golden(case)
         lengths = long.manifest.case.prompts[0].generated.acceptance_length[: case.round]
-        return self.dump(case.ids, case.k, 1 + sum(lengths), "reduced")
+        return self.dump(case.ids, case.ks, 1 + sum(lengths), "reduced")
 
     def _prompt(self, first: Place) -> Shrunk:
         """The golden's shortest prompt that fails, by the round in which the failure is known."""
-        prompts = self.golden.manifest.case.prompts
+        case = self.golden.manifest.case
+        prompts = case.prompts
         for number in sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids)):
             place = self._fails(GoldenSlice(self.golden, number, first.round))
             if place is not None:
-                return Shrunk(prompts[number].ids, self.golden.manifest.case.k, place.round, place)
-        return Shrunk(prompts[first.prompt].ids, self.golden.manifest.case.k, first.round, first)
+                return Shrunk(prompts[number].ids, case.k, place.round, place, case.schedule)
+        return Shrunk(prompts[first.prompt].ids, case.k, first.round, first, case.schedule)
 
     def _shorter(self, case: Shrunk) -> Shrunk:
         """Prefixes: twice as long each time until one fails, then by bisection between it and the one before."""
@@ -111,13 +121,13 @@ class Reducer:
         """The case if it fails, with its own failing round."""
         rounds = known.round + SLACK if known.round else 0
         place = self._fails(GoldenSlice(self._golden(replace(case, round=rounds)), 0, rounds))
-        self.told(f"{len(case.ids)} tokens, K = {case.k}: {'fails' if place else 'passes'}")
+        self.told(f"{len(case.ids)} tokens, K = {','.join(map(str, case.ks))}: {'fails' if place else 'passes'}")
         return replace(case, round=place.round, first=place) if place else None
 
     def _golden(self, case: Shrunk) -> TrustedGolden:
         self.tried += 1
         budget = 1 + (case.round + 1) * (case.k + 1) if case.round else 1
-        return self.dump(case.ids, case.k, budget, f"case-{self.tried}")
+        return self.dump(case.ids, case.ks, budget, f"case-{self.tried}")
 
     def _fails(self, golden: TrustedGolden) -> Place | None:
         """Where the device fails on this golden, if at the same kind of stage."""
@@ -164,7 +174,7 @@ def reduced(
         raise UsageError(f"nothing to reduce: every stage passes, and {'; '.join(failures(red.report))}")
     model, derived = golden.manifest.model, f"cut from {golden.folder} by parity reduce"
 
-    def dump(ids: Sequence[int], k: int, budget: int, name: str) -> TrustedGolden:
+    def dump(ids: Sequence[int], k: Sequence[int], budget: int, name: str) -> TrustedGolden:
         prompts = folder / f"{name}.jsonl"
         prompts.write_text(json.dumps({"id": name, "ids": list(ids)}))
         sides = Path(model.target.path), Path(model.drafter.path)

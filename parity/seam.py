@@ -124,6 +124,7 @@ class Description:
         family: of its drafter, a name of `parity.families`; empty where it does not say: a drafter on taps.
         partial_kv: the pages of its cache that a drafter's row attends to, as `parity.partial_kv` writes them; empty
             for the whole cache.
+        varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -144,6 +145,7 @@ class Description:
     transactional: bool = True
     family: str = ""
     partial_kv: str = ""
+    varies_k: bool = False
 
 
 class Device(Protocol):
@@ -187,6 +189,18 @@ class Device(Protocol):
 
     def commit(self, draft_tokens: np.ndarray, verify_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """Accept, commit and roll back; the ids emitted (cut by EOS and by the token budget)."""
+        ...
+
+
+class VaryingK(Device, Protocol):
+    """A device whose rounds may have other numbers of drafts than K; it says so: `Description.varies_k`."""
+
+    def draft(self, tap: Tap, k: int | None = None) -> np.ndarray:
+        """Draft `k` tokens in this round, 0 to K; K where None.
+
+        With 0 the drafter runs over the C committed rows alone, so that its cache misses nothing, and drafts nothing:
+        the round is plain decoding of one token, and the next round may draft again.
+        """
         ...
 
 

@@ -111,8 +111,9 @@ def check_declarations(says: Description, name: str) -> None:
     said = f"--device {name} describes itself with"
     if not isinstance(says.name, str) or not says.name.isprintable():
         raise UsageError(f"{said} a name that is no line of printable text")
-    if not isinstance(says.transactional, bool):
-        raise UsageError(f"{said} transactional={says.transactional!r}: it is True or False")
+    for name_ in ("transactional", "varies_k"):
+        if not isinstance(getattr(says, name_), bool):
+            raise UsageError(f"{said} {name_}={getattr(says, name_)!r}: it is True or False")
     shown, forcible = says.shown, says.forcible
     if not isinstance(shown, tuple | list) or len(shown) > LAYERS:
         raise UsageError(f"{said} shown of type {type(shown).__name__}: it takes up to {LAYERS} parity.seam.Shown")
@@ -240,9 +241,9 @@ class PartlyShown:
         token: int = self.inside.prefill(prompt_ids, max_new_tokens, PartTap(tap, self._view, 0))
         return token
 
-    def draft(self, tap: Tap) -> np.ndarray:
-        """See `Device.draft`."""
-        ids: np.ndarray = self.inside.draft(PartTap(tap, self._view, 1))
+    def draft(self, tap: Tap, *k: int) -> np.ndarray:
+        """See `Device.draft` and `VaryingK.draft`."""
+        ids: np.ndarray = self.inside.draft(PartTap(tap, self._view, 1), *k)
         return ids
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:

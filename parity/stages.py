@@ -233,6 +233,9 @@ def _of_block(stage: Stage) -> Stage:
     return stage
 
 
+_OF_DRAFTS = ("K", "B")
+"""Axes whose rows a round without drafts has not: drafts, and the block that they come of."""
+
 _SIDES = {PREFILL: ("target", "drafter", "kv"), ROUND: ("drafter", "target", "verify", "accept", "kv")}
 
 
@@ -298,11 +301,22 @@ def _blocks() -> list[list[Stage]]:
     return blocks
 
 
-def dataflow(names: Iterable[Named], round_: int) -> list[Named]:
-    """The stages of a round in the order data flows: a verify round drafts before the target runs."""
+def drafting(named: Named) -> bool:
+    """Whether a stage comes of drafting alone: a round of K = 0 lacks it. Its draft tokens are there, none of them."""
+    return named.stage.axes[0] in _OF_DRAFTS and named.name != DRAFT_TOKENS
+
+
+def dataflow(names: Iterable[Named], round_: int, k: int | None = None) -> list[Named]:
+    """The stages of a round in the order data flows: a verify round drafts before the target runs.
+
+    Args:
+        k: K of a verify round, where some have none; see `drafting`.
+    """
     when = PREFILL if round_ == 0 else ROUND
     sides = _SIDES[when]
     present = [named for named in names if when in named.stage.when]
+    if when == ROUND and k == 0:
+        present = [named for named in present if not drafting(named)]
     return sorted(present, key=lambda named: sides.index(named.stage.side))
 
 

@@ -153,6 +153,11 @@ class ForcingTrace(Trace):
             return self._replaced(stage, tokens, 0, len(tokens))
         return tokens
 
+    def as_many(self, stage: str, own: NDArray[Any]) -> NDArray[Any]:
+        """The golden's integers for another number of them, which is a finding: the round goes on as the golden's."""
+        true = self.golden(self.round, stage) if stage in self.forced and not self.parted else None
+        return own if true is None or len(true) == len(own) else true.astype(np.int64)
+
     def told(self, stage: str, value: Iterable[SupportsIndex]) -> None:
         """Take the integers that a round chose and that were not handed over in it: it is over, they are not forced.
 

@@ -6,6 +6,7 @@ block's rows, the last emitted token and K masks. All of the block is dropped wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic
 
 import torch
@@ -21,7 +22,7 @@ from parity.references.points import point
 class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
     """gpt-oss with a DFlash drafter."""
 
-    def __init__(self, target: T, drafter: DFlash, k: int, max_positions: int | None = None):
+    def __init__(self, target: T, drafter: DFlash, k: int | Sequence[int], max_positions: int | None = None):
         check_layers(drafter.config, target.config.num_hidden_layers)
         super().__init__(target, drafter, k, max_positions)
 
@@ -37,11 +38,8 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
     @torch.no_grad()
     def draft(self) -> Tensor:
         """C context rows, then the block: K ids [K]."""
-        taps = self.state.pending_taps
-        rows, block = len(taps), self.k + 1
-        positions, slots = self.places(rows, block)
-        self.context(taps, positions[:rows], slots[:rows])
-        self.state.draft_length += rows
+        rows, block = len(self.state.pending_taps), self.k + 1
+        positions, slots = self.catch_up(block)
         ids = self.tap("drafter.input_ids", self.ids(block))
         self.state.cache.start = int(slots[rows])
 
@@ -53,6 +51,20 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
         hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self.predicting(stream)))
         logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
         return self.tap("drafter.draft_tokens", self.greedy(logits))
+
+    @point
+    @torch.no_grad()
+    def keep_up(self) -> None:
+        """The context rows alone."""
+        self.catch_up(0)
+
+    def catch_up(self, block: int) -> tuple[Tensor, Tensor]:
+        """C context rows in front of a block: positions and slots of all [C + block]."""
+        taps = self.state.pending_taps
+        positions, slots = self.places(len(taps), block)
+        self.context(taps, positions[: len(taps)], slots[: len(taps)])
+        self.state.draft_length += len(taps)
+        return positions, slots
 
     def places(self, context: int, block: int) -> tuple[Tensor, Tensor]:
         """Positions and cache slots of a pass' rows [C + K + 1]."""

@@ -29,10 +29,6 @@ class StepLoop(DrafterLoop[T, S], Generic[T, S]):
     W = C + K - 1, the committed ones, then the chain rows.
     """
 
-    def pending(self) -> Tensor:
-        """The ids [C] that the drafter has not run over: those of the round before."""
-        return torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
-
     @point
     @torch.no_grad()
     def draft(self) -> Tensor:

@@ -24,7 +24,14 @@ Assumed = Sequence[tuple[Hypothesis, Any]]
 class Counterfactuals:
     """The references of a pair of checkpoints, loaded once, run under any set of hypotheses."""
 
-    def __init__(self, target: Path, drafter: Path, k: int, precision: str = "float32", partial_kv: str = ""):
+    def __init__(
+        self,
+        target: Path,
+        drafter: Path,
+        k: int | Sequence[int],
+        precision: str = "float32",
+        partial_kv: str = "",
+    ):
         self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k, partial_kv=partial_kv)
         self.layers = RememberedLayers(self.loop.target)
 

@@ -29,6 +29,18 @@ class DrafterLoop(SpeculativeLoop[T, Weighted], Generic[T, Weighted]):
         self.rows(prompt[1:], self.taps(0, len(prompt) - 1), behind=0)
         self.state.draft_length = len(prompt) - 1
 
+    def pending(self) -> Tensor:
+        """The ids [C] that the drafter has not run over: those of the round before."""
+        return torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
+
+    @point
+    @torch.no_grad()
+    def keep_up(self) -> None:
+        """The committed rows alone."""
+        ids = self.pending()
+        self.rows(ids, self.state.pending_taps, behind=0)
+        self.state.draft_length += len(ids)
+
     @torch.no_grad()
     def rows(self, committed: Tensor, taps: Tensor, behind: int) -> Tensor:
         """A round's first pass, of which `behind` rows do not carry a committed token: the residual stream [n, H]."""

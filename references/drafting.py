@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,14 @@ def family(drafter: str | Path) -> Family:
     return "eagle-3" if placeholder(raw) is None and raw.get("num_hidden_layers") == 1 else "p-eagle"
 
 
+def refuse_family(drafter: str | Path, by: str, has: Sequence[Family]) -> None:
+    """Raises:
+    UsageError: the drafter is of a family that another implementation is not asked for here.
+    """
+    if (named := family(drafter)) not in has:
+        raise UsageError(f"{drafter} is a {named} drafter: --reference {by} is for {' and '.join(has)}")
+
+
 def is_chain(drafter: str | Path) -> bool:
     """Whether a drafter is EAGLE-3."""
     return family(drafter) == "eagle-3"
@@ -118,7 +126,7 @@ def load_loop(
     target: str | Path,
     drafter: str | Path,
     dtype: torch.dtype,
-    k: int,
+    k: int | Sequence[int],
     max_positions: int | None = None,
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
     partial_kv: str = "",
@@ -126,6 +134,7 @@ def load_loop(
     """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
     Args:
+        k: drafts a round; or those of each round in turn, from the first one again behind the last.
         oracle: loads the target: `HFTarget`, or what has its methods.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
 

@@ -40,10 +40,14 @@ TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
 
 @dataclass(frozen=True)
 class Request(GoldenRequest):
-    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads."""
+    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads.
+
+    `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
+    """
 
     roundings: int = 1
     partial_kv: str = ""
+    schedule: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
     truth, rough = (
-        by.load(request.target, request.drafter, dtype, request.k) for dtype in (torch.float32, torch.bfloat16)
+        by.load(request.target, request.drafter, dtype, request.schedule or request.k)
+        for dtype in (torch.float32, torch.bfloat16)
     )
     for loop in (truth, rough):
         loop.attend_to(request.partial_kv)
@@ -123,9 +128,17 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
-        vocabulary = _vocabulary(truth) if "drafter.logits" in names else None
         dumped = Dumped(
-            who, layers, stages, cases, request.roundings, constants(truth), family, vocabulary, kept
+            who,
+            layers,
+            stages,
+            cases,
+            request.roundings,
+            constants(truth),
+            family,
+            draft_vocabulary=_vocabulary(truth) if "drafter.logits" in names else None,
+            partial_kv=kept,
+            schedule=request.schedule,
         )
         finish(writer, request, checkpoints, dumped)
     return request.out

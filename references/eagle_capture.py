@@ -27,6 +27,7 @@ from parity.references.checkpoint import read_state
 from parity.references.drafter_config import Eagle3Config
 from parity.references.drafter_formats import read_drafter
 from parity.references.drafter_layers import KVCache
+from parity.references.drafting import refuse_family
 from parity.references.hf_target import HFTarget
 from parity.references.loop import SpeculativeLoop
 from parity.references.points import point
@@ -51,8 +52,11 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
+    refuse_family(request.drafter, "eagle", ("eagle-3",))
     if request.partial_kv:
         raise UsageError("--partial-kv is no option of --reference eagle")
+    if request.schedule:
+        raise UsageError("--reference eagle drafts K tokens in every round: name one number with -k")
     cnets = official(request.checkout)
     theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN

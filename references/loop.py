@@ -91,8 +91,12 @@ class SpeculativeLoop(Generic[T, D]):
     Args:
         target: the target's oracle.
         drafter: the drafter's oracle.
-        k: K, drafts per round.
+        k: K, drafts per round; or that of each round in turn, from the first one again behind the last.
         max_positions: rows that prompt, budget and K drafts have to fit; the smaller context where None.
+
+    Attributes:
+        k: K of the round under way.
+        most: the largest K of a round.
 
     Raises:
         UsageError: K is not in 1 … the number the drafter was made for, or the models have fewer positions.
@@ -102,11 +106,18 @@ class SpeculativeLoop(Generic[T, D]):
     partial: PartialKV | None = None
     """The pages of its cache that a row of the drafter attends to; None for all of them."""
 
-    def __init__(self, target: T, drafter: D, k: int, max_positions: int | None = None):
+    def __init__(self, target: T, drafter: D, k: int | Sequence[int], max_positions: int | None = None):
         most = drafter.config.max_drafts
-        if k < 1 or (most is not None and k > most):
-            raise UsageError(f"-k {k}: this drafter drafts 1 to {most} tokens ({drafter.config.limit} of its config)")
-        self.target, self.drafter, self.k = target, drafter, k
+        self.schedule: tuple[int, ...] = (k,) if isinstance(k, int) else tuple(k)
+        self.k = self.most = max(self.schedule, default=0)
+        if self.most < 1 or min(self.schedule) < 0 or (most is not None and self.most > most):
+            drafts = "any number of" if most is None else f"1 to {most}"
+            limit = "" if most is None else f" ({drafter.config.limit} of its config)"
+            said = ",".join(map(str, self.schedule))
+            raise UsageError(
+                f"-k {said}: this drafter drafts {drafts} tokens in a round{limit}, or 0 in rounds between such ones"
+            )
+        self.target, self.drafter = target, drafter
         layers = target.config.num_hidden_layers
         taps = drafter.config.tap_inputs
         self.tap_inputs: tuple[int, ...] = (2, layers // 2, layers - 3) if taps is None else taps
@@ -131,7 +142,7 @@ class SpeculativeLoop(Generic[T, D]):
         accepted: list[int] = []
         while not self.finished():
             recorder.begin(len(lengths) + 1)
-            drafts = self.draft()
+            drafts = self.propose(self.schedule[len(lengths) % len(self.schedule)])
             matched, length = self.accept(drafts, self.verify(drafts))
             self.commit(length)
             lengths.append(length)
@@ -147,12 +158,23 @@ class SpeculativeLoop(Generic[T, D]):
             )
         if max_new_tokens < 1:
             raise UsageError(f"--max-new-tokens {max_new_tokens}: at least 1 is needed")
-        need = length + max_new_tokens + self.k
+        need = length + max_new_tokens + self.most
         if need > self.max_positions:
             raise UsageError(
-                f"a prompt of {length} tokens, {max_new_tokens} new tokens and {self.k} drafts need {need} positions; "
-                f"the context has {self.max_positions} (max_position_embeddings)"
+                f"a prompt of {length} tokens, {max_new_tokens} new tokens and {self.most} drafts need {need} "
+                f"positions; {self.limited_by()}"
             )
+
+    def limited_by(self) -> str:
+        """What `max_positions` comes from."""
+        sides = {
+            "target": self.target.config.max_position_embeddings,
+            "drafter": self.drafter.config.max_positions,
+        }
+        narrow = min(sides, key=lambda side: sides[side])
+        if self.max_positions < sides[narrow]:
+            return f"{self.max_positions} were asked for (max_positions)"
+        return f"the {narrow} has {self.max_positions} (max_position_embeddings of its config)"
 
     def begin(self, budget: int, tap: Wrapped) -> None:
         """Start a new sequence with empty caches."""
@@ -196,9 +218,22 @@ class SpeculativeLoop(Generic[T, D]):
         """The drafter over the prompt, whose tokens are one ahead of their taps."""
         raise NotImplementedError
 
+    def propose(self, k: int) -> Tensor:
+        """This round's K drafts: ids [K] of the target's vocabulary; none where K is 0."""
+        self.k = k
+        if k:
+            return self.draft()
+        self.keep_up()
+        return self.tap("drafter.draft_tokens", torch.empty(0, dtype=torch.long))
+
     @point
     def draft(self) -> Tensor:
         """K ids [K] of the target's vocabulary."""
+        raise NotImplementedError
+
+    @point
+    def keep_up(self) -> None:
+        """A round of K = 0: the drafter runs over what was emitted, so that its cache misses nothing."""
         raise NotImplementedError
 
     def skipped(self) -> bool:

@@ -82,6 +82,10 @@ class NGramLoop(SpeculativeLoop[T, NGram], Generic[T]):
         """Nothing."""
 
     @point
+    def keep_up(self) -> None:
+        """Nothing."""
+
+    @point
     def draft(self) -> Tensor:
         """0 to K ids."""
         text = [*self.state.prompt.tolist(), *self.state.emitted]

@@ -24,7 +24,7 @@ class ParallelLoop(DrafterLoop[T, PEagle], Generic[T]):
     @torch.no_grad()
     def draft(self) -> Tensor:
         """C committed rows, fed again with their true taps, and K-1 placeholders: K ids [K]."""
-        committed = torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
+        committed = self.pending()
         stream = self.rows(committed, self.state.pending_taps, behind=self.k - 1)
         self.state.draft_length += len(committed)
         drafting = self.predicting(stream, len(committed))

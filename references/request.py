@@ -66,6 +66,7 @@ class Dumped:
     family: Family = "p-eagle"
     draft_vocabulary: tuple[int, ...] | None = None
     partial_kv: str = ""
+    schedule: tuple[int, ...] = ()
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -95,6 +96,7 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         ),
         case=Case(
             k=request.k,
+            schedule=dumped.schedule,
             max_new_tokens=request.max_new_tokens,
             precision="float32",
             mode="golden",

@@ -49,7 +49,7 @@ def rerun(
     _refuse_others(manifest.producer, manifest.model)
     logging.disable_progress_bar()
     pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.k, kept=manifest.case.partial_kv)
+    load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.ks, kept=manifest.case.partial_kv)
     truth = load(dtype=torch.float32)
     floors = Rounded(load(dtype=torch.bfloat16), manifest.case.roundings) if floor else None
     stages = [golden.declared[name] for name in manifest.stages]
@@ -84,7 +84,7 @@ def rerun(
 
 @lru_cache(maxsize=2)
 def _load(
-    from_plain: bool, target: Path, drafter: Path, k: int, kept: str, dtype: torch.dtype
+    from_plain: bool, target: Path, drafter: Path, k: Sequence[int], kept: str, dtype: torch.dtype
 ) -> SpeculativeLoop[Any, Any]:
     """A loop in a precision; a comparison may run it many times."""
     return (plain.load_loop if from_plain else load_loop)(target, drafter, dtype, k, partial_kv=kept)

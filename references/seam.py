@@ -68,19 +68,23 @@ class Reference:
             precision=self.precision,
             num_layers=loop.target.config.num_hidden_layers,
             num_drafter_layers=loop.drafter.config.num_layers,
-            k=loop.k,
+            k=loop.most,
             max_positions=loop.max_positions,
             eos=loop.eos,
             versions={name: version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
             modules=(__name__, type(loop).__module__),
             family=loop.drafter.config.family,
             partial_kv="" if loop.partial is None else str(loop.partial),
+            varies_k=True,
         )
 
     @torch.no_grad()
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """Round 0; the first token."""
         self.loop.admit(len(prompt_ids), max_new_tokens)
+        vocabulary = self.loop.target.config.vocab_size
+        if not all(0 <= int(one) < vocabulary for one in prompt_ids):
+            raise UsageError(f"a prompt has an id outside the vocabulary of {vocabulary}")
         with self._whole(tap):
             self.loop.begin(max_new_tokens, torch_tap(tap))
             self.loop.prefill(torch.tensor([int(one) for one in prompt_ids]))
@@ -88,15 +92,18 @@ class Reference:
         return self.loop.state.emitted[0]
 
     @torch.no_grad()
-    def draft(self, tap: Tap) -> np.ndarray:
-        """K ids, int64."""
+    def draft(self, tap: Tap, k: int | None = None) -> np.ndarray:
+        """K ids, int64; as many as this round is asked for."""
         self._refuse_finished()
+        most = self.loop.most
+        if k is not None and not 0 <= k <= most:
+            raise UsageError(f"{k} drafts are asked for, this pair drafts 0 to {most}")
         again = self.drafted or self._drafter()
         again()
         if self.loop.skipped():
             raise UsageError("the drafter skipped a round: only verify and commit, or a new prefill, can follow")
         with self._whole(tap):
-            drafts = self.loop.draft()
+            drafts = self.loop.propose(most if k is None else k)
             self.drafted = again
         return to_numpy(drafts)
 
@@ -104,8 +111,8 @@ class Reference:
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
         """n+1 greedy ids, int64."""
         self._refuse_finished()
-        if len(draft_tokens) > self.loop.k:
-            raise UsageError(f"{len(draft_tokens)} drafts are more than K = {self.loop.k}")
+        if len(draft_tokens) > self.loop.most:
+            raise UsageError(f"{len(draft_tokens)} drafts are more than K = {self.loop.most}")
         with self._whole(tap):
             self.loop.target.crop(self.loop.state.length)
             tokens = self.loop.verify(_ids(draft_tokens))

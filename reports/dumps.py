@@ -31,6 +31,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "drafter": manifest.model.drafter.path,
         "k": case.k,
         "partial_kv": case.partial_kv,
+        "schedule": case.schedule,
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
@@ -42,10 +43,11 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "variants": variants,
         "stages": list(manifest.stages),
     }
+    ks = ",".join(map(str, case.ks))
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     kept = f", partial KV {case.partial_kv}" if case.partial_kv else ""
-    pair = f"{data['target']} + {data['drafter']}, K={case.k}{kept}"
+    pair = f"{data['target']} + {data['drafter']}, K={ks}{kept}"
     out.print(f"  pair      {pair}, {case.mode}, {case.precision}", soft_wrap=True)
     emitted = (
         f"{data['new_tokens']} new tokens, {data['rounds']} verify rounds, acceptance length "

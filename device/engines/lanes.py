@@ -13,8 +13,8 @@ from parity.device.engines import AnyEngine, with_ranks
 def with_lanes(machine: AnyEngine, lanes: int) -> SimpleNamespace:
     """`machine` with a batch of `lanes`.
 
-    A lane is made of every host array with a B axis of 1; lane 0 comes back. Prompts must be longer than
-    `lanes` tokens: a cache row count equal to it would be taken for the batch.
+    A lane is made of every host array with a B axis of 1; lane 0 comes back. Every array has its B axis in front:
+    without it, as many rows would be taken for the lanes.
     """
 
     def repeated(value: np.ndarray) -> np.ndarray:

@@ -184,15 +184,17 @@ def altered(
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
-            values, tap = arguments[: VERBS[verb]], (arguments[VERBS[verb] :] or (None,))[0] or _through
+            values, (tap, *rest) = arguments[: VERBS[verb]], arguments[VERBS[verb] :] or (None,)
+
+            shown = tap or _through
 
             def watch(name: str, value: np.ndarray) -> np.ndarray:
                 if name != stage:
-                    return tap(name, value)
-                taken = tap(name, change(value.copy(), *values))
+                    return shown(name, value)
+                taken = shown(name, change(value.copy(), *values))
                 return value if only_shown else taken
 
-            return clean(*values, watch)
+            return clean(*values, watch, *rest)
 
         return run
 

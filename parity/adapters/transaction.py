@@ -41,13 +41,13 @@ class Transactional:
             self._round = None
         return first
 
-    def draft(self, tap: Tap) -> Array:
-        """See `Device.draft`; a second one in a round starts from what the first one found."""
+    def draft(self, tap: Tap, *k: int) -> Array:
+        """See `Device.draft` and `VaryingK.draft`; a second one in a round starts from what the first one found."""
         with self._whole():
             if self._round is not None:
                 self._restore(self._round)
             began = self._snapshot()
-            drafts = self.inside.draft(tap)
+            drafts = self.inside.draft(tap, *k)
             self._round = began
         return drafts
 

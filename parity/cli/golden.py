@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from parity.cli.common import json_option, progress, stage_option, write_json
+from parity.schedule import read_k
 
 folder = click.Path(path_type=Path)
 
@@ -21,7 +22,15 @@ folder = click.Path(path_type=Path)
     metavar="FILE",
     help="JSON lines with messages, text or ids; the tiny pair's chat prompts by default.",
 )
-@click.option("-k", "k", type=int, default=4, show_default=True, help="K, draft tokens per round.")
+@click.option(
+    "-k",
+    "k",
+    callback=lambda context, parameter, text: read_k(text),
+    default="4",
+    show_default=True,
+    metavar="N[,N…]",
+    help="K, draft tokens per round; 4,0,2 for each round in turn, from the first one again.",
+)
 @click.option(
     "--partial-kv",
     metavar="S+R+WxP",
@@ -65,7 +74,7 @@ def dump_golden(
     target: Path | None,
     drafter: Path | None,
     prompts: Path | None,
-    k: int,
+    k: tuple[int, ...],
     max_new_tokens: int,
     stages: tuple[str, ...],
     reference: str,

@@ -68,6 +68,8 @@ def reduce(
     case, made, mode = reduced
     command = f"parity diff --golden {made.folder} --device {device_name} --precision {precision} --mode {mode}"
     write_json(json_file, asdict(case) | {"golden": str(made.folder), "mode": mode, "reproduce": command})
-    echo(f"{len(case.ids)} prompt tokens, K = {case.k}, {case.round} rounds: fails at {case.first}")
+    echo(
+        f"{len(case.ids)} prompt tokens, K = {','.join(map(str, case.ks))}, {case.round} rounds: fails at {case.first}"
+    )
     echo(f"reproduce: {command}")
     sys.exit(1)

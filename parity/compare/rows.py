@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class Clock:
         if golden is None:
             return cls(prompt, (1, *told.acceptance_length))
         family = family_of(golden.model.family)
-        drafted = family.cached(prompt, told.acceptance_length, told.accepted_drafts, golden.case.k)
+        drafted = family.cached(prompt, told.acceptance_length, told.accepted_drafts, map(golden.case.drafts, count(1)))
         return cls(prompt, (1, *told.acceptance_length), drafted, family)
 
     @property

@@ -54,7 +54,8 @@ def check_structure(golden: TrustedGolden, run: DumpView, names: Iterable[str]) 
 
 def due(golden: TrustedGolden, run: DumpView, prompt: int, round_: int) -> list[Named]:
     """The stages that a run owes of a round, in the order data flows: those shown, up to where it parted."""
-    shown = [named for named in dataflow(golden.declared.values(), round_) if run.view.rows(named.name, round_)]
+    flow = dataflow(golden.declared.values(), round_, golden.manifest.case.drafts(round_))
+    shown = [named for named in flow if run.view.rows(named.name, round_)]
     parted = run.manifest.case.prompts[prompt].parted
     if parted is None or round_ < parted.round:
         return shown

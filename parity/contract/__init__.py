@@ -77,7 +77,7 @@ def _walk(device: Device, ledger: Ledger, pair: PairSizes, precision: str, k: in
     walk.open()
     walk.rounds()
     walk.budget()
-    for further in (walk.raising, lambda: probe(walk)):
+    for further in (walk.changing, walk.raising, lambda: probe(walk)):
         if ledger.breaches:
             raise Stopped("the lines behind are checked once these hold")
         further()

@@ -71,8 +71,13 @@ LINES = {
         Line("prefill: anew", "leaves nothing of the sequence before it: the same prompt gives the same tensors"),
         Line(
             "draft: returned",
-            "gets the tap alone; returns K ids of the target's vocabulary (behind `d2t`), fewer only at the "
+            "called with the tap alone it returns K ids of the target's vocabulary (behind `d2t`), fewer only at the "
             "caches' end",
+        ),
+        Line(
+            "draft: k",
+            "with `varies_k=True` gets the number of drafts behind the tap, 0 to K, and returns as many; with 0 it "
+            "runs over the C committed rows alone and shows no stage of drafts but an empty `drafter.draft_tokens`",
         ),
         Line(
             "verify: returned",
@@ -106,8 +111,8 @@ LINES = {
 
 LOOP_ONLY = ("speculate: rounds", "speculate: returned")
 VERBS_ONLY = (
-    "prefill: returned", "prefill: anew", "draft: returned", "verify: returned", "commit: eos", "commit: budget",
-    "verbs: raising",
+    "prefill: returned", "prefill: anew", "draft: returned", "draft: k", "verify: returned", "commit: eos",
+    "commit: budget", "verbs: raising",
 )  # fmt: skip
 
 

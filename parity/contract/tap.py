@@ -137,7 +137,7 @@ class ContractTap:
                 `kv.target` and `kv.drafter`.
             loop: the host may not see verify tokens; they are complete where declared.
         """
-        for named in dataflow(self.view.declared.values(), self.round):
+        for named in dataflow(self.view.declared.values(), self.round, rows.get("K")):
             shown = self.view.rows(named.name, self.round)
             if shown is None:
                 continue

@@ -102,22 +102,31 @@ class Walk:
         tap.close({"S": 2, "C": self.cached, "W": self.cached, "kv.target": 2, "kv.drafter": self.cached})
         return first
 
-    def close(self, tap: ContractTap, drafts: int, held: int, own: Sequence[int], emitted: Sequence[int]) -> None:
+    def close(
+        self, tap: ContractTap, drafts: int, held: int, own: Sequence[int], emitted: Sequence[int], k: int | None = None
+    ) -> None:
         """Closes a round.
 
         Args:
             drafts: how many were verified.
             held: rows of the target's cache before it.
             own: what the drafter drafted.
+            k: drafts that it was asked for, where that is not K.
         """
+        k = self.k if k is None else k
         committed = self.family.committed(held, self.cached)
         self.cached = self.family.kept(held, agreeing(own[:-1], emitted), len(emitted))
-        rows = {"S": drafts + 1, "K": self.k, "M": len(emitted), **self.family.round_rows(committed, self.k)}
+        rows = {
+            "S": drafts + 1,
+            "K": len(own) if self.family.fewer else k,
+            "M": len(emitted),
+            **self.family.round_rows(committed, k),
+        }
         tap.close(rows | {"kv.target": held + len(emitted), "kv.drafter": self.cached})
 
     def draft(self, tap: ContractTap) -> list[int]:
         """K drafts."""
-        return self.ids("draft: returned", self.call("draft", tap), self.k, self.k, "draft")
+        return self.ids("draft: returned", self.call("draft", tap), self.k, self.least(self.k), "draft")
 
     def verify(self, drafts: Sequence[int], tap: ContractTap) -> list[int]:
         """n+1 ids for these drafts."""
@@ -184,6 +193,24 @@ class Walk:
         emitted = self.commit(drafts, [*drafts, other[-1]], tap)
         said = f"of a budget of 2 the first token is 1: commit returned {len(emitted)} ids more"
         self.ledger.expect("commit: budget", len(emitted) == 1, said)
+
+    def changing(self) -> None:
+        """Rounds that are told their K: the largest, none, one, the largest again, everything accepted."""
+        if not self.says.varies_k:
+            return self.ledger.skip("draft: k", "varies_k=False: every round has K drafts")
+        tap, held = self.tap(), 2
+        self.prefill(tap, 4 * self.k + 8)
+        for k in (self.k, 0, 1, self.k):
+            drafts = self.others[:k]
+            own = self.ids("draft: k", self.call("draft", tap, k), k, self.least(k), f"draft of {k} tokens")
+            self.verify(drafts, tap)
+            emitted = self.commit(drafts, [*drafts, self.others[-1]], tap)
+            self.close(tap, k, held, own, emitted, k)
+            held += len(emitted)
+
+    def least(self, k: int) -> int:
+        """Drafts of a round at the least, of k that are asked for."""
+        return 0 if self.family.fewer else k
 
     def raising(self) -> None:
         """The first round once more, each verb interrupted first; what comes out is what came out before."""

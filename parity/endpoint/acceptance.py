@@ -75,7 +75,7 @@ def acceptance(asked: Sequence[Continuation], names: Names | None, bound: float,
         return [Check(LENGTH, FAIL, said)]
     k = asked[0].truth.k
     added = add_up(tally, k, names)
-    golden = AcceptanceCounts.of(case, k)
+    golden = AcceptanceCounts.of(case, (k,))
     reference = TokenSums(
         np.array([len(one.emitted) - 1 for one in case], np.float64),
         np.array([len(one.acceptance_length) for one in case], np.float64),

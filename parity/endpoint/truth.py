@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.compare.choices import Choices, judge, ranked
 from parity.compare.rows import NOISY, Clock, row_floors
-from parity.errors import Inconclusive
+from parity.errors import Inconclusive, UsageError
 from parity.gates.acceptance_counts import log_softmax
 from parity.golden.manifest import PromptCase, Variant
 from parity.golden.views import TrustedGolden
@@ -65,7 +65,10 @@ def truths(golden: TrustedGolden, precision: str) -> list[Truth]:
 
     Raises:
         Inconclusive: the golden lacks logits, or the bfloat16 ones that are the noise.
+        UsageError: its K changes between rounds, which no server is told.
     """
+    if golden.manifest.case.schedule:
+        raise UsageError(f"{golden.folder}: K changes between its rounds, and no server is told so: dump one of one K")
     prompts = golden.manifest.case.prompts
     read = [_measured(golden, number, precision) for number in range(len(prompts))]
     relative = np.concatenate([one[2] for one in read])

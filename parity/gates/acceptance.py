@@ -46,10 +46,10 @@ def add_up(context: GateContext, device: Sequence[Generation], reference: Sequen
         f"{side} {prompt.id}: {contradiction}"
         for side, generations in (("device", device), ("reference", reference))
         for prompt, generation in zip(case.prompts, generations, strict=True)
-        for contradiction in contradictions(generation, case.k, case.max_new_tokens, ends if side == "device" else ())
+        for contradiction in contradictions(generation, case.ks, case.max_new_tokens, ends if side == "device" else ())
     ]
     wrong += _recount(context) + _shown(context)
-    device_counts, reference_counts = AcceptanceCounts.of(device, case.k), AcceptanceCounts.of(reference, case.k)
+    device_counts, reference_counts = AcceptanceCounts.of(device, case.ks), AcceptanceCounts.of(reference, case.ks)
     line = f"device {device_counts.identity()}; reference {reference_counts.identity()}"
     good = not wrong and device_counts.adds_up and reference_counts.adds_up
     figures = {"device": device_counts.figures(), "reference": reference_counts.figures(), "contradictions": wrong}
@@ -61,8 +61,8 @@ def free(
     context: GateContext, device: Sequence[Generation], reference: Sequence[Generation], credible: bool
 ) -> Iterator[Check]:
     """The free run: the interval of the acceptance length, and the rates behind it."""
-    k = context.golden.manifest.case.k
-    device_counts, reference_counts = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
+    ks = context.golden.manifest.case.ks
+    device_counts, reference_counts = AcceptanceCounts.of(device, ks), AcceptanceCounts.of(reference, ks)
     interval = paired_bootstrap(_sums(device), _sums(reference), context.seed)
     line = f"device {device_counts.acceptance_length:.3f}, reference {reference_counts.acceptance_length:.3f}: "
     line += f"accepted drafts {device_counts.accepted_drafts:.3f}, {reference_counts.accepted_drafts:.3f}; "

@@ -25,7 +25,8 @@ class AcceptanceCounts:
         tokens: emitted by them, counted from the emitted ids.
         cut: rounds cut, at most one a prompt.
         reached: [K] rounds whose draft i was accepted and emitted.
-        tried: [K] rounds in which draft i - 1 was accepted and the round was not cut right behind it.
+        tried: [K] rounds of i drafts or more in which draft i - 1 was accepted and the round was not cut right behind
+            it.
         two_or_more: rounds that emitted at least two tokens.
     """
 
@@ -37,18 +38,24 @@ class AcceptanceCounts:
     two_or_more: int
 
     @classmethod
-    def of(cls, generations: Sequence[Generation], k: int) -> AcceptanceCounts:
-        """Count the rounds of these generations."""
+    def of(cls, generations: Sequence[Generation], ks: Sequence[int]) -> AcceptanceCounts:
+        """Count the rounds of these generations.
+
+        Args:
+            ks: K of each round in turn, from the first one again behind the last.
+        """
+        most = np.array([ks[n % len(ks)] for one in generations for n in range(len(one.acceptance_length))], np.int64)
         lengths = np.array([n for generation in generations for n in generation.acceptance_length], np.int64)
         drafts = np.array([n for generation in generations for n in generation.accepted_drafts], np.int64)
         cut = drafts >= lengths
-        places = np.arange(1, k + 1)
+        places = np.arange(1, max(ks) + 1)
+        ended = cut[:, None] & (drafts[:, None] == places - 1)
         return cls(
             rounds=len(lengths),
             tokens=sum(len(generation.emitted) - 1 for generation in generations),
             cut=int(cut.sum()),
             reached=(drafts[:, None] >= places).sum(axis=0),
-            tried=((drafts[:, None] >= places - 1) & ~(cut[:, None] & (drafts[:, None] == places - 1))).sum(axis=0),
+            tried=((drafts[:, None] >= places - 1) & (most[:, None] >= places) & ~ended).sum(axis=0),
             two_or_more=int((lengths >= 2).sum()),
         )
 
@@ -103,10 +110,11 @@ class AcceptanceCounts:
         }
 
 
-def contradictions(generation: Generation, k: int, budget: int, ends: Collection[int] = ()) -> Iterator[str]:
+def contradictions(generation: Generation, ks: Sequence[int], budget: int, ends: Collection[int] = ()) -> Iterator[str]:
     """What in a generation's counts cannot be, in words.
 
     Args:
+        ks: K of each round in turn.
         ends: ids known to end a generation.
     """
     lengths, drafts = generation.acceptance_length, generation.accepted_drafts
@@ -116,7 +124,7 @@ def contradictions(generation: Generation, k: int, budget: int, ends: Collection
     if sum(lengths) != len(generation.emitted) - 1:
         yield f"acceptance lengths add up to {sum(lengths)}, {len(generation.emitted) - 1} tokens came behind the first"
     for number, (length, count) in enumerate(zip(lengths, drafts, strict=True), 1):
-        last = number == len(lengths)
+        last, k = number == len(lengths), ks[(number - 1) % len(ks)]
         if not (1 <= length <= k + 1 and 0 <= count <= k):
             yield f"round {number}: length {length} with {count} accepted drafts at K = {k}"
         elif length - count not in ((0, 1) if last else (1,)):

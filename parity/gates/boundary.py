@@ -80,12 +80,15 @@ def _try(ends: BoundaryOutcomes, device: Device, baseline: Baseline, budget: int
     if said:
         return
     player = HistoryPlayer(device, [baseline], exact, fewer=True)
-    for pattern in ((player.k,), (0,), (player.k, 0), (0, 0, player.k)):
-        rounds = tuple(RoundPlan(pattern[n % len(pattern)], player.k) for n in range(budget))
+    k = player.k
+    patterns = [[RoundPlan(right, k) for right in accepted] for accepted in ((k,), (0,), (k, 0), (0, 0, k))]
+    patterns += [[RoundPlan(k, k), RoundPlan(0, 0, asked=0)]] if player.varies else []
+    for pattern in patterns:
+        rounds = tuple(pattern[n % len(pattern)] for n in range(budget))
         try:
             player.play((SequencePlan(0, budget, rounds),))
         except InvariantBroken as wrong:
-            line = f"{_size(spare)}, {most} positions, accepting {', '.join(map(str, pattern))} of {player.k}, …"
+            line = f"{_size(spare)}, {most} positions, {', '.join(map(str, pattern))}, …"
             line += f" → round {player.sequence.round}: {wrong.message}"
             ends.contents = ends.contents or InvariantBroken(wrong.aspect, line, wrong.place)
             if spare < 0:  # what does not fit was let in; what fits and breaks is a matter of its contents

@@ -11,7 +11,7 @@ import numpy as np
 from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_experts, ranked, ulp
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.decode import Decoded, TargetPassTap, accepted, decode, ended
-from parity.drive import untapped
+from parity.drive import Drafts, drafted, untapped
 from parity.errors import Inconclusive
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
@@ -42,7 +42,7 @@ def equals_plain_decoding(context: GateContext, noise: NoiseFloors, precision: s
     first: Divergence | None = None
     for number, prompt in enumerate(case.prompts):
         context.progress(number, len(case.prompts), f"lossless {prompt.id}")
-        run, plain = align(device, number, prompt.ids, case.max_new_tokens)
+        run, plain = align(device, number, prompt.ids, case.max_new_tokens, case.drafts if case.schedule else None)
         runs.append(run)
         for divergence in run.divergences:
             verdict = classify_divergence(divergence, plain, noise if precision == "bfloat16" else None)
@@ -160,19 +160,30 @@ class AlignedRun:
     wrong: str = ""
 
 
-def align(device: Device, prompt: int, ids: tuple[int, ...], budget: int) -> tuple[AlignedRun, Decoded]:
+def align(
+    device: Device, prompt: int, ids: tuple[int, ...], budget: int, drafts: Drafts | None = None
+) -> tuple[AlignedRun, Decoded]:
     """Decode a prompt plainly, then speculate with the device's own drafts.
 
     Until the two part nothing is forced: this is the device as a user runs it. Where they part, the plain
     token is forced in the rows that are on the plain path, and the comparison continues behind it.
     """
     plain = decode(device, ids, budget)
-    return _Alignment(device, prompt, ids, budget, plain).run(), plain
+    return _Alignment(device, prompt, ids, budget, plain, drafts).run(), plain
 
 
 class _Alignment:
-    def __init__(self, device: Device, prompt: int, ids: tuple[int, ...], budget: int, plain: Decoded):
+    def __init__(
+        self,
+        device: Device,
+        prompt: int,
+        ids: tuple[int, ...],
+        budget: int,
+        plain: Decoded,
+        ks: Drafts | None,
+    ):
         self.device, self.prompt, self.ids, self.budget, self.plain = device, prompt, ids, budget, plain
+        self.ks = ks
         self.eos = device.describe().eos
         self.found = AlignedRun()
         self.experts: dict[str, list[np.ndarray]] = {}  # of the committed rows, as speculation chose them
@@ -196,7 +207,7 @@ class _Alignment:
 
     def _round(self, step: int) -> list[int]:
         """One round behind `step` emitted tokens; what it emitted."""
-        drafts = np.asarray(self.device.draft(untapped), np.int64)
+        drafts = np.asarray(drafted(self.device, untapped, self.found.rounds + 1, self.ks), np.int64)
         rows = self._on_path(drafts, step)
         true = np.array(self.plain.tokens[step : step + rows], np.int64)
         tap = TargetPassTap({VERIFY_TOKENS: true})

@@ -280,7 +280,10 @@ def token_pairings(golden: TrustedGolden, dump: DumpView, variant: Variant) -> I
             start = clock.first(DRAFTER_INPUT_IDS, round_, 0)
             begin = start + clock.family.ahead
             due = tokens[begin : begin + (1 if block else clock.committed(round_))]
-            masked = golden.manifest.case.k - (0 if block else 1) if round_ else 0
+            k = golden.manifest.case.drafts(round_) if round_ else 0
+            if block and not k:
+                continue  # the context alone: no row has a token
+            masked = k - (0 if block else 1) if k else 0
             if masked and clock.family.chain:
                 due, masked = np.append(due, _chained(golden, dump, variant, prompt, round_)[:masked]), 0
             places = clock.first(DRAFTER_POSITIONS, round_, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ def _case(manifest: Manifest) -> Iterator[str]:
     case = manifest.case
     if not case.prompts:
         yield "it has no prompt"
+    if case.schedule and (len({*case.schedule}) < 2 or max(case.schedule) != case.k):
+        yield f"K = {case.k}, and {', '.join(map(str, case.schedule))} in turn: it is the largest of several"
     if (case.mode == "golden") != (manifest.kind == "golden"):
         yield f"a {manifest.kind} in mode {case.mode}"
     if manifest.kind == "golden" and case.precision != TRUTH:
@@ -77,13 +79,9 @@ def _generation(told: Generation, case: Case, golden: bool) -> Iterator[str]:
     if emitted != 1 + sum(lengths):
         yield f"emitted {emitted} tokens, its rounds {1 + sum(lengths)}"
     for round_, (length, drafts) in enumerate(zip(lengths, accepted, strict=False), 1):
-        cut = drafts != length - 1
-        if (
-            length < 1
-            or drafts > min(length, case.k)
-            or (golden and (length > case.k + 1 or (cut and round_ < len(lengths))))
-        ):
-            yield f"emitted {length} tokens in round {round_} with {drafts} of {case.k} drafts accepted"
+        cut, k = drafts != length - 1, case.drafts(round_)
+        if length < 1 or drafts > min(length, k) or (golden and (length > k + 1 or (cut and round_ < len(lengths)))):
+            yield f"emitted {length} tokens in round {round_} with {drafts} of {k} drafts accepted"
     if told.finish == "length" and emitted < case.max_new_tokens:
         yield f"ends by its budget of {case.max_new_tokens} tokens with {emitted}"
     if golden and emitted > case.max_new_tokens:
@@ -198,14 +196,14 @@ def refuse_untold(golden: DumpView) -> None:
 
 @dataclass(frozen=True)
 class PromptRounds:
-    """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one).
+    """One prompt's rounds: its ids, K by round, and per round the tokens that came out (round 0: the first one).
 
-    `drafts` counts those of a round, where a family may draft fewer than K. `vocabulary` are the tokens that may be
-    drafted; empty where all may, or nobody says.
+    `drafted` are the rows of the drafter's cache; `drafts` counts those of a round, where a family may draft fewer than
+    K. `vocabulary` are the tokens that may be drafted; empty where all may, or nobody says.
     """
 
     ids: tuple[int, ...]
-    k: int
+    k: Callable[[int], int]
     fresh: tuple[tuple[int, ...], ...]
     accepted: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -223,8 +221,8 @@ class PromptRounds:
             fresh.append(told.emitted[end : end + length])
             ends.append(ends[-1] + length)
             end += length
-        family, k = family_of(manifest.model.family), manifest.case.k
-        drafted = family.cached(len(prompt.ids), told.acceptance_length, told.accepted_drafts, k)
+        family, k = family_of(manifest.model.family), manifest.case.drafts
+        drafted = family.cached(len(prompt.ids), told.acceptance_length, told.accepted_drafts, map(k, count(1)))
         vocabulary = frozenset(manifest.model.draft_vocabulary or ())
         return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends), drafted, family, vocabulary)
 
@@ -246,13 +244,14 @@ class PromptRounds:
 
         `lengths[r]` are the target's rows in the cache after round r, `drafted[r]` the drafter's.
         """
-        first, drafts = round_ == 0, self.drafts.get(round_, self.k)
-        committed = self.count(round_)
+        first, committed = round_ == 0, self.count(round_)
+        k = 0 if first else self.k(round_)
+        drafts = self.drafts.get(round_, k)
         if named.stage.cache:
             return self.lengths[round_] if named.name.startswith("kv.target.") else self.drafted[round_]
         sizes = {
             "S": len(self.ids) if first else drafts + 1,
-            **(dict.fromkeys("CW", committed) if first else self.family.round_rows(committed, self.k)),
+            **(dict.fromkeys("CW", committed) if first else self.family.round_rows(committed, k)),
             "K": drafts,
             "M": len(self.fresh[round_]),
             "1": 1,
@@ -271,7 +270,7 @@ def _sizes(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], nam
         if stage in IDS and (len(row.full_shape) != 1 or not row.dtype.startswith(("int", "uint"))):
             kind = f"{row.dtype} of shape {list(row.full_shape)}"
             yield f"{stage} of round {round_} is {kind}, integers in one axis are due"
-        due = min(due, rounds.k) if due is not None and stage == "drafter.draft_tokens" else due
+        due = min(due, rounds.k(round_)) if due is not None and stage == "drafter.draft_tokens" else due
         if due is not None and size != due:
             yield f"{stage} of round {round_} has {size} rows, {due} are due"
 

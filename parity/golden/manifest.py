@@ -58,6 +58,9 @@ _Vocabulary = Annotated[
 _Counts = Annotated[
     tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)
 ]
+_Schedule = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS)], ...], FailFast(), Field(max_length=limits.SCHEDULE)
+]
 _Layers = Annotated[int, Field(ge=1, le=limits.LAYERS)]
 
 Variant = Literal["float32", "bfloat16", "bfloat16.local"]
@@ -211,13 +214,15 @@ def declared_shown(shown: Iterable[ShownRows]) -> tuple[ShownRecord, ...]:
 class Case(Record):
     """What was asked for: K, the token budget, the precision and the prompts.
 
-    `forced` are the stage templates whose tensors were replaced by the golden's while running, where they are shown;
-    `shown` is what the device declares to show and what its verbs return, nothing for every stage; `roundings` is the
-    number of bfloat16 runs behind each floor of a golden; `partial_kv` are the pages of its cache that a drafter's row
-    attends to (see `parity.partial_kv`), nothing for the whole cache.
+    `schedule` is K of each round in turn, from the first one again behind the last; nothing where it is `k` in every
+    one, and `k` is the largest of them. `forced` are the stage templates whose tensors were replaced by the golden's
+    while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
+    for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
+    pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
+    schedule: _Schedule = ()
     max_new_tokens: Annotated[int, Field(ge=1, le=limits.TOKENS)]
     precision: Literal["float32", "bfloat16"]
     mode: Mode
@@ -227,6 +232,15 @@ class Case(Record):
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """K of each round in turn."""
+        return self.schedule or (self.k,)
+
+    def drafts(self, round_: int) -> int:
+        """K of a verify round: 1, 2, …"""
+        return self.ks[(round_ - 1) % len(self.ks)]
 
 
 class TensorRow(Record):

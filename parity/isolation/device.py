@@ -65,9 +65,9 @@ class IsolatedDevice:
         first: int = self._verb("prefill", [tuple(int(token) for token in prompt_ids), int(max_new_tokens)], tap)
         return first
 
-    def draft(self, tap: Tap) -> np.ndarray:
-        """See `Device.draft`."""
-        drafts: np.ndarray = self._verb("draft", [], tap)
+    def draft(self, tap: Tap, *k: int) -> np.ndarray:
+        """See `Device.draft` and `VaryingK.draft`."""
+        drafts: np.ndarray = self._verb("draft", [], tap, [int(one) for one in k])
         return drafts
 
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
@@ -85,9 +85,11 @@ class IsolatedDevice:
         asked = {"do": "modules", "declared": list(declared), "name": name, "golden": list(golden)}
         return {str(module) for module in self._ask("describe", asked)}
 
-    def _verb(self, verb: str, arguments: list[Any], tap: Tap | None) -> Any:
+    def _verb(self, verb: str, arguments: list[Any], tap: Tap | None, behind: Sequence[Any] = ()) -> Any:
+        """Call a verb: `arguments`, the tap, and what comes behind it."""
         offers = None if tap is None else [name for name in OFFERS if _offers(tap, name)]
-        return self._ask(verb, {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers}, tap)
+        asked = {"do": "verb", "verb": verb, "arguments": arguments, "offers": offers, "behind": [*behind]}
+        return self._ask(verb, asked, tap)
 
     def _ask(self, call: str, asked: dict[str, Any], tap: Tap | None = None) -> Any:
         if self.process_ended:
@@ -181,6 +183,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "shown": lambda said: tuple(map(_shown, said)),
     "forcible": lambda said: tuple(map(str, said)),
     "transactional": bool,
+    "varies_k": bool,
     "family": str,
     "partial_kv": str,
 }  # fmt: skip

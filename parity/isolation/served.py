@@ -122,11 +122,13 @@ class DeviceServer:
         self._sayable("describe", described)
         return described
 
-    def _verb(self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None) -> Any:
+    def _verb(
+        self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None, behind: Sequence[Any]
+    ) -> Any:
         taps = () if offers is None else (_tap(self, offers),)
         if offers is not None and "on_round" in offers:
             taps = (*taps, self.rounded)
-        return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps))
+        return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps, *behind))
 
     def _rotate(self, folder: str, side: Side, x: np.ndarray, positions: np.ndarray) -> Any:
         rotate = self.made.rotary()

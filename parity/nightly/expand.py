@@ -145,6 +145,11 @@ def _only(matrix: NightMatrix, where: str, axis: str, known: tuple[Value, ...]) 
 
 def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell:
     case = matrix.cases[axes.case]
+    if case.schedule and max(case.schedule) != axes.k:
+        raise UsageError(
+            f"{matrix.path}: {axes.name}: the largest K of cases.{axes.case}.schedule is {max(case.schedule)}, its "
+            "cells have no other: keep them out with [[only]] or [[exclude]]"
+        )
     return Cell(
         axes=axes,
         target=matrix.located(case.target),
@@ -152,6 +157,7 @@ def _cell(matrix: NightMatrix, axes: CellAxes, settings: dict[str, Any]) -> Cell
         prompts=matrix.located(case.prompts),
         max_new_tokens=case.max_new_tokens,
         golden=matrix.located(_golden(matrix, axes)),
+        schedule=case.schedule,
         device=_device(matrix, axes),
         precision=matrix.policies[axes.policy].precision,
         bounds=matrix.bounds(axes.policy),

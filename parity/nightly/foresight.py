@@ -68,7 +68,8 @@ def _golden(cell: Cell) -> Iterator[str]:
     manifest, case = golden.manifest, golden.manifest.case
     if manifest.kind != "golden":
         raise UsageError(f"{cell.golden} is no golden")
-    for what, there, wanted in (("K", case.k, cell.axes.k), ("new tokens", case.max_new_tokens, cell.max_new_tokens)):
+    ks = [",".join(map(str, ks)) for ks in (case.ks, cell.schedule or (cell.axes.k,))]
+    for what, there, wanted in (("K", *ks), ("new tokens", str(case.max_new_tokens), str(cell.max_new_tokens))):
         if there != wanted:
             yield f"the golden {cell.golden} is of {what} {there}, not {wanted}"
     refuse_stale(golden)

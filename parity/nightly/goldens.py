@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -145,7 +145,7 @@ def identity(job: GoldenJob) -> str:
         UsageError: a checkpoint or the prompts cannot be read.
     """
     sides = (_digests(checkpoint(Path(path))) for path in (job.target, job.drafter))
-    parts = (*sides, digest_files([Path(job.prompts)]), job.k, job.max_new_tokens)
+    parts = (*sides, digest_files([Path(job.prompts)]), job.schedule or job.k, job.max_new_tokens)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -160,7 +160,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
     prompts = digest_files([Path(job.prompts)]) if job.prompts else case.prompts_digest
     wrong = {
         "no golden": manifest.kind != "golden",
-        f"K = {case.k}, not {job.k}": case.k != job.k,
+        f"K = {_said(case.ks)}, not {_said(job.schedule or (job.k,))}": case.ks != (job.schedule or (job.k,)),
         f"partial KV {case.partial_kv}": bool(case.partial_kv),
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,
@@ -173,6 +173,10 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         if reasons[0] == "no golden":
             raise UsageError(f"{golden.folder} is no golden")
         raise UsageError(f"the golden {golden.folder} is of {reasons[0]}")
+
+
+def _said(ks: Sequence[int]) -> str:
+    return ",".join(map(str, ks))
 
 
 def _kept(job: GoldenJob, name: str) -> Path | None:

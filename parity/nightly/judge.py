@@ -170,7 +170,7 @@ def acceptance(
     context: GateContext, mode: RunMode
 ) -> tuple[tuple[PromptAcceptance, ...], tuple[PositionAcceptance, ...]]:
     """Per prompt and per draft; empty where the run generated nothing."""
-    prompts, k = context.golden.manifest.case.prompts, context.golden.manifest.case.k
+    prompts, ks = context.golden.manifest.case.prompts, context.golden.manifest.case.ks
     device = [prompt.generation for prompt in context.run(mode).manifest.case.prompts if prompt.generation is not None]
     reference = [prompt.generation for prompt in prompts if prompt.generation is not None]
     if len(device) < len(context.run(mode).manifest.case.prompts) or len(reference) < len(prompts):
@@ -179,11 +179,13 @@ def acceptance(
         PromptAcceptance(prompt=prompt.id, lengths=own.acceptance_length, reference=expected.acceptance_length)
         for prompt, own, expected in zip(prompts, device, reference, strict=True)
     )
-    return by_prompt, tuple(_positions(device, reference, k))
+    return by_prompt, tuple(_positions(device, reference, ks))
 
 
-def _positions(device: Sequence[Generation], reference: Sequence[Generation], k: int) -> Iterator[PositionAcceptance]:
-    own, expected = AcceptanceCounts.of(device, k), AcceptanceCounts.of(reference, k)
+def _positions(
+    device: Sequence[Generation], reference: Sequence[Generation], ks: Sequence[int]
+) -> Iterator[PositionAcceptance]:
+    own, expected = AcceptanceCounts.of(device, ks), AcceptanceCounts.of(reference, ks)
     counts = zip(own.reached.tolist(), expected.reached.tolist(), strict=True)
     for draft, (accepted, reference_accepted) in enumerate(counts, 1):
         low, high = wilson_limits(accepted, own.rounds)

@@ -43,6 +43,7 @@ def _listed(value: Any) -> Any:
 Name = Annotated[str, StringConstraints(pattern=r"\S")]
 """A path, a device or a policy: never empty where it is written down, as an unset variable would leave it."""
 Count = Annotated[int, Field(ge=1, strict=True)]
+Drafts = Annotated[int, Field(ge=0, le=limits.DRAFTS, strict=True)]
 GateNames = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_gates)]
 PatternList = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 CountList = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -71,7 +72,8 @@ class CellSettings(MatrixPart):
 class MatrixCase(CellSettings):
     """Checkpoints, prompts and budget; `golden` where one exists already: `{k}` and `{family}` in it are filled in.
 
-    Where a golden is named, `prompts` may be left out.
+    Where a golden is named, `prompts` may be left out. `schedule` is K of each round in turn; the largest of them is
+    the K of its cells.
     """
 
     target: Name
@@ -80,11 +82,14 @@ class MatrixCase(CellSettings):
     prompts: Name = ""
     max_new_tokens: Count
     golden: Name = ""
+    schedule: Annotated[tuple[Drafts, ...], Field(max_length=limits.SCHEDULE)] = ()
 
     @model_validator(mode="after")
     def _whole(self) -> MatrixCase:
         if not self.prompts and not self.golden:
             raise ValueError("names neither prompts nor a golden")
+        if self.schedule and len({*self.schedule}) < 2:
+            raise ValueError("schedule is of one K: it takes several, as [4, 0, 2]")
         return self
 
 

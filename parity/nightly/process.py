@@ -25,6 +25,7 @@ class GoldenJob(NightRecord):
 
     Attributes:
         name: of the case, family and K it is for.
+        schedule: K of each round in turn; nothing where all have `k`.
         given: an existing golden, folder or fsspec URL; '' makes one, or takes the one made before.
         share: fsspec URL below which goldens are kept for other machines; '' keeps it here alone.
     """
@@ -35,6 +36,7 @@ class GoldenJob(NightRecord):
     prompts: str
     max_new_tokens: int
     k: int
+    schedule: tuple[int, ...] = ()
     given: str = ""
     share: str = ""
 
@@ -49,6 +51,7 @@ class GoldenJob(NightRecord):
             prompts=cell.prompts,
             max_new_tokens=cell.max_new_tokens,
             k=axes.k,
+            schedule=cell.schedule,
             given=cell.golden,
             share=share,
         )

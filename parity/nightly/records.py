@@ -54,6 +54,7 @@ class Cell(NightRecord):
     Attributes:
         target, drafter, prompts: checkpoint folders and the prompts file.
         golden: an existing golden, folder or fsspec URL; made from the checkpoints where empty.
+        schedule: K of each round in turn; nothing where all have the cell's.
         device: as given to `--device`, the `tp` option included.
         bounds: policy file or name; the default policy of the precision where empty.
         gates: names of the gates to run.
@@ -65,6 +66,7 @@ class Cell(NightRecord):
     prompts: str
     max_new_tokens: int
     golden: str = ""
+    schedule: tuple[int, ...] = ()
     device: str
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     bounds: str = ""

@@ -58,7 +58,8 @@ def _make(job: GoldenJob, out: Path) -> None:
     """The references, asked for this golden."""
     from parity.producers import dump_golden
 
-    dump_golden(Path(job.target), Path(job.drafter), Path(job.prompts), job.k, job.max_new_tokens, out=out)
+    pair, k = (Path(job.target), Path(job.drafter)), job.schedule or job.k
+    dump_golden(*pair, Path(job.prompts), k, job.max_new_tokens, out=out)
 
 
 def _failed(error: BaseException) -> Answer:

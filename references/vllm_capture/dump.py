@@ -17,7 +17,7 @@ from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.store import DumpWriter
 from parity.references.drafter_formats import read_drafter
-from parity.references.drafting import is_chain
+from parity.references.drafting import is_chain, refuse_family
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, GoldenRequest, finish
 from parity.references.roundings import pooled
@@ -53,6 +53,7 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: no vLLM of a known version, a checkpoint that it cannot run, or bad prompts, K, budget or stages.
     """
+    refuse_family(request.drafter, "vllm", ("p-eagle", "eagle-3"))
     python = find_python(request.python)
     checkpoints = request.checkpoints()
     check_target(request.target)

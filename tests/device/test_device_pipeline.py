@@ -126,7 +126,8 @@ def test_the_last_rows_of_the_cache_are_as_good_as_the_first(load, prompts, plai
 
 
 def test_one_row_too_many_is_refused_before_anything_is_computed(load, prompts):
-    with pytest.raises(UsageError, match=r"^max_positions: 19 .* 20 .* K = 4 do not fit the 42 rows of the cache\.$"):
+    said = r"^max_positions: 19 .* 20 .* K = 4 do not fit the 42 rows of the cache \(the option max_positions\)\.$"
+    with pytest.raises(UsageError, match=said):
         load(4, max_positions=42).prefill(prompts[1], 20)
 
 

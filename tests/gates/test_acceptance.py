@@ -39,7 +39,7 @@ def sides(seed: int, rate: float, true: float, prompts: int = 24) -> tuple[list[
 
 
 def free(device, reference, bound: float = 0.05):
-    case = SimpleNamespace(k=K, max_new_tokens=BUDGET)
+    case = SimpleNamespace(ks=(K,), max_new_tokens=BUDGET)
     context = SimpleNamespace(golden=SimpleNamespace(manifest=SimpleNamespace(case=case)), seed=0, bound=bound)
     return next(iter(acceptance.free(context, device, reference, credible=True)))
 
@@ -48,8 +48,8 @@ def test_the_identity_holds_and_cut_rounds_are_not_tried():
     one = Generation(
         emitted=tuple(range(10)), acceptance_length=(5, 1, 2, 1), accepted_drafts=(4, 0, 1, 1), finish="length"
     )
-    found = AcceptanceCounts.of([one], K)
-    assert list(contradictions(one, K, 10)) == []
+    found = AcceptanceCounts.of([one], (K,))
+    assert list(contradictions(one, (K,), 10)) == []
     assert found.adds_up
     assert (found.rounds, found.tokens, found.cut, found.two_or_more) == (4, 9, 1, 2)
     assert found.reached.tolist() == [3, 1, 1, 1]
@@ -63,7 +63,7 @@ GOOD = Generation(emitted=tuple(range(8)), acceptance_length=(3, 1, 3), accepted
 
 
 def test_a_good_generation_contradicts_nothing():
-    assert list(contradictions(GOOD, K, 8)) == []
+    assert list(contradictions(GOOD, (K,), 8)) == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_good_generation_contradicts_nothing():
     ],
 )
 def test_counts_that_cannot_be_are_contradictions(change, words):
-    assert any(words in found for found in contradictions(GOOD.model_copy(update=change), K, 8, ends=(99,)))
+    assert any(words in found for found in contradictions(GOOD.model_copy(update=change), (K,), 8, ends=(99,)))
 
 
 def test_a_device_that_parts_on_a_few_prompts_passes_with_an_interval():

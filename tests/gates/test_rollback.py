@@ -20,7 +20,7 @@ PLAIN = (SequencePlan(0, 9, (RoundPlan(0, 4),)),)
 
 
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.cache_faults:"
-CASES = 20
+CASES = 25
 """Histories that are always played: of one and of two rounds, and every disturbance once. More are drawn at random."""
 
 

@@ -105,11 +105,12 @@ def test_a_kept_golden_names_the_checkpoints_where_they_are(job, make, tiny, tmp
     ("change", "words"),
     [
         ({"k": 4}, "is of K = 2, not 4"),
+        ({"schedule": (2, 0)}, "is of K = 2, not 2,0"),
         ({"max_new_tokens": 5}, "is of 4 new tokens, not 5"),
         ({"target": "target-mxfp4"}, "is of another target"),
         ({"prompts": "prompts/raw.jsonl"}, "is of other prompts"),
     ],
-    ids=["K", "budget", "target", "prompts"],
+    ids=["K", "schedule", "budget", "target", "prompts"],
 )
 def test_a_given_golden_of_another_case_is_refused(change, words, job, tiny, tiny_golden):
     change = {key: str(tiny / value) if isinstance(value, str) else value for key, value in change.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parity.bundled import tiny
 from parity.errors import UsageError
 from parity.gates import GATES
 from parity.nightly.expand import cells, chosen
@@ -47,6 +48,22 @@ def test_cells_are_the_product_of_the_axes(expand, tmp_path):
     assert one.device == "my.module:load,moe=gathered,tp=2" and one.bounds == "pcc" and one.gates == ("stages", "taps")
     assert one.target == str(tmp_path / "target") and one.prompts == str(tmp_path.parent / "chat.jsonl")
     assert {cell.device for cell in found if cell.axes.tp == 1} == {"numpy", "my.module:load,moe=gathered"}
+
+
+def test_a_schedule_is_for_the_cells_of_its_largest_k(expand):
+    changing = TWO.replace("max_new_tokens = 8", "max_new_tokens = 8\nschedule = [4, 0, 2]")
+    (one, *_) = found = expand(changing, "[[only]]\nk = 4")
+    assert {cell.schedule for cell in found} == {(4, 0, 2)} and GoldenJob.of(one).schedule == (4, 0, 2)
+    with pytest.raises(UsageError, match=r"chat.numpy.peagle.k2.tp1.loose: the largest K of cases.chat.schedule is 4"):
+        expand(changing)
+    with pytest.raises(UsageError, match="schedule is of one K"):
+        expand(changing.replace("[4, 0, 2]", "[4, 4]"))
+
+
+def test_the_matrix_of_families_reads():
+    found = cells(read_matrix(tiny("families.toml")))
+    assert {cell.axes.family for cell in found} == {"peagle", "eagle3", "draft-model", "ngram", "dflash"}
+    assert {cell.axes.device for cell in found} == {"numpy", "xla", "nkipy"} and any(cell.schedule for cell in found)
 
 
 def test_only_exclude_and_include(expand):

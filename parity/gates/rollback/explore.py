@@ -111,16 +111,29 @@ def _cases(player: HistoryPlayer, poisons: bool, errors: bool) -> list[History]:
     cases += [(SequencePlan(longest, _budget(player), (round_, round_)),) for round_ in plain]
     disturbed = [RoundPlan(1, k, rehearsed=True, poison=value) for value in (NAN, SENTINEL) if poisons]
     disturbed += [RoundPlan(1, k, error=TapError(verb, where)) for verb in VERBS if errors for where in (500, 999)]
-    return cases + [
+    cases += [
         (SequencePlan(longest, _budget(player), (RoundPlan(1, k), round_, RoundPlan(0, k))),) for round_ in disturbed
     ]
+    return cases + [(SequencePlan(longest, _budget(player), rounds),) for rounds in _changes(k) if player.varies]
+
+
+def _changes(k: int) -> list[tuple[RoundPlan, ...]]:
+    """K drops from K to each smaller one and rises again, everything accepted: most rows to run over with least room.
+
+    Behind rounds of K = 0 the drafter has missed nothing.
+    """
+    most, none = RoundPlan(k, k), RoundPlan(0, 0, asked=0)
+    fewer = [RoundPlan(j, j, asked=j) for j in range(1, k)]
+    return [(most, none, most), (none, none, RoundPlan(1, k)), *((most, one, most) for one in fewer)]
 
 
 def _search(exploration: Exploration, count: int, random: Random) -> Failure | None:
     """Draw until `count` distinct histories were played or one breaks, then shrink that one."""
     player = exploration.player
     drawn = histories(
-        HistoryLimits(player.k, len(player.baselines), _budget(player), exploration.poisons, exploration.errors)
+        HistoryLimits(
+            player.k, len(player.baselines), _budget(player), exploration.poisons, exploration.errors, player.varies
+        )
     )
     broken: list[Failure] = []
 

@@ -34,6 +34,7 @@ class RoundPlan:
     """One round: `right` true drafts of `offered`, then a wrong one; a plain round offers none and skips `draft`.
 
     Args:
+        asked: drafts that the device is asked for, where that is not K.
         end: the target says EOS behind the right drafts, and one more draft agrees with it.
         rehearsed: draft and verify are tried first, by a tap that raises at their last stage: they must repeat.
         poison: between rehearsal and round, this goes into the dead rows.
@@ -46,12 +47,14 @@ class RoundPlan:
     rehearsed: bool = False
     poison: float | None = None
     error: TapError | None = None
+    asked: int | None = None
 
     def __str__(self) -> str:
         before = "" if self.poison is None else f"poison {self.poison:g}; "
         before = before or ("rehearse; " if self.rehearsed else "")
         what = "plain round" if self.plain else f"accept {self.right} of {self.offered}"
         what += ", then EOS" if self.end else ""
+        what += "" if self.asked is None or self.plain else f" (K = {self.asked} in this round)"
         if self.error:
             again = ", round anew" if self.error.restart else ""
             what += f" (error in {self.error.verb} at {self.error.where / 10:.0f} %{again})"
@@ -104,13 +107,14 @@ def calmer(history: History, *kept: str) -> History:
 
 @dataclass(frozen=True)
 class HistoryLimits:
-    """What histories may hold: K, how many starts, the longest budget, and which disturbances."""
+    """What histories may hold: K, whether it changes, how many starts, the longest budget, and which disturbances."""
 
     k: int
     starts: int
     budget: int
     poisons: bool
     errors: bool
+    varies: bool = False
 
 
 @st.composite
@@ -140,7 +144,9 @@ def _rounds(draw: st.DrawFn, limits: HistoryLimits) -> RoundPlan:
     error = None
     if limits.errors and _pick(draw, (False, False, False, True)):
         error = TapError(_pick(draw, VERBS), _pick(draw, range(1000)), _pick(draw, (False, True)))
-    return RoundPlan(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error)
+    asked = _pick(draw, (None,) * 3 * k + tuple(range(k))) if limits.varies else None
+    offered, right = (offered, right) if asked is None else (asked, min(right, asked))
+    return RoundPlan(right, offered, plain, end, rehearsed=value is not None, poison=value, error=error, asked=asked)
 
 
 def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:

@@ -99,11 +99,11 @@ class HistoryPlayer(Invariants):
         sequence = self.sequence
         sequence.round += 1
         sequence.drafting = sequence.drafting and not plan.plain
-        drafts, _, emitted = self._plan(plan, self.k)
+        drafts, _, emitted = self._plan(plan, self._asked(plan))
         self.coverage.rounds += 1
         self.coverage.accepted[len(emitted) - 1, len(drafts)] += len(emitted) == min(plan.right, len(drafts)) + 1
         if plan.rehearsed:
-            self._rehearse(drafts, self.routes(sequence.length, sequence.length + len(emitted)))
+            self._rehearse(plan, drafts, self.routes(sequence.length, sequence.length + len(emitted)))
         if plan.poison is not None:
             cast(Poisonable, self.device).poison(plan.poison)
             self.coverage.poisoned[plan.poison] += 1
@@ -128,11 +128,15 @@ class HistoryPlayer(Invariants):
         emitted = tokens[: right + 1][: sequence.budget - len(sequence.emitted)]
         return np.array(drafts, np.int64), np.array(tokens[: offered + 1], np.int64), emitted
 
-    def _rehearse(self, drafts: np.ndarray, routes: dict[str, np.ndarray]) -> None:
+    def _asked(self, plan: RoundPlan) -> int:
+        """K of a round."""
+        return self.k if plan.asked is None else plan.asked
+
+    def _rehearse(self, plan: RoundPlan, drafts: np.ndarray, routes: dict[str, np.ndarray]) -> None:
         """Draft and verify up to their last stage, where the tap raises."""
-        for verb, arguments in (("draft", ()), ("verify", (drafts,))):
-            if verb == "verify" or self.sequence.drafting:
-                self._fail(verb, LAST[verb], arguments, routes if verb == "verify" else {})
+        if self.sequence.drafting:
+            self._fail("draft", LAST["draft"], (), {}, _told(plan))
+        self._fail("verify", LAST["verify"], (drafts,), routes)
 
     def _broken_prefill(self, error: TapError) -> None:
         """A prefill of another prompt fails in mid-sequence: the sequence continues."""
@@ -141,15 +145,16 @@ class HistoryPlayer(Invariants):
         self.failed.pop("prefill")
 
     def _verbs(self, plan: RoundPlan, error: TapError | None) -> None:
-        sequence, before, room = self.sequence, self.sequence.length, self.k
+        sequence, before, k = self.sequence, self.sequence.length, self._asked(plan)
         given: Sequence[int] = ()
+        room = k
         if sequence.drafting:
-            given, tap = self._verb("draft", error)
-            self.drafter_rows(tap.tensors)
+            given, tap = self._verb("draft", error, behind=_told(plan))
+            self.drafter_rows(tap.tensors, k)
             room = len(given)
-            if room > self.k or (room < self.k and not (self.fewer or self.family.fewer)):
-                raise InvariantBroken("rows", f"draft gave {room} drafts, not {self.k}", self.place(DRAFT_TOKENS))
-            room = self.k if self.family.fewer else room  # a device of such a family takes any number
+            if room > k or (room < k and not (self.fewer or self.family.fewer)):
+                raise InvariantBroken("rows", f"draft gave {room} drafts, not {k}", self.place(DRAFT_TOKENS))
+            room = k if self.family.fewer else room  # a device of such a family takes any number
         drafts, tokens, emitted = self._plan(plan, room)
         routes = self.routes(before, before + len(emitted))
         said, verified = self._verb("verify", error, drafts, routes=routes)
@@ -165,23 +170,28 @@ class HistoryPlayer(Invariants):
             )
         sequence.emitted += emitted
         if sequence.drafting:  # the last draft is run over in the next round, if at all
-            agreed = agreeing([int(token) for token in given[: room - 1]], emitted)
+            agreed = agreeing([int(token) for token in given[: max(room - 1, 0)]], emitted)
             sequence.cached = self.family.kept(before, agreed, len(emitted))
         self.caches(tap.tensors, verified.tensors)
 
     def _verb(
-        self, verb: str, error: TapError | None, *arguments: Any, routes: dict[str, np.ndarray] | None = None
+        self,
+        verb: str,
+        error: TapError | None,
+        *arguments: Any,
+        routes: dict[str, np.ndarray] | None = None,
+        behind: tuple[int, ...] = (),
     ) -> tuple[Any, RecordingTap]:
         """Call a verb and take whatever the device returns; before it, where the error says so, once with a tap that
         raises."""
         if error and error.verb == verb:
-            fired = self._fail(verb, self._at(verb, error), arguments, routes or {})
+            fired = self._fail(verb, self._at(verb, error), arguments, routes or {}, behind)
             self.coverage.errors[verb] += fired
             if fired and error.restart and verb in ("verify", "commit"):
                 raise RestartRound
         tap = RecordingTap(routes=self._routed(verb, routes or {}))
         try:
-            result = getattr(self.device, verb)(*arguments, tap)
+            result = getattr(self.device, verb)(*arguments, tap, *behind)
         except DeviceEnded:
             raise
         except Exception as wrong:
@@ -193,11 +203,18 @@ class HistoryPlayer(Invariants):
     def _at(self, verb: str, error: TapError) -> int:
         return error.where * self.stages.get(verb, 1) // 1000
 
-    def _fail(self, verb: str, at: int | str, arguments: tuple[Any, ...], routes: dict[str, np.ndarray]) -> bool:
+    def _fail(
+        self,
+        verb: str,
+        at: int | str,
+        arguments: tuple[Any, ...],
+        routes: dict[str, np.ndarray],
+        behind: tuple[int, ...] = (),
+    ) -> bool:
         """Call a verb with a tap that raises; whether it came to that."""
         tap = RecordingTap(at, routes)
         try:
-            getattr(self.device, verb)(*arguments, tap)
+            getattr(self.device, verb)(*arguments, tap, *behind)
         except DeviceEnded:
             raise
         except Exception as wrong:
@@ -228,3 +245,8 @@ class HistoryPlayer(Invariants):
                 message = f"{stage} row {row} differs when {verb} is called again"
                 position = position_of(verb, stage, row, self.sequence.length, self.sequence.cached)
                 raise InvariantBroken("again", message, self.place(stage, position))
+
+
+def _told(plan: RoundPlan) -> tuple[int, ...]:
+    """What `draft` takes behind its tap, of a device whose K may change: nothing where it is K."""
+    return () if plan.asked is None else (plan.asked,)

@@ -1,0 +1,129 @@
+"""Every family of drafters on every engine, by K and precision: `parity diff` in both modes, for docs/drafters.md.
+
+python benchmarks/families.py                           # --engine, --family, --precision and -k for a part
+python benchmarks/families.py --log families.jsonl      # each result as it comes; taken up where it stopped
+
+A cell is chained / local: the worst relative L2 of any stage, in x noise in bfloat16, of the golden's RMS in float32.
+What is refused has its sentence below the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from parity.api import compare_dumps, open_golden, run_device
+from parity.bundled import tiny
+from parity.errors import ParityError
+from parity.families import FAMILIES
+from parity.golden.views import TrustedGolden
+from parity.partial import scratch
+from parity.producers import dump_golden
+
+ENGINES, PRECISIONS = ("numpy", "numpy,tp=2", "xla", "nkipy"), ("bfloat16", "float32")
+KS: tuple[tuple[int, ...], ...] = ((1,), (4,), (7,), (10,), (4, 0, 2))
+"""One draft; four; DFlash's most; more than P-EAGLE's 8; one that changes."""
+PROMPT, BUDGET = [5, 12, 19, 26, 33, 40, 47, 54, 61, 68, 75, 82, 89, 96, 103, 110], 10
+
+Result = dict[str, Any]
+
+
+def main() -> None:
+    """Compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", action="append", choices=ENGINES, help="Only these.")
+    parser.add_argument("--family", action="append", choices=list(FAMILIES), help="Only these.")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="Only these.")
+    parser.add_argument("-k", action="append", help="Only these, as 4 or 4,0,2.")
+    parser.add_argument("--log", type=Path, help="JSON lines; what is there is not done again.")
+    options = parser.parse_args()
+    done = [] if not (options.log and options.log.exists()) else _read(options.log)
+    ks = [k for k in KS if not options.k or _said(k) in options.k]
+    asked = product(options.family or FAMILIES, ks)
+    for family, k in asked:
+        wanted = list(product(options.engine or ENGINES, options.precision or PRECISIONS))
+        known = {(one["engine"], one["precision"]) for one in done if (one["family"], one["k"]) == (family, _said(k))}
+        for result in _compared(family, k, [pair for pair in wanted if pair not in known]):
+            done.append(result)
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(result) + "\n")
+    print("\n".join(_table(done)))
+
+
+def _read(log: Path) -> list[Result]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def _said(k: Sequence[int]) -> str:
+    return ",".join(map(str, k))
+
+
+def _compared(family: str, k: Sequence[int], wanted: Sequence[tuple[str, str]]) -> Iterator[Result]:
+    """One golden, each engine and precision on it."""
+    if not wanted:
+        return
+    with scratch("families") as folder:
+        (folder / "prompts.jsonl").write_text(json.dumps({"id": "made-up", "ids": PROMPT}) + "\n")
+        drafter = tiny(FAMILIES[family].checkpoint)
+        told = dict(family=family, k=_said(k))
+        try:
+            made = dump_golden(None, drafter, folder / "prompts.jsonl", k, BUDGET, out=folder / "golden")
+        except ParityError as error:
+            yield from (told | dict(engine=e, precision=p, said=_plain(error, drafter)) for e, p in wanted)
+            return
+        golden = open_golden(made.folder)
+        for engine, precision in wanted:
+            yield told | dict(engine=engine, precision=precision) | _both(golden, engine, precision, folder)
+
+
+def _both(golden: TrustedGolden, engine: str, precision: str, folder: Path) -> Result:
+    worst: dict[str, float] = {}
+    for mode in ("chained", "local"):
+        try:
+            out = folder / f"{engine}-{precision}-{mode}"
+            run = run_device(golden, engine, mode, precision, out=out, free=False if mode == "chained" else None)
+        except ParityError as error:
+            return {"said": _plain(error, folder)}
+        report = compare_dumps(golden, run)
+        if report.verdict not in ("pass", "warn"):
+            return {"said": f"{report.verdict}: {report.first}"}
+        worst[mode] = max(stage.x["l2"] for stage in report.stages if stage.x.get("l2") is not None)
+    return {"worst": worst}
+
+
+def _plain(error: ParityError, folder: Path) -> str:
+    return str(error).replace(str(tiny("target").parent) + "/", "").replace(str(folder) + "/", "")
+
+
+def _table(results: Sequence[Result]) -> Iterator[str]:
+    columns = [pair for pair in product(ENGINES, PRECISIONS) if any(_column(one) == pair for one in results)]
+    yield "| family | K | " + " | ".join(f"`{engine}` {precision}" for engine, precision in columns) + " |"
+    yield "|---|---|" + "---|" * len(columns)
+    sentences: list[str] = []
+    for family, k in dict.fromkeys((one["family"], one["k"]) for one in results):
+        cells = {_column(one): one for one in results if (one["family"], one["k"]) == (family, k)}
+        yield f"| {family} | {k} | " + " | ".join(_cell(cells.get(column), sentences) for column in columns) + " |"
+    yield from ("", *(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1)))
+
+
+def _column(one: Result) -> tuple[str, str]:
+    return one["engine"], one["precision"]
+
+
+def _cell(one: Result | None, sentences: list[str]) -> str:
+    if one is None:
+        return ""
+    if "said" in one:
+        if one["said"] not in sentences:
+            sentences.append(one["said"])
+        return f"refused ({sentences.index(one['said']) + 1})"
+    return " / ".join(f"{value:.2g}" for value in one["worst"].values())
+
+
+if __name__ == "__main__":
+    main()
