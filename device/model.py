@@ -84,7 +84,7 @@ class Model:
             one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
 
     def record(self, record: Recorder) -> bool:
-        """Show every cache's rows [0, length) and the length; take over what comes back: whether rows are others."""
+        """Show every cache's rows [0, length) and the length; whether what comes back, and is loaded, is another."""
         group, length = f"kv.{self.side}", self.length
         changed = [
             record.rows(group, part, layer, one, length)

@@ -60,8 +60,9 @@ def attend_to_pages(q: Any, caches: tuple[Any, ...], step: PageStep, sizes: Part
     batch, rows, count = slots.shape
     flat = slots.reshape(batch, rows * count)
     each = (batch * rows, count, *keys.shape[2:])
-    held = (gathered(one, flat).reshape(*each) for one in (keys, values))
-    mixed = attend(q.reshape(batch * rows, 1, *q.shape[2:]), *held, seen.reshape(batch * rows, 1, count))
+    held_keys, held_values = (gathered(one, flat).reshape(*each) for one in (keys, values))
+    seen = seen.reshape(batch * rows, 1, count)
+    mixed = attend(q.reshape(batch * rows, 1, *q.shape[2:]), held_keys, held_values, seen)
     return mixed.reshape(batch, rows, -1)
 
 
