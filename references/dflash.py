@@ -39,11 +39,13 @@ class BlockAttention(Attention):
         self.q_norm = RMSNorm(config.head_dim, config.eps)
         self.k_norm = RMSNorm(config.head_dim, config.eps)
 
+    @point
     def queries(self, x: Tensor, turns: Tables) -> Tensor:
         """Rows [B, W, H] to turned queries [B, N, W, D]."""
         rows = self.q_norm(self.q_proj(x).view(*x.shape[:2], self.config.num_heads, -1))
         return self.turn(rows, rows, *turns)[0].transpose(1, 2)
 
+    @point
     def keys(self, x: Tensor, turns: Tables) -> tuple[Tensor, Tensor]:
         """Rows [B, W, H] to turned keys and to values [B, G, W, D]."""
         shape = (*x.shape[:2], self.config.num_kv_heads, -1)
@@ -171,6 +173,7 @@ class DFlash(nn.Module):
             assert isinstance(layer, BlockLayer)
             layer.self_attn.remember(*layer.self_attn.keys(context, turns), cache)
 
+    @point
     def trunk(
         self,
         input_ids: Tensor,

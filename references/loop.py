@@ -194,7 +194,7 @@ class SpeculativeLoop(Generic[T, D]):
 
     @point
     def taps(self, first: int, end: int) -> Tensor:
-        """The taps of rows `first` … `end` - 1 of what the target ran last [n, T*H]; a drafter may have none: [n, 0]."""
+        """The taps of rows `first` … `end` - 1 of what the target ran last [n, T*H]; [n, 0] for a drafter without."""
         return self.target.taps(self.tap_inputs)[first:end] if self.tap_inputs else torch.empty(end - first, 0)
 
     @point

@@ -34,10 +34,10 @@ def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutat
         inner(how(right, loop.target.rows(0)[0].shape[0]))
 
     def commit(inner: Callable[[int], None], emitted: int) -> None:
-        state, right = loop.state, loop.state.draft_length
+        state = loop.state
         with uncropped(loop) as hand_over:
             inner(emitted)
-        state.draft_length = how(right, state.cache.rows[0][0].shape[2])
+        state.draft_length = how(state.draft_length, state.cache.rows[0][0].shape[2])
         state.cache.crop(state.draft_length)
         hand_over()
 
@@ -60,10 +60,15 @@ def rolled_back_in_place(loop: Loop, which: str, how: Callable[[int, int], int])
             for layer in range(loop.target.config.num_hidden_layers):
                 loop.target.load(layer, *(sized(x, loop.state.length) for x in loop.target.rows(layer)))
         if "drafter" in sides:
-            rows, many = loop.state.cache.rows, loop.state.draft_length
-            rows |= {layer: (_sized_slots(k, many), _sized_slots(v, many)) for layer, (k, v) in rows.items()}
+            in_slots(loop, loop.state.draft_length)
 
     return loop.commit.around(commit)
+
+
+def in_slots(loop: Loop, many: int) -> None:
+    """The drafter's cache with so many rows: the first ones, and rows of zeros where it has fewer."""
+    rows = loop.state.cache.rows
+    rows |= {layer: (_sized_slots(k, many), _sized_slots(v, many)) for layer, (k, v) in rows.items()}
 
 
 def _sized_slots(x: Tensor, many: int) -> Tensor:
