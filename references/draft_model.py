@@ -105,7 +105,7 @@ class DraftModelLoop(StepLoop[T, DraftModel], Generic[T]):
     @torch.no_grad()
     def prefill_drafter(self, prompt: Tensor) -> None:
         """The draft model over the whole prompt."""
-        self.run_rows(prompt, None, 0, len(prompt), 0)
+        self.rows(prompt, self.taps(0, len(prompt)), behind=0)
         self.state.draft_length = len(prompt)
 
     @point

@@ -75,7 +75,7 @@ def _(loop: Loop, value: str) -> Mutation:
 @context(
     "block-stays",
     "rows of the block stay in the cache, the context goes behind them at its own positions; handed over are {value}",
-    stages=("kv.drafter.*",),
+    stages=("kv.drafter.*", "drafter.slots"),
     values=("all rows", "as many as there are tokens"),
     fix=CONTEXT_FIX,
     cost=2,
@@ -239,11 +239,11 @@ heads("block-heads-swapped", "q_norm and k_norm have each other's weight")(_swap
 heads("block-heads-q-of-k", "q_norm has k_norm's weight")(partial(_shared, one="k_norm", other="q_norm"))
 heads("block-heads-k-of-q", "k_norm has q_norm's weight")(partial(_shared, one="q_norm", other="k_norm"))
 
-OF_KEYS = (
-    *(rope.schedules, rope.tables, rope.late, rope.forms, projections.layouts),
-    *(norms.norms, norms.weights, heads),
-)
+OF_KEYS = (rope.schedules, rope.tables, rope.late, rope.forms, projections.layouts, norms.norms, heads)
 """What happens to keys and values, whichever rows they are of."""
+
+NOT_OF_KEYS = ("rope-missing-q", "load-q", "load-o", "norm-input", "norm-hidden", "norm-q", "norm-eps", "block-heads-q")
+"""What begins so has nothing to do with them, or with one kind of rows alone."""
 
 PLACES = (
     ("context", in_context, "on context rows alone", "the code that writes the context, which is right for the block"),
@@ -268,9 +268,9 @@ def _apart(hypothesis: Hypothesis, end: str, within: Callable[..., Mutation], wh
 
 def _of_keys(hypothesis: Hypothesis) -> bool:
     """Whether a hypothesis is about what a DFlash drafter's keys and values are made by."""
-    return (
-        hypothesis.about(*DENOISING) and hypothesis.stages[0].startswith("drafter.layers.") and bool(hypothesis.values)
-    )
+    stage = hypothesis.stages[0]
+    attends = stage.startswith("drafter.layers.") and stage.endswith(".attn_out")
+    return hypothesis.about(*DENOISING) and attends and not hypothesis.id.startswith(NOT_OF_KEYS)
 
 
 HYPOTHESES = [
@@ -278,5 +278,5 @@ HYPOTHESES = [
     for place in PLACES
     for family in OF_KEYS
     for hypothesis in family.hypotheses
-    if _of_keys(hypothesis) and hypothesis.stages[0].endswith(".attn_out")
+    if _of_keys(hypothesis) and hypothesis.values
 ]

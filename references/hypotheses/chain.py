@@ -325,9 +325,13 @@ def begun(loop: Loop, value: tuple[str, str]) -> Iterator[None]:
         return inner(stream, *committed) if chained[0] else STARTS[row](stream)
 
     def recycle(inner: Callable[..., Tensor], stream: Tensor) -> Tensor:
-        first = not chained[0]
+        first, hidden = not chained[0], inner(stream)
         chained[0] = True
-        return STARTS[row](stream) if first and taken != "its draft" else inner(stream)
+        if taken == "its draft":
+            return hidden
+        if hidden is None:
+            raise NotApplicable("a row takes no stream")
+        return STARTS[row](stream) if first else hidden
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         chained[0] = False

@@ -87,8 +87,11 @@ def _like(mask: Tensor, seen: Tensor, q: Tensor) -> Tensor:
 
 
 masks = Family(masking, stages=OUT, layered=True, fix=MASK_FIX)
-masks.both("attn-causal-next-row", "a row sees the next row")(lambda seen, distance, verifying: seen | (distance == -1))
-masks.both("attn-causal-missing", "a row sees all rows")(lambda seen, distance, verifying: seen | (distance < 0))
+causal = masks.part(drafters={"target": EVERY, "drafter": ROWS})
+causal.both("attn-causal-next-row", "a row sees the next row")(
+    lambda seen, distance, verifying: seen | (distance == -1)
+)
+causal.both("attn-causal-missing", "a row sees all rows")(lambda seen, distance, verifying: seen | (distance < 0))
 masks.both("attn-causal-not-itself", "a row does not see itself")(
     lambda seen, distance, verifying: seen & ((distance != 0) | (torch.arange(seen.shape[-1]) == 0))
 )

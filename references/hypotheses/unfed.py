@@ -19,6 +19,9 @@ unfed = Family(drafters=DRAFT_MODEL, cost=2)
 
 HOLE, LATE_HOLE = "its slot holds zeros", "its slot holds zeros once the next row is written"
 TAKEN, TAKEN_ROTATED = "the next row takes its slot and its position", "the next row takes its slot, not its position"
+DRAFTING = ("pre_head_hidden", "logits", "draft_tokens")
+"""Stages of the rows that draft."""
+
 WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED)
 """What stands for a row that never runs."""
 
@@ -117,30 +120,25 @@ def _(loop: Loop, value: None) -> Mutation:
     fix="K drafts take K passes: the last one's row is the next round's",
 )
 def _(loop: Loop, value: str) -> Mutation:
-    one_more = [False]
+    width = [0]
 
     def tap(inner: Callable[..., Tensor], stage: str, x: Tensor, first: int = 0, total: int | None = None) -> Tensor:
-        of_rows = stage.startswith("drafter.") and stage.split(".")[-1] not in (
-            "pre_head_hidden",
-            "logits",
-            "draft_tokens",
-        )
-        if not (one_more[0] and of_rows and total is not None):
+        if stage.split(".")[-1] in DRAFTING or not width[0] or total is None:
             return inner(stage, x, first, total)
         if value == "handed over":
-            return inner(stage, x, first, total + 1)
-        return x if first >= total else inner(stage, x, first, total)
+            return inner(stage, x, first, width[0] + 1)
+        return inner(stage, x, first, total) if first < width[0] else x
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         state, committed = loop.state, len(loop.state.pending_taps)
-        one_more[:] = [True]
+        width[:] = [committed + loop.k - 1]
         try:
             drafts = inner()
             state.draft_length -= committed  # rows of a round count from its first one
-            loop.run_rows(drafts[-1:], None, committed + loop.k - 1, committed, loop.k)
+            loop.run_rows(drafts[-1:], None, width[0], committed, loop.k)
             state.draft_length += committed
         finally:
-            one_more[:] = [False]
+            width[:] = [0]
         state.chained = tuple(drafts.tolist())
         return drafts
 
