@@ -9,7 +9,7 @@ from functools import partial
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, attending, sliding, window_of
-from parity.references.hypotheses.mutating import Layers, NotApplicable, chosen, head_counts, together
+from parity.references.hypotheses.mutating import Layers, NotApplicable, chosen, head_counts, together, weighted
 from parity.references.hypotheses.starting import sized
 
 KV = ("kv.{side}.*",)
@@ -30,6 +30,9 @@ def uncropped(loop: Loop) -> Iterator[Callable[[], None]]:
 def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutation:
     """The commit keeps `how(right, all)` rows, and continues behind those."""
 
+    if which != "target":
+        weighted(loop)
+
     def crop(inner: Callable[[int], None], right: int) -> None:
         inner(how(right, loop.target.rows(0)[0].shape[0]))
 
@@ -47,6 +50,8 @@ def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutat
 
 def rolled_back_in_place(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutation:
     """The commit keeps `how(right, all)` rows; the next ones go where they should, behind rows of zeros if need be."""
+    if which != "target":
+        weighted(loop)
     sides = ("target", "drafter") if which == "both" else (which,)
 
     def crop(inner: Callable[[int], None], right: int, side: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import changed, drafts_ids, head_of, reweighted
+from parity.references.hypotheses.mutating import changed, drafts_ids, head_of, reweighted, weighted
 from parity.references.hypotheses.residuals import LATER, LOGITS
 from parity.references.points import foreign
 
@@ -15,7 +15,7 @@ weights = Family(by_side=True, fit=FACTOR)
 
 
 def _embedding(loop: Loop, side: str) -> Tensor:
-    body = loop.target.model.model if side == "target" else loop.drafter
+    body = loop.target.model.model if side == "target" else weighted(loop)
     weight: Tensor = body.embed_tokens.weight
     return weight
 

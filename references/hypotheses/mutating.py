@@ -143,6 +143,17 @@ def head_of(loop: Loop, side: str) -> Layer:
     return loop.target.model.lm_head if side == "target" else loop.drafter.lm_head
 
 
+def weighted(loop: Loop) -> Layer:
+    """The drafter.
+
+    Raises:
+        NotApplicable: it has no weights.
+    """
+    if not loop.drafter.stack:
+        raise NotApplicable("the drafter has no weights")
+    return loop.drafter
+
+
 def drafts_ids(loop: Loop) -> Tensor:
     """The target ids that the rows of the drafter's head stand for."""
     ids: Tensor = loop.drafter.to_target(torch.arange(len(loop.drafter.lm_head.weight)))
@@ -164,6 +175,8 @@ def hidden_norm_of(loop: Loop) -> Layer:
 
 def rows_from(rows: Tensor, start: int, count: int) -> Tensor:
     """`count` rows from `start` on. Those outside `rows` are NaN: no equation says what a device reads there."""
+    if not len(rows):
+        return rows.new_full((count, *rows.shape[1:]), float("nan"))
     places = torch.arange(start, start + count)
     inside = ((places >= 0) & (places < len(rows)))[(..., *(None,) * (rows.ndim - 1))]
     return torch.where(inside, rows[places.clamp(0, len(rows) - 1)], float("nan"))

@@ -79,7 +79,8 @@ def wrong(side: str) -> tuple[str, ...]:
 def norms_of(loop: Loop, side: str, part: str, value: Layers = "all") -> list[Layer]:
     """The norms of this name, in these layers; the final one and the fusion layer's of the hidden stand alone."""
     if part == FINAL:
-        return [loop.target.model.model.norm if side == "target" else loop.drafter.norm]
+        final = loop.target.model.model if side == "target" else loop.drafter
+        return [final.norm] if hasattr(final, "norm") else []
     if part == HIDDEN:
         return [hidden_norm_of(loop)]
     if part in (QUERIES, KEYS):
@@ -176,20 +177,20 @@ for part in (INPUT, BEHIND):
         values=(1, -1),
     )(partial(neighbour_weight, part=part))
 
-OTHERS: dict[str, Callable[[list[Layer], Layer], Layer]] = {
+OTHERS: dict[str, Callable[[list[Layer], Layer | None], Layer | None]] = {
     "the last layer's mlp norm's": lambda layers, other: getattr(layers[-1], BEHIND),
     "the last layer's input norm's": lambda layers, other: getattr(layers[-1], INPUT),
     "the first layer's input norm's": lambda layers, other: getattr(layers[0], INPUT),
     "the hidden norm's": lambda layers, other: getattr(layers[0], HIDDEN, None),
     "the other model's": lambda layers, other: other,
 }
-"""Of a side's layers and the other side's final norm, one norm; None where this side has none such."""
+"""Of a side's layers and the other side's final norm, one norm; None where there is none such."""
 
 
 @weights.both("norm-final-weight-of", "the final norm's weight is {value}", stages=shows(FINAL), values=OTHERS)
 def _(loop: Loop, value: str, side: str) -> Mutation:
-    (own,), (other,) = (norms_of(loop, model, FINAL) for model in sorted(SIDES, key=lambda model: model != side))
-    theirs = OTHERS[value]([layer for _, layer in layers_of(loop, side)], other)
+    (own,), other = (norms_of(loop, model, FINAL) for model in sorted(SIDES, key=lambda model: model != side))
+    theirs = OTHERS[value]([layer for _, layer in layers_of(loop, side)], next(iter(other), None))
     if theirs is None:
         raise NotApplicable("no such norm")
     return reweighted(own.weight, theirs.weight.data)

@@ -131,16 +131,18 @@ def _(loop: Loop, value: None, side: str) -> Iterator[None]:
 @contextmanager
 def _(loop: Loop, value: None, side: str) -> Iterator[None]:
     seen: list[Tensor] = []
+    head = foreign(head_of(loop, side), "forward")
+    if side == "target":
+        last = loop.target.config.num_hidden_layers
+        with head.around(lambda inner, x: inner(loop.target.streams[last][None])):
+            yield
+        return
 
-    def predicting(inner: Callable[..., Tensor], rows: Tensor, committed: int) -> Tensor:
-        seen[:] = [inner(rows, committed)]
+    def predicting(inner: Callable[..., Tensor], rows: Tensor, known: int) -> Tensor:
+        seen[:] = [inner(rows, known)]
         return seen[0]
 
-    last = loop.target.config.num_hidden_layers
-    head = foreign(head_of(loop, side), "forward").around(
-        lambda inner, x: inner(loop.target.streams[last][None] if side == "target" else seen[0])
-    )
-    with loop.predicting.around(predicting), head:
+    with loop.predicting.around(predicting), head.around(lambda inner, x: inner(seen[0])):
         yield
 
 
