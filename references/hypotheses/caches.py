@@ -102,22 +102,21 @@ def either(loop: Loop, value: str, how: Callable[[int, int], int]) -> Mutation:
 WHICH = ("drafter", "target", "both")
 EITHER = tuple(f"{which}{end}" for which in WHICH for end in ("", IN_PLACE))
 
-rollback = Family(stages=("kv.*",), values=EITHER, fix=ROLLBACK_FIX, cost=2)
-rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
-    partial(either, how=lambda right, held: held)
-)
 
+def rolled_back_beside(loop: Loop, value: str, delta: int | None) -> Mutation:
+    """The commit keeps `delta` rows more than it should, None for all that a round rejected.
 
-def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
-    """The commit keeps `delta` rows more than it should: each round that many more, or of all of them (`once`)."""
+    So many more in each round, or of all of them (`once`): what was kept before does not count.
+    """
     if value.endswith(IN_PLACE):
-        return either(loop, value, lambda right, held: max(min(right + delta, held), 0))
+        return either(loop, value, lambda right, held: held if delta is None else max(min(right + delta, held), 0))
     which, _, once = value.partition(" ")
     beside = {"target": 0, "drafter": 0}
 
     def how(right: int, held: int, side: str) -> int:
         true = right - (beside[side] if side == "drafter" else 0)  # the drafter's rows are counted on from what it kept
-        kept = max(min(true + (0 if once else beside[side]) + delta, held), 0)
+        more = held - true - beside[side] if delta is None else delta
+        kept = max(min(true + (0 if once else beside[side]) + more, held), 0)
         beside[side] = kept - true
         return kept
 
@@ -133,13 +132,16 @@ def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
 
 COUNTED = tuple(f"{which}{end}" for which in WHICH for end in ("", " once", IN_PLACE))
 """Of which caches; in every round, once for all of them, or in none but what is handed over and lost."""
-rollback(
-    "rollback-too-far", "rollback of {value}: one accepted row goes as well", values=COUNTED, seen=("mlxcel #994",)
-)(partial(rolled_back_beside, delta=-1))
-rollback("rollback-too-near", "rollback of {value}: one rejected row stays", values=COUNTED)(
-    partial(rolled_back_beside, delta=1)
+
+rollback = Family(stages=("kv.*",), values=COUNTED, fix=ROLLBACK_FIX, cost=2)
+rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
+    partial(rolled_back_beside, delta=None)
 )
-rollback("rollback-reset", "rollback of {value}: the cache is cleared", seen=("aprender #2014",))(
+rollback("rollback-too-far", "rollback of {value}: one accepted row goes as well", seen=("mlxcel #994",))(
+    partial(rolled_back_beside, delta=-1)
+)
+rollback("rollback-too-near", "rollback of {value}: one rejected row stays")(partial(rolled_back_beside, delta=1))
+rollback("rollback-reset", "rollback of {value}: the cache is cleared", values=EITHER, seen=("aprender #2014",))(
     partial(either, how=lambda right, held: 0)
 )
 
@@ -197,6 +199,30 @@ for end, parts, names in (("", "kv", "k and v"), ("-k", "k", "k"), ("-v", "v", "
         f"rollback clears the last committed row of {names}, the length is right",
         seen=("class of mlxcel #994",),
     )(partial(last_row_cleared, parts=parts))
+
+
+@sided.both(
+    "rollback-row-rejected",
+    "rollback leaves the first rejected row in the place of the last committed one, the length is right",
+    seen=("class of mlx-lm #1109",),
+)
+def _(loop: Loop, value: None, side: str) -> Mutation:
+    """Zeros where none was rejected."""
+    ran: dict[str, Pair] = {}
+
+    def commit(inner: Callable[[int], None], length: int) -> None:
+        for layer in range(loop.target.config.num_hidden_layers if side == "target" else len(loop.drafter.stack)):
+            rows = loop.target.rows(layer) if side == "target" else loop.state.cache.rows[layer]
+            ran[f"kv.{side}.{layer}"] = rows if side == "target" else tuple(x[0].transpose(0, 1) for x in rows)
+        inner(length)
+        ran.clear()
+
+    def cached(inner: Callable[..., Pair], name: str, k: Tensor, v: Tensor) -> Pair:
+        if name in ran:
+            k, v = (torch.cat((x[:-1], sized(rows[len(x) :], 1))) for x, rows in zip((k, v), ran[name], strict=True))
+        return inner(name, k, v)
+
+    return together((loop.commit.around(commit), loop.cached.around(cached)))
 
 
 @sided.both(

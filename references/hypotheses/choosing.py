@@ -68,7 +68,7 @@ def _(loop: Loop, how: str) -> Mutation:
     "draft-runner-up",
     "drafts: the argmax takes the second best where it is within {value:g} of the best",
     stages=("drafter.draft_tokens",),
-    values=(2.0**exponent for exponent in range(-4, 3)),
+    values=(float("inf"), *(2.0**exponent for exponent in range(-4, 3))),
     fix="an exact argmax of the draft logits: no approximate top-k, no sort of rounded values",
     cost=2,
     drafters=MODELS,

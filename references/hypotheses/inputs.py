@@ -123,6 +123,31 @@ def _(loop: Loop, others: tuple[tuple[int, int], ...]) -> Mutation:
     return loop.ids.around(other)
 
 
+END: dict[str, Callable[[list[int], int], int]] = {
+    "the token before it": lambda ids, first: ids[-2],
+    "the prompt's first token": lambda ids, first: ids[0],
+    "the first emitted token": lambda ids, first: first,
+    "the id 0": lambda ids, first: 0,
+}
+"""Of the prompt's ids and the first emitted one."""
+
+
+@ids(
+    "input-prompt-end",
+    "the prompt's last row holds {value}",
+    values=END,
+    fix="the end of the drafter's prefill: the prompt's own last token",
+)
+def _(loop: Loop, value: str) -> Mutation:
+    def other(inner: Callable[..., Tensor], committed: Tensor, behind: int) -> Tensor:
+        if loop.state.draft_length == 0:
+            last = END[value](loop.state.prompt.tolist(), loop.state.emitted[0])
+            committed = torch.cat((committed[:-1], torch.tensor([last])))
+        return inner(committed, behind)
+
+    return loop.ids.around(other)
+
+
 @ids(
     "input-wrong-placeholder",
     "masked rows hold the id {value}",
@@ -188,7 +213,7 @@ def _(loop: Loop, value: str) -> Mutation:
 def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions") -> Mutation:
     """Positions (or slots) moved by so many, restarted in each window, or the same on all rows behind the committed.
 
-    `rows`: all, those behind the committed ones, or rounds (verify rounds only).
+    `rows`: all, those behind the committed ones, or rounds (verify rounds only), there all or the committed ones.
     """
 
     def move(inner: Callable[..., Tensor], committed: int, behind: int) -> Tensor:
@@ -198,6 +223,7 @@ def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions"
             "all": number >= 0,
             "behind": number >= committed,
             "rounds": (number >= 0) & (loop.state.draft_length > 0),
+            "committed": (number < committed) & (loop.state.draft_length > 0),
         }[rows]
         first_behind = int(true[min(committed, len(true) - 1)])
         other = {
@@ -243,6 +269,16 @@ positions(
     fix="the first position of a draft window: that of the first committed row",
     cost=2,
 )(partial(moved, rows="rounds"))
+
+positions(
+    "input-committed-positions",
+    "positions of committed rows, and of these alone, are {value} in verify rounds (a number: so many off)",
+    values=(1, -1, "restarted"),
+    infer=Offset("drafter.positions"),
+    fix="the last committed row sits one position before the row behind it",
+    cost=2,
+    drafters=ROWS,
+)(partial(moved, rows="committed"))
 
 positions(
     "input-masked-positions",

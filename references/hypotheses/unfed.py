@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 
 from parity.references.hypotheses.caches import in_slots, uncropped
 from parity.references.hypotheses.catalogue import DRAFT_MODEL, Family, Mutation
@@ -19,10 +20,11 @@ unfed = Family(drafters=DRAFT_MODEL, cost=2)
 
 HOLE, LATE_HOLE = "its slot holds zeros", "its slot holds zeros once the next row is written"
 TAKEN, TAKEN_ROTATED = "the next row takes its slot and its position", "the next row takes its slot, not its position"
+TAKEN_ONCE = f"{TAKEN}, and behind that round the length is right"
 DRAFTING = ("pre_head_hidden", "logits", "draft_tokens")
 """Stages of the rows that draft."""
 
-WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED)
+WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED, TAKEN_ONCE)
 """What stands for a row that never runs."""
 
 
@@ -47,6 +49,10 @@ def lacking(loop: Loop, value: str, forget: Callable[[], None]) -> Iterator[None
         forget()
         with uncropped(loop) as hand_over:
             inner(length)
+        if value == TAKEN_ONCE:
+            loop.state.draft_length += lost[0]
+            loop.state.pending_taps = loop.state.pending_taps[lost[0] :]
+            lost[:] = [0]
         if value == HOLE:
             skip()
         elif value != LATE_HOLE:
@@ -100,13 +106,16 @@ def _agree(loop: Loop, many: int) -> None:
 
 @unfed(
     "draft-accepted-again",
-    "rows of accepted drafts are dropped, and these are fed again",
+    "rows of {value} are dropped, and their tokens fed again",
     stages=("kv.drafter.*",),
+    values=("accepted drafts", "a round, committed ones as well,"),
     fix=KEPT_FIX,
 )
-def _(loop: Loop, value: None) -> Mutation:
+def _(loop: Loop, value: str) -> Mutation:
     def commit(inner: Callable[[int], None], length: int) -> None:
         _agree(loop, 0)
+        if value != "accepted drafts":
+            loop.state.draft_length = loop.state.length
         inner(length)
 
     return loop.commit.around(commit)
@@ -145,25 +154,33 @@ def _(loop: Loop, value: str) -> Mutation:
     return together((loop.draft.around(draft), loop.tap.around(tap)))
 
 
+RUNS: dict[str, Callable[[Tensor], Tensor]] = {
+    "the prompt but its last token": lambda prompt: prompt[:-1],
+    "the prompt from its second token on": lambda prompt: prompt[1:],
+}
+SHORT = (LATE_HOLE, TAKEN, TAKEN_ROTATED)
+
+
 @unfed(
     "draft-prefill-short",
-    "the prefill stops before the prompt's last token: {value}",
+    "the prefill has a row too few, (it runs over, the last token's row): {value}",
     stages=("drafter.input_ids",),
-    values=("the first round feeds it", *(f"it never runs, {what}" for what in (LATE_HOLE, TAKEN, TAKEN_ROTATED))),
+    values=tuple(product(RUNS, ("is the first round's", *(f"never runs, {what}" for what in SHORT)))),
     fix=PREFILL_FIX,
 )
 @contextmanager
-def _(loop: Loop, value: str) -> Iterator[None]:
+def _(loop: Loop, how: tuple[str, str]) -> Iterator[None]:
     """As EAGLE's does, whose rows hold the next token."""
+    over, value = how
     taken, first = value.endswith((TAKEN, TAKEN_ROTATED)), [False]
 
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
-        inner(prompt[:-1])
+        inner(RUNS[over](prompt))
         first[:] = [True]
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         state = loop.state
-        if first[0] and value == "the first round feeds it":
+        if first[0] and value == "is the first round's":
             state.pending_taps = state.pending_taps.new_empty(2, 0)
         elif first[0] and value.endswith(LATE_HOLE):
             state.draft_length += 1
