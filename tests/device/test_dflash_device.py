@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity import device
-from parity.api import compare_dumps, diagnose_device, open_golden, run_device
+from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
-from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.faults import FaultRunRequest, compare_planted
 from parity.gates.context import GateContext
 from parity.gates.gate import run_gate
 from parity.gates.positions_passes import SAME, cached_keys, misturned
@@ -25,14 +25,9 @@ FAMILY = "dflash"
 
 
 @pytest.fixture(scope="module")
-def golden(once_for_all):
+def golden(family_golden):
     """Two chat prompts, K = 4, 12 new tokens."""
-
-    def make(out):
-        out.mkdir()
-        small_golden(out, family=FAMILY)
-
-    return open_golden(once_for_all("dflash", make) / "golden")
+    return open_golden(family_golden(FAMILY).folder)
 
 
 @pytest.fixture
@@ -197,8 +192,3 @@ def test_the_taps_gate_knows_context_and_block(golden, tmp_path):
     context = GateContext(golden, "numpy", builder("numpy", golden), "float32", tmp_path)
     taps, pairs = run_gate(context, "taps").checks
     assert (taps.verdict, pairs.verdict) == ("pass", "pass") and "at their position" in pairs.evidence
-
-
-def test_diagnosis_is_refused_in_one_sentence(golden):
-    with pytest.raises(UsageError, match="dflash"):
-        diagnose_device(golden, "numpy")

@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity import device
-from parity.api import compare_dumps, diagnose_device, open_golden, run_device
+from parity.api import compare_dumps, open_golden, run_device
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
-from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.faults import FaultRunRequest, compare_planted
 from parity.gates.context import GateContext
 from parity.gates.gate import run_gate
 from parity.gates.positions_passes import SAME, cached_keys, misturned
@@ -25,14 +25,9 @@ FAMILY = "draft-model"
 
 
 @pytest.fixture(scope="module")
-def golden(once_for_all):
+def golden(family_golden):
     """Two chat prompts, K = 4, 12 new tokens: rounds that accept all drafts, three, one and none."""
-
-    def make(out):
-        out.mkdir()
-        small_golden(out, family=FAMILY)
-
-    return open_golden(once_for_all("draft-model", make) / "golden")
+    return open_golden(family_golden(FAMILY).folder)
 
 
 @pytest.fixture
@@ -198,9 +193,7 @@ def test_the_taps_gate_says_that_there_are_none(golden, tmp_path):
     assert (taps.verdict, pairs.verdict) == ("not judged", "pass") and "draft-model" in taps.evidence
 
 
-def test_diagnosis_and_another_family_are_refused_in_one_sentence(golden, small_golden):
-    with pytest.raises(UsageError, match="draft-model"):
-        diagnose_device(golden, "numpy")
+def test_a_device_says_its_own_family(golden, small_golden):
     alone = device.load(
         golden.manifest.model.target.path, golden.manifest.model.drafter.path, golden.manifest.case.k, max_positions=64
     )

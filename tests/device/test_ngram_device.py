@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import compare_dumps, diagnose_device, open_golden, run_device
+from parity.api import compare_dumps, open_golden, run_device
 from parity.device.drafter_config import NGramConfig as DeviceConfig
 from parity.device.faults import CATALOGUE
 from parity.device.ngram import NGram as DeviceNGram
 from parity.errors import UsageError
-from parity.faults import FaultRunRequest, compare_planted, small_golden
+from parity.faults import FaultRunRequest, compare_planted
 from parity.producers import builder
 from parity.references.ngram import NGram, NGramConfig
 
@@ -22,14 +22,9 @@ FAMILY, K = "n-gram", 4
 
 
 @pytest.fixture(scope="module")
-def golden(once_for_all):
+def golden(family_golden):
     """Two chat prompts, K = 4, 24 new tokens: rounds without a draft, and with K of which none, some, all are right."""
-
-    def make(out):
-        out.mkdir()
-        small_golden(out, family=FAMILY)
-
-    return open_golden(once_for_all("n-gram", make) / "golden")
+    return open_golden(family_golden(FAMILY).folder)
 
 
 def sides(longest: int, shortest: int):
@@ -127,8 +122,3 @@ def test_a_fault_is_killed_and_placed(name, mode, golden):
     request = FaultRunRequest(golden, "numpy", builder("numpy", golden))
     seen = compare_planted(request, CATALOGUE[name], mode)
     assert seen.placed, seen
-
-
-def test_diagnosis_is_refused_in_one_sentence(golden):
-    with pytest.raises(UsageError, match="n-gram"):
-        diagnose_device(golden, "numpy")

@@ -1,4 +1,4 @@
-"""Hypotheses about draft models, DFlash and prompt lookup: each changes first what it claims, and what is there then."""
+"""Hypotheses about draft models, DFlash and prompt lookup: each changes first what it claims; what is there then."""
 
 from __future__ import annotations
 
