@@ -202,19 +202,25 @@ def _(loop: Loop, value: None) -> Mutation:
     return loop.predicting.around(lambda inner, rows, known: inner(rows, known).flip(0))
 
 
+WORDS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "the first row's": lambda true, number, context: true[context].expand(len(true)),
+    "the first mask's": lambda true, number, context: true[context + 1].expand(len(true)),
+    "counted from 0": lambda true, number, context: number,
+}
+"""Of a pass' positions (or slots), the numbers of its rows from the first one on that is moved, and C."""
+
+
 def _moved(loop: Loop, value: int | str, rows: str, of: str = "positions") -> Mutation:
     """Positions (or slots) moved by so many, or in a word: of masks or of context rows."""
 
     def move(inner: Callable[..., Tensor], context: int, block: int) -> Tensor:
         true, number = inner(context, block), torch.arange(context + block)
         wanted = number > context if rows == "masks" else number < context
-        other = {
-            "the first row's": true[-block:][:1].expand(len(true)),
-            "the first mask's": true[-block:][1:2].expand(len(true)),
-            "counted from 0": number - context if rows == "masks" else number,
-        }
-        known = other.get(value) if isinstance(value, str) else true + value
-        return torch.where(wanted, true if known is None or not block else known, true).clamp(0)
+        if not wanted.any():
+            return true
+        apart = number - int(number[wanted][0])
+        known = WORDS[value](true, apart, context) if isinstance(value, str) else true + value
+        return torch.where(wanted, known, true).clamp(0)
 
     return (loop.slots if of == "slots" else loop.positions).around(move)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.references.hypotheses import norms, projections, rope
 from parity.references.hypotheses.block import CONTEXT_FIX
+from parity.references.hypotheses.caches import IN_PLACE, rolled_back, rolled_back_in_place
 from parity.references.hypotheses.catalogue import DENOISING, Family, Hypothesis, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
@@ -70,6 +71,26 @@ def _(loop: Loop, value: str) -> Mutation:
         loop.state.draft_length -= value == "in its place"
 
     return loop.prefill_drafter.around(prefill)
+
+
+@context(
+    "block-emitted-kept",
+    "the block's rows of the emitted tokens stay in the cache as context{value}",
+    values=("", IN_PLACE),
+    fix=CONTEXT_FIX,
+    cost=2,
+)
+def _(loop: Loop, value: str) -> Mutation:
+    """Or as many of its rows as there are emitted tokens."""
+    many = [0]
+
+    def commit(inner: Callable[[int], None], length: int) -> None:
+        many[:] = [length]
+        inner(length)
+
+    keep = rolled_back_in_place if value else rolled_back
+    kept = keep(loop, "drafter", lambda right, held: min(right + many[0], held))
+    return together((kept, loop.commit.around(commit)))
 
 
 @context(
