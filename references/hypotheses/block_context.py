@@ -73,24 +73,30 @@ def _(loop: Loop, value: str) -> Mutation:
     return loop.prefill_drafter.around(prefill)
 
 
-@context(
-    "block-emitted-kept",
-    "the block's rows of the emitted tokens stay in the cache as context{value}",
-    values=("", IN_PLACE),
-    fix=CONTEXT_FIX,
-    cost=2,
-)
-def _(loop: Loop, value: str) -> Mutation:
-    """Or as many of its rows as there are emitted tokens."""
-    many = [0]
+def _kept(loop: Loop, value: str, change: Callable[[int, int, int, int], int]) -> Mutation:
+    """The commit keeps `change(right, held, emitted, C)` rows; the next ones go behind those, or where they should."""
+    emitted, committed = [0], [0]
+
+    def draft(inner: Callable[[], Tensor]) -> Tensor:
+        committed[:] = [len(loop.state.pending_taps)]
+        return inner()
 
     def commit(inner: Callable[[int], None], length: int) -> None:
-        many[:] = [length]
+        emitted[:] = [length]
         inner(length)
 
     keep = rolled_back_in_place if value else rolled_back
-    kept = keep(loop, "drafter", lambda right, held: min(right + many[0], held))
-    return together((kept, loop.commit.around(commit)))
+    kept = keep(loop, "drafter", lambda right, held: change(right, held, emitted[0], committed[0]))
+    return together((kept, loop.draft.around(draft), loop.commit.around(commit)))
+
+
+kept = context.part(_kept, values=("", IN_PLACE), fix=CONTEXT_FIX, cost=2)
+kept(
+    "block-emitted-kept", "as many of the block's rows as there are emitted tokens stay in the cache as context{value}"
+)(lambda right, held, emitted, committed: min(right + emitted, held))
+kept("block-context-dropped", "the context rows of a round are dropped with its block{value}")(
+    lambda right, held, emitted, committed: max(right - committed, 0)
+)
 
 
 @context(
