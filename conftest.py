@@ -75,15 +75,24 @@ def paged_golden(remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
-def chain_golden(once_for_all) -> Dump:
-    """EAGLE-3: the two chat prompts that faults of a chain are judged by, K = 4, 12 new tokens."""
+def family_golden(once_for_all) -> Callable[[str], Dump]:
+    """By a family's name the two chat prompts that its faults are judged by, K = 4."""
     from parity.faults import small_golden
 
-    def make(out: Path) -> None:
-        out.mkdir()
-        small_golden(out, family="eagle-3")
+    def of(family: str) -> Dump:
+        def make(out: Path) -> None:
+            out.mkdir()
+            small_golden(out, family=family)
 
-    return Dump(once_for_all("eagle-3", make) / "golden")
+        return Dump(once_for_all(family, make) / "golden")
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def chain_golden(family_golden) -> Dump:
+    """EAGLE-3's, 12 new tokens."""
+    return family_golden("eagle-3")
 
 
 @dataclass(frozen=True)

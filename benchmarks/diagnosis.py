@@ -25,6 +25,7 @@ sys.path.insert(0, str(HOUSE))
 
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
+from parity.families import FAMILIES  # noqa: E402
 from parity.faults import small_golden  # noqa: E402
 
 NAMED = json.loads(Path(__file__).with_name("diagnosis.json").read_text())
@@ -90,7 +91,7 @@ def main() -> None:
     """Diagnose, print a line each, then the rate and the median."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("faults", nargs="*", metavar="ID")
-    parser.add_argument("--family", choices=("p-eagle", "eagle-3"), default="p-eagle")
+    parser.add_argument("--family", choices=tuple(FAMILIES), default="p-eagle")
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--log", type=Path)

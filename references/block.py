@@ -48,9 +48,9 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
 
         mask = self.mask(slots[rows:], rows)[None, None]
         stream = self.drafter.trunk(ids[None], positions[None, rows:], mask, self.state.cache, layer_tap)[0]
-        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self.predicting(stream)))
+        hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self.predicting(stream, 1)))
         logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
-        return self.tap("drafter.draft_tokens", self.greedy(logits))
+        return self.tap("drafter.draft_tokens", self.drafter.to_target(self.greedy(logits)))
 
     @point
     @torch.no_grad()
@@ -73,6 +73,7 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
             self.tap("drafter.slots", self.slots(context, block)),
         )
 
+    @point
     def context(self, taps: Tensor, positions: Tensor, slots: Tensor) -> None:
         """Write the rows of taps [C, T*H] to every layer's cache."""
         fused = self.tap("drafter.fc_out", self.drafter.fuse(self.tap("drafter.taps", taps)))
@@ -91,6 +92,6 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
         return torch.ones(len(slots), int(slots[0]) + len(slots), dtype=torch.bool)
 
     @point
-    def predicting(self, stream: Tensor) -> Tensor:
-        """The K rows that draft: the masks'."""
-        return stream[1:]
+    def predicting(self, stream: Tensor, known: int) -> Tensor:
+        """The K rows that draft: the masks', behind those of known tokens."""
+        return stream[known:]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from parity.references.drafting import load_loop
 from parity.references.hypotheses.catalogue import Hypothesis
-from parity.references.hypotheses.mutating import NotApplicable, drafter_layers
+from parity.references.hypotheses.mutating import NotApplicable
 from parity.references.loop import Recorder, Result
 from parity.references.remembered import RememberedLayers
 
@@ -55,7 +55,7 @@ class Counterfactuals:
             stack.enter_context(self.loop.finished.around(_after(budget if rounds is None else rounds)))
             for hypothesis, value in assumed:
                 stack.enter_context(hypothesis.apply(self.loop, value))
-            for _, layer in drafter_layers(self.loop):
+            for layer in self.loop.drafter.stack:
                 stack.enter_context(layer.self_attn.attend.around(_over_what_is_there))
             try:
                 result: Result = self.loop.run(ids, budget, recorder)

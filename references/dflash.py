@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +39,13 @@ class BlockAttention(Attention):
         self.q_norm = RMSNorm(config.head_dim, config.eps)
         self.k_norm = RMSNorm(config.head_dim, config.eps)
 
+    @point
     def queries(self, x: Tensor, turns: Tables) -> Tensor:
         """Rows [B, W, H] to turned queries [B, N, W, D]."""
         rows = self.q_norm(self.q_proj(x).view(*x.shape[:2], self.config.num_heads, -1))
         return self.turn(rows, rows, *turns)[0].transpose(1, 2)
 
+    @point
     def keys(self, x: Tensor, turns: Tables) -> tuple[Tensor, Tensor]:
         """Rows [B, W, H] to turned keys and to values [B, G, W, D]."""
         shape = (*x.shape[:2], self.config.num_kv_heads, -1)
@@ -69,6 +72,21 @@ class BlockLayer(PlainLayer):
         self.self_attn = BlockAttention(config, layer)
 
 
+class Shared(nn.Module):
+    """A table [V, H] of the target's, which no drafter's checkpoint has, and what it is applied by."""
+
+    weight: Tensor
+
+    def __init__(self, apply: Callable[[Tensor, Tensor], Tensor], config: DFlashConfig):
+        super().__init__()
+        self.apply_to = apply
+        self.register_buffer("weight", torch.empty(config.vocab_size, config.hidden_size), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Ids [...] or hiddens [..., H] to what the table makes of them."""
+        return self.apply_to(x, self.weight)
+
+
 class DFlash(nn.Module):
     """The drafter; embeddings and head are the target's."""
 
@@ -84,11 +102,12 @@ class DFlash(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.eps)
         frequencies, self.rope_scale = schedule(config.rope, config.head_dim)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        for name in ("embeddings", "head"):
-            self.register_buffer(name, torch.empty(config.vocab_size, config.hidden_size), persistent=False)
+        self.embed_tokens, self.lm_head = Shared(F.embedding, config), Shared(F.linear, config)
 
-    embeddings: Tensor
-    head: Tensor
+    @property
+    def stack(self) -> list[PlainLayer]:
+        """Its layers in order."""
+        return cast("list[PlainLayer]", list(self.layers))
 
     @classmethod
     def load(
@@ -118,12 +137,12 @@ class DFlash(nn.Module):
         """Parameters in another dtype; the frequencies stay in float64."""
         for parameter in self.parameters():
             parameter.data = parameter.data.to(dtype)
-        self.share(self.embeddings.to(dtype), self.head.to(dtype))
+        self.share(self.embed_tokens.weight.to(dtype), self.lm_head.weight.to(dtype))
         return self
 
     def share(self, embeddings: Tensor, head: Tensor) -> None:
         """Take the target's tables [V, H]."""
-        self.embeddings, self.head = embeddings.detach(), head.detach()
+        self.embed_tokens.weight, self.lm_head.weight = embeddings.detach(), head.detach()
 
     @point
     def fuse(self, taps: Tensor) -> Tensor:
@@ -138,21 +157,23 @@ class DFlash(nn.Module):
         return normed
 
     @point
-    def lm_head(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V] by the target's head."""
-        return F.linear(hidden, self.head)
+    def to_target(self, draft_ids: Tensor) -> Tensor:
+        """Its vocabulary is the target's."""
+        return draft_ids
 
-    def turns(self, positions: Tensor) -> Tables:
+    @point
+    def tables(self, positions: Tensor) -> Tables:
         """cos and sin [B, W, 1, D/2] in float32."""
         return tables(positions, self.frequencies, self.rope_scale)
 
     def remember(self, context: Tensor, positions: Tensor, cache: KVCache) -> None:
         """Write every layer's keys and values of context rows [B, C, H] from slot `cache.start` on."""
-        turns = self.turns(positions)
-        for layer in self.layers:
+        turns = self.tables(positions)
+        for layer in self.stack:
             assert isinstance(layer, BlockLayer)
             layer.self_attn.remember(*layer.self_attn.keys(context, turns), cache)
 
+    @point
     def trunk(
         self,
         input_ids: Tensor,
@@ -170,8 +191,8 @@ class DFlash(nn.Module):
             cache: keys and values of the context; None attends among the rows alone.
             tap: layer number to that layer's tap.
         """
-        turns = self.turns(positions)
-        x = F.embedding(input_ids, self.embeddings)
+        turns = self.tables(positions)
+        x: Tensor = self.embed_tokens(input_ids)
         for number, layer in enumerate(self.layers):
             x = layer(x, turns, mask, cache, tap(number))
         return x

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic
+from typing import Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from parity.references.chain import StepLoop
 from parity.references.checkpoint import read_state
 from parity.references.drafter_config import DraftModelConfig
-from parity.references.drafter_layers import KVCache, LayerTap, PlainLayer, RMSNorm, untapped
+from parity.references.drafter_layers import KVCache, LayerTap, PlainLayer, RMSNorm, Tables, untapped
 from parity.references.loop import T
 from parity.references.points import point
 from parity.references.rope import schedule, tables
@@ -59,6 +59,16 @@ class DraftModel(nn.Module):
         model.load_state_dict(state)
         return model.to(dtype).eval()
 
+    @property
+    def stack(self) -> list[PlainLayer]:
+        """Its layers in order."""
+        return cast("list[PlainLayer]", list(self.layers))
+
+    @point
+    def tables(self, positions: Tensor) -> Tables:
+        """cos and sin [B, W, 1, D/2] in float32."""
+        return tables(positions, self.frequencies, self.rope_scale)
+
     @point
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Its vocabulary is the target's."""
@@ -81,7 +91,7 @@ class DraftModel(nn.Module):
             cache: keys and values before these rows; None attends among the rows alone.
             tap: layer number to that layer's tap.
         """
-        turns = tables(positions, self.frequencies, self.rope_scale)
+        turns = self.tables(positions)
         x: Tensor = self.embed_tokens(input_ids)
         for number, layer in enumerate(self.layers):
             x = layer(x, turns, mask, cache, tap(number))
@@ -95,7 +105,7 @@ class DraftModelLoop(StepLoop[T, DraftModel], Generic[T]):
     @torch.no_grad()
     def prefill_drafter(self, prompt: Tensor) -> None:
         """The draft model over the whole prompt."""
-        self.run_rows(prompt, None, 0, len(prompt), 0)
+        self.rows(prompt, self.taps(0, len(prompt)), behind=0)
         self.state.draft_length = len(prompt)
 
     @point
@@ -104,11 +114,6 @@ class DraftModelLoop(StepLoop[T, DraftModel], Generic[T]):
         drafts: Tensor = super().draft()
         self.state.chained = tuple(drafts[:-1].tolist())
         return drafts
-
-    def pending(self) -> Tensor:
-        """What was emitted behind the rows that its cache holds."""
-        known = [*self.state.prompt.tolist(), *self.state.emitted]
-        return torch.tensor(known[self.state.draft_length :])
 
     def rows(self, committed: Tensor, taps: Tensor, behind: int) -> Tensor:
         """A round's first pass: the residual stream [C, H]."""
@@ -123,9 +128,8 @@ class DraftModelLoop(StepLoop[T, DraftModel], Generic[T]):
     def commit(self, length: int) -> None:
         """Keep the rows of the drafts that were emitted as well, but none of the last emitted token."""
         state = self.state
-        emitted = state.emitted[-length:]
-        same = [mine == its for mine, its in zip(state.chained, emitted, strict=False)]
-        agreed = same.index(False) if False in same else len(same)
-        state.draft_length = min(state.draft_length + agreed, state.length + length)
+        same = [mine == its for mine, its in zip(state.chained, state.emitted[-length:-1], strict=False)]
+        state.draft_length += same.index(False) if False in same else len(same)
         state.chained = ()
         super().commit(length)
+        state.pending_taps = self.taps(0, state.length + 1 - state.draft_length)

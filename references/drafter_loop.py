@@ -30,8 +30,9 @@ class DrafterLoop(SpeculativeLoop[T, Weighted], Generic[T, Weighted]):
         self.state.draft_length = len(prompt) - 1
 
     def pending(self) -> Tensor:
-        """The ids [C] that the drafter has not run over: those of the round before."""
-        return torch.tensor(self.state.emitted[-len(self.state.pending_taps) :])
+        """The ids [C] that the drafter has not run over: the newest ones."""
+        known = [*self.state.prompt.tolist(), *self.state.emitted]
+        return torch.tensor(known[-len(self.state.pending_taps) :])
 
     @point
     @torch.no_grad()

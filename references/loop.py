@@ -242,8 +242,8 @@ class SpeculativeLoop(Generic[T, D]):
 
     @point
     def taps(self, first: int, end: int) -> Tensor:
-        """The taps of rows `first` … `end` - 1 of what the target ran last; nothing for a drafter without."""
-        return self.target.taps(self.tap_inputs)[first:end] if self.tap_inputs else torch.empty(0, 0)
+        """The taps of rows `first` … `end` - 1 of what the target ran last [n, T*H]; [n, 0] for a drafter without."""
+        return self.target.taps(self.tap_inputs)[first:end] if self.tap_inputs else torch.empty(end - first, 0)
 
     @point
     def greedy(self, logits: Tensor) -> Tensor:

@@ -58,6 +58,11 @@ class NGram(nn.Module):
         super().__init__()
         self.config = config
 
+    @property
+    def stack(self) -> list[nn.Module]:
+        """It has no layers."""
+        return []
+
     @classmethod
     def load(cls, checkpoint: str | Path) -> NGram:
         """Read its config."""

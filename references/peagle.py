@@ -5,10 +5,10 @@ Parameter names are the hub's tensor names, so that a checkpoint is a state dict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import nn
@@ -97,6 +97,11 @@ class Drafter(nn.Module):
     def fusion_layer(config: FusedConfig) -> FusionLayer:
         """Layer 0."""
         return FusionLayer(config)
+
+    @property
+    def stack(self) -> list[PlainLayer]:
+        """Its layers in order."""
+        return [self.midlayer, *cast("Iterable[PlainLayer]", self.layers.values())]
 
     @point
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:

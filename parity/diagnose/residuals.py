@@ -116,7 +116,7 @@ def red_rows(golden: TrustedGolden, run: DumpView, stage: str) -> dict[tuple[int
     if rows is None:
         return {}
     if rows.floor is None:
-        bad = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+        bad = np.asarray((rows.golden != rows.device).any(axis=tuple(range(1, rows.golden.ndim))))
     else:
         device, floor = (measure(rows.golden, side, row_axes=1).rows.rel_l2 for side in (rows.device, rows.floor))
         bad = ~(device <= ROW * row_floors(floor, np.zeros(len(floor), bool), NOISY))

@@ -159,7 +159,10 @@ def _resembles(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Iterato
 
 def _exact(rows: StageRows) -> Iterator[str]:
     """Integers: how many rows, which, and by how much where that is one number."""
-    apart = (rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1)
+    apart = np.asarray((rows.golden != rows.device).any(axis=tuple(range(1, rows.golden.ndim))))
+    if not len(apart):
+        yield "no row of both sides stands in the same shape"
+        return
     if not apart.any():
         yield f"none of {len(apart)} rows of the forced rounds: what the device emits when it runs freely"
         return

@@ -21,8 +21,7 @@ from parity.diagnose.failing_run import (
 from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
-from parity.errors import NotOffered, UsageError
-from parity.families import BLOCK, TAPS, family_of
+from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
 from parity.golden.views import DumpView, TrustedGolden
@@ -59,12 +58,6 @@ def diagnosed(asked: DiagnosisRequest) -> Diagnosis | list[GateCause] | None:
 
     Of a device of which a part is hidden, float32 is tried first: there no router tie hides what a segment does.
     """
-    family = asked.golden.manifest.model.family
-    has = family_of(family).has
-    if TAPS not in has or BLOCK in has:
-        raise UsageError(
-            f"{asked.golden.folder} is of a {family} drafter; diagnosis knows hypotheses of EAGLE-3 and P-EAGLE"
-        )
     rerun = ReferenceRerun(asked.progress)
     if asked.run is not None:
         bounds = read_policy(asked.policy, asked.run.manifest.case.precision)

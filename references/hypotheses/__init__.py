@@ -6,8 +6,12 @@ carries it out. Reading them imports no torch.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parity.references.hypotheses import (
     accepting,
+    block,
+    block_context,
     caches,
     chain,
     choosing,
@@ -17,6 +21,7 @@ from parity.references.hypotheses import (
     heads,
     inputs,
     loading,
+    lookup,
     masks,
     norms,
     projections,
@@ -31,9 +36,12 @@ from parity.references.hypotheses import (
     steps,
     surplus,
     taps,
+    unfed,
 )
-from parity.references.hypotheses.catalogue import Fit, Hypothesis
+from parity.references.hypotheses.catalogue import DENOISING, Fit, Hypothesis
 from parity.references.hypotheses.mutating import NotApplicable
+
+KV = "kv.drafter.*"
 
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
@@ -55,7 +63,9 @@ FAMILIES = (
     *(experts.gates, experts.constants, experts.parameters, experts.drafter, heads.weights),
     *(norms.weights, norms.everywhere, residuals.fed, heads.logits, routing.routed),
     *(loading.mxfp4, loading.exchanged),
-    *(chain.chain,),
+    *(chain.chain, unfed.unfed),
+    *(block.block, block.sight, block_context.context, block_context.heads),
+    *(lookup.lookup, lookup.drafts, lookup.texts),
     *DECISIONS,
     *(reductions.sums, ranks.shards, ranks.gate_up, ranks.choice, ranks.rollback),
 )
@@ -63,12 +73,19 @@ FAMILIES = (
 HYPOTHESES: tuple[Hypothesis, ...] = (
     *(hypothesis for family in FAMILIES for hypothesis in family.hypotheses),
     *steps.HYPOTHESES,
+    *block_context.HYPOTHESES,
 )
 
 
-def offered(drafters: str) -> tuple[Hypothesis, ...]:
-    """The hypotheses about one family of drafters, `p-eagle` or `eagle-3`."""
-    return tuple(hypothesis for hypothesis in HYPOTHESES if drafters in hypothesis.drafters)
+def offered(family: str) -> tuple[Hypothesis, ...]:
+    """The hypotheses about one family of drafters, with where they show first in it."""
+    return tuple(_in(hypothesis, family) for hypothesis in HYPOTHESES if hypothesis.about(family))
+
+
+def _in(hypothesis: Hypothesis, family: str) -> Hypothesis:
+    """Where rows of known tokens are context, and nothing but keys and values, these show what an attention does."""
+    attends = any(stage.startswith("drafter.") and stage.endswith(".attn_out") for stage in hypothesis.stages)
+    return replace(hypothesis, stages=(*hypothesis.stages, KV)) if family in DENOISING and attends else hypothesis
 
 
 __all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable", "offered"]

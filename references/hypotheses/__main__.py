@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from parity.families import FAMILIES
 from parity.references.hypotheses import HYPOTHESES
-from parity.references.hypotheses.catalogue import Hypothesis
+from parity.references.hypotheses.catalogue import MODELS, Hypothesis
 
 HEAD = """# Hypotheses
 
@@ -45,8 +46,10 @@ def row(hypothesis: Hypothesis) -> str:
 
 
 def _about(hypothesis: Hypothesis) -> str:
-    names = {"p-eagle": "P-EAGLE", "eagle-3": "EAGLE-3"}
-    return "all" if set(hypothesis.drafters) == set(names) else ", ".join(names[one] for one in hypothesis.drafters)
+    about = [family for family in FAMILIES if hypothesis.about(family)]
+    if len(about) == len(FAMILIES):
+        return "all"
+    return "all with weights" if set(about) == set(MODELS) else ", ".join(about)
 
 
 def page() -> str:

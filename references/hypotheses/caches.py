@@ -9,7 +9,7 @@ from functools import partial
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, attending, sliding, window_of
-from parity.references.hypotheses.mutating import Layers, NotApplicable, chosen, head_counts, together
+from parity.references.hypotheses.mutating import Layers, NotApplicable, chosen, head_counts, together, weighted
 from parity.references.hypotheses.starting import sized
 
 KV = ("kv.{side}.*",)
@@ -30,14 +30,17 @@ def uncropped(loop: Loop) -> Iterator[Callable[[], None]]:
 def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutation:
     """The commit keeps `how(right, all)` rows, and continues behind those."""
 
+    if which != "target":
+        weighted(loop)
+
     def crop(inner: Callable[[int], None], right: int) -> None:
         inner(how(right, loop.target.rows(0)[0].shape[0]))
 
     def commit(inner: Callable[[int], None], emitted: int) -> None:
-        state, right = loop.state, loop.state.draft_length
+        state = loop.state
         with uncropped(loop) as hand_over:
             inner(emitted)
-        state.draft_length = how(right, state.cache.rows[0][0].shape[2])
+        state.draft_length = how(state.draft_length, state.cache.rows[0][0].shape[2])
         state.cache.crop(state.draft_length)
         hand_over()
 
@@ -47,6 +50,8 @@ def rolled_back(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutat
 
 def rolled_back_in_place(loop: Loop, which: str, how: Callable[[int, int], int]) -> Mutation:
     """The commit keeps `how(right, all)` rows; the next ones go where they should, behind rows of zeros if need be."""
+    if which != "target":
+        weighted(loop)
     sides = ("target", "drafter") if which == "both" else (which,)
 
     def crop(inner: Callable[[int], None], right: int, side: str) -> None:
@@ -60,10 +65,15 @@ def rolled_back_in_place(loop: Loop, which: str, how: Callable[[int, int], int])
             for layer in range(loop.target.config.num_hidden_layers):
                 loop.target.load(layer, *(sized(x, loop.state.length) for x in loop.target.rows(layer)))
         if "drafter" in sides:
-            rows, many = loop.state.cache.rows, loop.state.draft_length
-            rows |= {layer: (_sized_slots(k, many), _sized_slots(v, many)) for layer, (k, v) in rows.items()}
+            in_slots(loop, loop.state.draft_length)
 
     return loop.commit.around(commit)
+
+
+def in_slots(loop: Loop, many: int) -> None:
+    """The drafter's cache with so many rows: the first ones, and rows of zeros where it has fewer."""
+    rows = loop.state.cache.rows
+    rows |= {layer: (_sized_slots(k, many), _sized_slots(v, many)) for layer, (k, v) in rows.items()}
 
 
 def _sized_slots(x: Tensor, many: int) -> Tensor:
@@ -92,22 +102,21 @@ def either(loop: Loop, value: str, how: Callable[[int, int], int]) -> Mutation:
 WHICH = ("drafter", "target", "both")
 EITHER = tuple(f"{which}{end}" for which in WHICH for end in ("", IN_PLACE))
 
-rollback = Family(stages=("kv.*",), values=EITHER, fix=ROLLBACK_FIX, cost=2)
-rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
-    partial(either, how=lambda right, held: held)
-)
 
+def rolled_back_beside(loop: Loop, value: str, delta: int | None) -> Mutation:
+    """The commit keeps `delta` rows more than it should, None for all that a round rejected.
 
-def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
-    """The commit keeps `delta` rows more than it should: each round that many more, or of all of them (`once`)."""
+    So many more in each round, or of all of them (`once`): what was kept before does not count.
+    """
     if value.endswith(IN_PLACE):
-        return either(loop, value, lambda right, held: max(min(right + delta, held), 0))
+        return either(loop, value, lambda right, held: held if delta is None else max(min(right + delta, held), 0))
     which, _, once = value.partition(" ")
     beside = {"target": 0, "drafter": 0}
 
     def how(right: int, held: int, side: str) -> int:
         true = right - (beside[side] if side == "drafter" else 0)  # the drafter's rows are counted on from what it kept
-        kept = max(min(true + (0 if once else beside[side]) + delta, held), 0)
+        more = held - true - beside[side] if delta is None else delta
+        kept = max(min(true + (0 if once else beside[side]) + more, held), 0)
         beside[side] = kept - true
         return kept
 
@@ -123,13 +132,16 @@ def rolled_back_beside(loop: Loop, value: str, delta: int) -> Mutation:
 
 COUNTED = tuple(f"{which}{end}" for which in WHICH for end in ("", " once", IN_PLACE))
 """Of which caches; in every round, once for all of them, or in none but what is handed over and lost."""
-rollback(
-    "rollback-too-far", "rollback of {value}: one accepted row goes as well", values=COUNTED, seen=("mlxcel #994",)
-)(partial(rolled_back_beside, delta=-1))
-rollback("rollback-too-near", "rollback of {value}: one rejected row stays", values=COUNTED)(
-    partial(rolled_back_beside, delta=1)
+
+rollback = Family(stages=("kv.*",), values=COUNTED, fix=ROLLBACK_FIX, cost=2)
+rollback("rollback-noop", "rollback of {value}: rejected rows stay", seen=("mlx-lm #1109", "NKIPy PR 63"))(
+    partial(rolled_back_beside, delta=None)
 )
-rollback("rollback-reset", "rollback of {value}: the cache is cleared", seen=("aprender #2014",))(
+rollback("rollback-too-far", "rollback of {value}: one accepted row goes as well", seen=("mlxcel #994",))(
+    partial(rolled_back_beside, delta=-1)
+)
+rollback("rollback-too-near", "rollback of {value}: one rejected row stays")(partial(rolled_back_beside, delta=1))
+rollback("rollback-reset", "rollback of {value}: the cache is cleared", values=EITHER, seen=("aprender #2014",))(
     partial(either, how=lambda right, held: 0)
 )
 
@@ -187,6 +199,30 @@ for end, parts, names in (("", "kv", "k and v"), ("-k", "k", "k"), ("-v", "v", "
         f"rollback clears the last committed row of {names}, the length is right",
         seen=("class of mlxcel #994",),
     )(partial(last_row_cleared, parts=parts))
+
+
+@sided.both(
+    "rollback-row-rejected",
+    "rollback leaves the first rejected row in the place of the last committed one, the length is right",
+    seen=("class of mlx-lm #1109",),
+)
+def _(loop: Loop, value: None, side: str) -> Mutation:
+    """Zeros where none was rejected."""
+    ran: dict[str, Pair] = {}
+
+    def commit(inner: Callable[[int], None], length: int) -> None:
+        for layer in range(loop.target.config.num_hidden_layers if side == "target" else len(loop.drafter.stack)):
+            rows = loop.target.rows(layer) if side == "target" else loop.state.cache.rows[layer]
+            ran[f"kv.{side}.{layer}"] = rows if side == "target" else tuple(x[0].transpose(0, 1) for x in rows)
+        inner(length)
+        ran.clear()
+
+    def cached(inner: Callable[..., Pair], name: str, k: Tensor, v: Tensor) -> Pair:
+        if name in ran:
+            k, v = (torch.cat((x[:-1], sized(rows[len(x) :], 1))) for x, rows in zip((k, v), ran[name], strict=True))
+        return inner(name, k, v)
+
+    return together((loop.commit.around(commit), loop.cached.around(cached)))
 
 
 @sided.both(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from numpy.typing import NDArray
+
+from parity.families import FAMILIES
+from parity.stages import declared, matches
 
 Tensors = Mapping[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to a stage's tensor."""
@@ -18,8 +21,24 @@ Mutation = AbstractContextManager[None]
 
 SIDES = ("target", "drafter")
 
-PARALLEL, CHAIN = ("p-eagle",), ("eagle-3",)
-"""The drafters of one family, as `parity.golden.manifest.Model.family` has it: one pass for all drafts, or one each."""
+EVERY = tuple(FAMILIES)
+"""The families of drafters, as `parity.golden.manifest.Model.family` has them."""
+
+PARALLEL, CHAIN, DRAFT_MODEL, LOOKUP = ("p-eagle",), ("eagle-3",), ("draft-model",), ("n-gram",)
+FUSED = (*PARALLEL, *CHAIN)
+"""Rows of a token with a hidden, fused in the first layer."""
+
+STEPS, ROWS = (*CHAIN, *DRAFT_MODEL), (*FUSED, *DRAFT_MODEL)
+"""A pass for each draft; rows of known tokens, whatever else stands in them."""
+
+DENOISING = ("dflash",)
+"""Known tokens are context, and masks a block behind it."""
+
+TAPPED = (*FUSED, *DENOISING)
+"""Fed by the target's residual streams."""
+
+MODELS = (*ROWS, *DENOISING)
+"""Those with weights."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,7 @@ class Hypothesis:
         fix: the usual place of the fix.
         seen: where it was met in public.
         cost: 1 shows in one stage, 2 needs verify rounds, 3 needs another prompt or a free generation.
-        drafters: the families of drafters that can be wrong in this way.
+        drafters: the families of drafters that can be wrong in this way, as far as they have its stages.
     """
 
     id: str
@@ -70,12 +89,17 @@ class Hypothesis:
     fix: str = ""
     seen: tuple[str, ...] = ()
     cost: int = 1
-    drafters: tuple[str, ...] = (*PARALLEL, *CHAIN)
+    drafters: tuple[str, ...] = EVERY
 
     @property
     def defect(self) -> str:
         """The catalogue's id, whichever model it is in: `-drafter` at the end of `id` says that it is the drafter."""
         return self.id.removesuffix("-drafter")
+
+    def about(self, family: str) -> bool:
+        """Whether drafters of a family can be wrong in this way: one of its stages is theirs."""
+        names = stages_of(family)
+        return family in self.drafters and any(matches(stage, name) for stage in self.stages for name in names)
 
     def describe(self, value: Any = None) -> str:
         """What is wrong, with this value of the parameter."""
@@ -83,6 +107,12 @@ class Hypothesis:
         if self.layered:
             return self.says + where.get(value, f" in layer {value}")
         return self.says.format(value=value)
+
+
+@cache
+def stages_of(family: str) -> tuple[str, ...]:
+    """The stages of a family, of few layers."""
+    return tuple(declared(2, 2, family))
 
 
 class Details(TypedDict, total=False):
@@ -96,7 +126,7 @@ class Details(TypedDict, total=False):
     fix: str | Mapping[str, str]
     seen: tuple[str, ...] | Mapping[str, tuple[str, ...]]
     cost: int | Mapping[str, int]
-    drafters: tuple[str, ...]
+    drafters: tuple[str, ...] | Mapping[str, tuple[str, ...]]
 
 
 Changes = TypeVar("Changes", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses.catalogue import CHAIN, FACTOR, Family, Mutation
+from parity.references.hypotheses.catalogue import CHAIN, FACTOR, STEPS, Family, Mutation
 from parity.references.hypotheses.context import seeing
 from parity.references.hypotheses.inference import placeholder
 from parity.references.hypotheses.inputs import moved
@@ -20,7 +20,7 @@ PLACE_FIX = "each chain row sits one position and one slot behind the row before
 START_FIX = "the chain begins at the last committed row: its draft and its stream"
 REFED_FIX = "accepted drafts are fed again with the target's taps; what was recycled for them is dropped"
 
-chain = Family(drafters=CHAIN, cost=2)
+chain = Family(drafters=STEPS, cost=2)
 
 
 def _recycling(loop: Loop, value: Any, change: Callable[[Tensor], Tensor]) -> Mutation:
@@ -28,7 +28,7 @@ def _recycling(loop: Loop, value: Any, change: Callable[[Tensor], Tensor]) -> Mu
     return loop.recycled.around(lambda inner, stream: change(inner(stream)))
 
 
-recycled = chain.part(stages=("drafter.fc_out",), fix=RECYCLED_FIX)
+recycled = chain.part(stages=("drafter.fc_out",), fix=RECYCLED_FIX, drafters=CHAIN)
 
 NORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "the final norm": lambda drafter, x: drafter.norm.forward(x),
@@ -171,6 +171,7 @@ def _(loop: Loop, value: float) -> Mutation:
     values=("those of accepted drafts", "all that a draft stood for"),
     fix=REFED_FIX,
     seen=("vLLM #14649",),
+    drafters=CHAIN,
 )
 def _(loop: Loop, value: str) -> Mutation:
     """Row i of a round holds draft i of the round before, for which its chain recycled stream i."""
@@ -202,6 +203,7 @@ tokens = chain.part(stages=("drafter.input_ids",), fix=TOKEN_FIX)
     "chain rows embed drafts by {value}",
     values=("their ids in the draft vocabulary", "ids mapped twice"),
     seen=("Automodel #2447",),
+    drafters=CHAIN,
 )
 def _(loop: Loop, value: str) -> Mutation:
     drafter = loop.drafter
@@ -323,9 +325,13 @@ def begun(loop: Loop, value: tuple[str, str]) -> Iterator[None]:
         return inner(stream, *committed) if chained[0] else STARTS[row](stream)
 
     def recycle(inner: Callable[..., Tensor], stream: Tensor) -> Tensor:
-        first = not chained[0]
+        first, hidden = not chained[0], inner(stream)
         chained[0] = True
-        return STARTS[row](stream) if first and taken != "its draft" else inner(stream)
+        if taken == "its draft":
+            return hidden
+        if hidden is None:
+            raise NotApplicable("a row takes no stream")
+        return STARTS[row](stream) if first else hidden
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         chained[0] = False
@@ -343,7 +349,7 @@ chain(
     fix=START_FIX,
 )(begun)
 
-sight = seeing.part(drafters=CHAIN)
+sight = seeing.part(drafters=STEPS)
 sight("chain-committed-hidden", "a drafter row sees: in the chain, no committed row of its round")(
     lambda seen, keys, rows, slots, start, committed: (
         seen & ((rows < committed) | (keys < start) | (keys >= start + committed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.catalogue import PARALLEL, Family, Mutation
+from parity.references.hypotheses.catalogue import FUSED, MODELS, PARALLEL, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, rows_from, together
 
@@ -19,7 +19,11 @@ def _mapping(loop: Loop, value: None, change: Callable[[Tensor, Tensor], Tensor]
 
 
 vocabulary = Family(
-    _mapping, stages=("drafter.draft_tokens",), fix="d2t is an offset: target id = draft id + d2t[draft id]", cost=2
+    _mapping,
+    stages=("drafter.draft_tokens",),
+    fix="d2t is an offset: target id = draft id + d2t[draft id]",
+    cost=2,
+    drafters=FUSED,
 )
 vocabulary("d2t-absolute", "d2t: absolute", seen=("verl-SpeCo #67",))(lambda ids, d2t: d2t[ids])
 vocabulary("d2t-missing", "d2t: missing", seen=("Automodel #2447",))(lambda ids, d2t: ids)
@@ -64,9 +68,10 @@ def _(loop: Loop, how: str) -> Mutation:
     "draft-runner-up",
     "drafts: the argmax takes the second best where it is within {value:g} of the best",
     stages=("drafter.draft_tokens",),
-    values=(2.0**exponent for exponent in range(-4, 3)),
+    values=(float("inf"), *(2.0**exponent for exponent in range(-4, 3))),
     fix="an exact argmax of the draft logits: no approximate top-k, no sort of rounded values",
     cost=2,
+    drafters=MODELS,
 )
 def _(loop: Loop, margin: float) -> Mutation:
     drafting = [False]

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
+from parity.families import BLOCK, FAMILIES, TAPS
 from parity.references.hypotheses.caches import uncropped
-from parity.references.hypotheses.catalogue import PARALLEL, Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import MODELS, PARALLEL, ROWS, TAPPED, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, drafter_layers, together
 
@@ -17,7 +18,7 @@ PREFILL_FIX = "the drafter runs over the whole prompt and keeps its rows"
 
 Pair = tuple[Tensor, Tensor]
 
-committed = Family(stages=("kv.drafter.*",), fix=AGAIN_FIX, seen=("vLLM #14649",), cost=2)
+committed = Family(stages=("kv.drafter.*",), fix=AGAIN_FIX, seen=("vLLM #14649",), cost=2, drafters=TAPPED)
 
 
 def placeholders_kept(loop: Loop, value: Layers, fresh: int) -> Mutation:
@@ -47,12 +48,16 @@ def _kept(loop: Loop, attention: Layer, fresh: int) -> Iterator[None]:
         yield
 
 
-for end, fresh, whose in (("", 0, "emitted tokens'"), ("-accepted", 1, "accepted drafts'")):
+for end, fresh, whose, drafters in (
+    ("", 0, "emitted tokens'", MODELS),
+    ("-accepted", 1, "accepted drafts'", TAPPED),
+):
     committed(
         f"commit-stale-placeholder{end}",
         f"rows that drafting wrote are never overwritten by the {whose} own",
         stages=("drafter.layers.*.attn_out", "kv.drafter.*"),
         layered=True,
+        drafters=drafters,
     )(partial(placeholders_kept, fresh=fresh))
 
 
@@ -130,7 +135,8 @@ def _plain_keys(attention: Layer) -> Iterator[None]:
         yield
 
 
-prefilling = Family(stages=("drafter.taps", "kv.drafter.*"), fix=PREFILL_FIX, seen=("NKIPy PR 63",))
+PREFILLED = ("drafter.taps", "drafter.input_ids", "kv.drafter.*")
+prefilling = Family(stages=PREFILLED, fix=PREFILL_FIX, seen=("NKIPy PR 63",), drafters=MODELS)
 prefilling(
     "cache-before-rope",
     "the drafter's cache keeps keys from before the rotation",
@@ -168,10 +174,9 @@ def _(loop: Loop, how: tuple[str, str]) -> Iterator[None]:
     before = [0]
 
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
-        config = loop.drafter.config
-        empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
-        loop.state.cache.rows = dict.fromkeys(range(config.num_layers), (empty, empty))
-        before[:] = [len(prompt) - 1 if positions == "the prompt's end" else 0]
+        _forget_rows(loop)
+        ran = FAMILIES[loop.drafter.config.family].prompt_rows(len(prompt))
+        before[:] = [ran if positions == "the prompt's end" else 0]
         if handed == "empty tensors":
             _hand_over_nothing(loop)
 
@@ -186,6 +191,7 @@ def _(loop: Loop, how: tuple[str, str]) -> Iterator[None]:
     values=("0", "their tokens' own"),
     fix="a cache for the drafter, and its prefill over the prompt",
     seen=("NKIPy example",),
+    drafters=TAPPED,
 )
 def _(loop: Loop, positions: str) -> Mutation:
     """It does not run over the prompt, and hands over neither rows nor their number."""
@@ -194,9 +200,7 @@ def _(loop: Loop, positions: str) -> Mutation:
         forget()
 
     def forget() -> None:
-        config = loop.drafter.config
-        empty = loop.drafter.fc.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
-        loop.state.cache.rows = dict.fromkeys(range(config.num_layers), (empty, empty))
+        _forget_rows(loop)
         loop.state.draft_length = 0
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
@@ -220,13 +224,27 @@ def _(loop: Loop, positions: str) -> Mutation:
     )
 
 
+def _forget_rows(loop: Loop) -> None:
+    """Empty the drafter's cache."""
+    config = loop.drafter.config
+    empty = loop.drafter.norm.weight.new_zeros(1, config.num_kv_heads, 0, config.head_dim)
+    loop.state.cache.rows = dict.fromkeys(range(config.num_layers), (empty, empty))
+
+
 def _hand_over_nothing(loop: Loop) -> None:
     """The drafter's stages of a prefill without rows."""
-    weight = loop.drafter.fc.weight
-    taps, rows, ids = weight.new_zeros(0, weight.shape[1]), weight.new_zeros(0, len(weight)), torch.zeros(0).long()
-    known = {"taps": taps, "input_ids": ids, "positions": ids, "slots": ids, "fc_out": rows}
-    for layer in range(loop.drafter.config.num_layers):
-        known |= {f"layers.{layer}.{part}": rows for part in ("attn_out", "ffn_out", "out")}
+    config, has = loop.drafter.config, FAMILIES[loop.drafter.config.family].has
+    rows, ids = loop.drafter.norm.weight.new_zeros(0, config.hidden_size), torch.zeros(0).long()
+    known = {"positions": ids, "slots": ids}
+    if TAPS in has:
+        known |= {"taps": rows.new_zeros(0, loop.drafter.fc.in_features), "fc_out": rows}
+    if BLOCK not in has:
+        known |= {"input_ids": ids}
+        known |= {
+            f"layers.{layer}.{part}": rows
+            for layer in range(config.num_layers)
+            for part in ("attn_out", "ffn_out", "out")
+        }
     for stage, value in known.items():
         loop.tap(f"drafter.{stage}", value)
 
@@ -252,6 +270,7 @@ seeing = Family(
     stages=("drafter.layers.0.attn_out",),
     fix="all rows attend causally over the whole drafter cache, those behind the committed ones included",
     cost=2,
+    drafters=ROWS,
 )
 seeing("input-context-blind", "a drafter row sees: its own window only", seen=("NKIPy PR 63",))(
     lambda seen, keys, rows, slots, start, committed: seen & (keys >= start)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from parity.references.hypotheses.catalogue import FACTOR, PARALLEL, Family, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import NotApplicable, changed, rows_from
+from parity.references.hypotheses.mutating import NotApplicable, changed, hidden_norm_of, rows_from
 from parity.references.hypotheses.taps import ORDERS
 
 fuse = Family(stages=("drafter.fc_out",))
@@ -152,18 +152,20 @@ def _(loop: Loop, place: int) -> Mutation:
 def _(loop: Loop, over: str) -> Iterator[None]:
     """An RMS norm without weight, over all taps together or each alone; of all rows, or not of the masked ones."""
     eps, chunk = loop.drafter.config.eps, loop.target.config.hidden_size
-    committed = [0]
+    only, committed = over.endswith(", committed rows"), [0]
+    if only and not hasattr(loop.drafter, "mask_hidden"):
+        raise NotApplicable("only committed rows go through fc")
 
     def fused(inner: Callable[..., Tensor], taps: Tensor, behind: int) -> Tensor:
-        committed[:] = [len(taps) + (0 if over.endswith(", committed rows") else behind)]
+        committed[:] = [len(taps)]
         return inner(taps, behind)
 
     def normed(inner: Callable[..., Tensor], taps: Tensor) -> Tensor:
         rows = taps.unflatten(-1, (-1, chunk if over.startswith("each") else taps.shape[-1]))
         rows = (rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)).flatten(-2)
-        return inner(torch.cat((rows[: committed[0]], taps[committed[0] :])))
+        return inner(torch.cat((rows[: committed[0]], taps[committed[0] :])) if only else rows)
 
-    with loop.fused.around(fused), loop.drafter.fuse.around(normed):
+    with loop.fused.around(fused) if only else nullcontext(), loop.drafter.fuse.around(normed):
         yield
 
 
@@ -173,8 +175,8 @@ def _(loop: Loop, over: str) -> Iterator[None]:
     fix="hidden_norm belongs into the fusion layer; the residual is the un-normed hidden",
 )
 def _(loop: Loop, value: None) -> Mutation:
-    norm = loop.drafter.midlayer.hidden_norm
-    return loop.drafter.fuse.around(lambda inner, taps: norm(inner(taps)))
+    norm = hidden_norm_of(loop)
+    return loop.drafter.fuse.around(lambda inner, taps: norm.forward(inner(taps)))
 
 
 @fuse(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Ratio
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.mutating import changed, head_of, reweighted
+from parity.references.hypotheses.mutating import changed, drafts_ids, head_of, reweighted, weighted
 from parity.references.hypotheses.residuals import LATER, LOGITS
 from parity.references.points import foreign
 
@@ -15,7 +15,7 @@ weights = Family(by_side=True, fit=FACTOR)
 
 
 def _embedding(loop: Loop, side: str) -> Tensor:
-    body = loop.target.model.model if side == "target" else loop.drafter
+    body = loop.target.model.model if side == "target" else weighted(loop)
     weight: Tensor = body.embed_tokens.weight
     return weight
 
@@ -51,8 +51,7 @@ weights.both(
 
 def head(loop: Loop, value: float | str, side: str) -> Mutation:
     """Other head weights."""
-    drafted = loop.drafter.to_target(torch.arange(loop.drafter.config.draft_vocab_size))
-    rows = slice(None) if side == "target" else drafted
+    rows = slice(None) if side == "target" else drafts_ids(loop)
     known: dict[str, Callable[[Tensor], Tensor]] = {
         "tied to its embedding": lambda w: _embedding(loop, side).data[rows],
         "the target's": lambda w: head_of(loop, "target").weight.data[rows],

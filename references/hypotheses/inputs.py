@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from parity.errors import UsageError
-from parity.references.hypotheses.catalogue import PARALLEL, Family, Fit, Mutation
+from parity.families import FAMILIES
+from parity.references.hypotheses.catalogue import FUSED, PARALLEL, ROWS, Family, Fit, Mutation
 from parity.references.hypotheses.inference import Offset, chunk_size, isolated_ids, placeholder
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, together
@@ -18,14 +19,15 @@ from parity.references.hypotheses.taps import PAIR_FIX
 from parity.references.points import replaced
 from parity.references.template import rendered
 
-ids, prompt = Family(stages=("drafter.input_ids",)), Family(stages=("target.embed", "target.*"))
+ids = Family(stages=("drafter.input_ids",), drafters=ROWS)
+prompt = Family(stages=("target.embed", "target.*"))
 positions, slots = Family(stages=("drafter.positions",)), Family(stages=("drafter.slots",))
 
 
 @contextmanager
 def shifted(loop: Loop, delta: int, prefill_only: bool = False) -> Iterator[None]:
-    """Committed rows at p hold the token p + 1 + `delta`, as far as it is known."""
-    seen: list[Tensor] = []
+    """Committed rows hold the token `delta` from their own, as far as it is known."""
+    seen, ahead = list[Tensor](), FAMILIES[loop.drafter.config.family].ahead
 
     def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
         seen[:] = [prompt]
@@ -35,7 +37,7 @@ def shifted(loop: Loop, delta: int, prefill_only: bool = False) -> Iterator[None
         if prefill_only and loop.state.draft_length:
             return inner(committed, masked)
         known = torch.cat((seen[0], torch.tensor(loop.state.emitted)))
-        places = loop.state.draft_length + 1 + delta + torch.arange(len(committed))
+        places = loop.state.draft_length + ahead + delta + torch.arange(len(committed))
         return inner(known[places.clamp(0, len(known) - 1)], masked)
 
     with loop.prefill.around(prefill), loop.ids.around(other):
@@ -44,7 +46,7 @@ def shifted(loop: Loop, delta: int, prefill_only: bool = False) -> Iterator[None
 
 ids(
     "input-no-shift",
-    "the prompt's rows hold the token {value:+d} from the next one",
+    "the prompt's rows hold the token {value:+d} from their own",
     values=(-1, 1),
     fix="the shift of the prompt by one in the drafter's prefill",
     seen=("mlc-llm #2266",),
@@ -52,7 +54,7 @@ ids(
 
 ids(
     "input-no-shift-anywhere",
-    "all committed rows hold the token {value:+d} from the next one",
+    "all committed rows hold the token {value:+d} from their own",
     values=(-1, 1),
     fix=PAIR_FIX,
     seen=("mlc-llm #2266",),
@@ -97,6 +99,7 @@ for id, fill, says, seen in (
         infer=chunk_size,
         fix="the next token at a chunk's end is the prompt's own",
         seen=(seen,),
+        drafters=FUSED,
     )(partial(chunked, fill=fill))
 
 
@@ -116,6 +119,31 @@ def _(loop: Loop, others: tuple[tuple[int, int], ...]) -> Mutation:
     def other(inner: Callable[..., Tensor], committed: Tensor, masked: int) -> Tensor:
         places = enumerate(committed.tolist(), loop.state.draft_length)
         return inner(torch.tensor([known.get(place, token) for place, token in places], dtype=torch.long), masked)
+
+    return loop.ids.around(other)
+
+
+END: dict[str, Callable[[list[int], int], int]] = {
+    "the token before it": lambda ids, first: ids[-2],
+    "the prompt's first token": lambda ids, first: ids[0],
+    "the first emitted token": lambda ids, first: first,
+    "the id 0": lambda ids, first: 0,
+}
+"""Of the prompt's ids and the first emitted one."""
+
+
+@ids(
+    "input-prompt-end",
+    "the prompt's last row holds {value}",
+    values=END,
+    fix="the end of the drafter's prefill: the prompt's own last token",
+)
+def _(loop: Loop, value: str) -> Mutation:
+    def other(inner: Callable[..., Tensor], committed: Tensor, behind: int) -> Tensor:
+        if loop.state.draft_length == 0:
+            last = END[value](loop.state.prompt.tolist(), loop.state.emitted[0])
+            committed = torch.cat((committed[:-1], torch.tensor([last])))
+        return inner(committed, behind)
 
     return loop.ids.around(other)
 
@@ -159,10 +187,12 @@ def _(loop: Loop, value: None) -> Mutation:
     cost=2,
 )
 def _(loop: Loop, value: str) -> Mutation:
-    drafts: list[Tensor] = []
+    drafts, before = list[Tensor](), [0]
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
+        known = len(loop.state.emitted)
         drafts[:] = [inner()]
+        before[:] = [known]
         return drafts[0]
 
     def prefill(inner: Callable[..., None], prompt: Tensor) -> None:
@@ -171,7 +201,7 @@ def _(loop: Loop, value: str) -> Mutation:
 
     def other(inner: Callable[..., Tensor], committed: Tensor, behind: int) -> Tensor:
         if drafts and value.startswith("its drafts"):
-            held = drafts[0][: len(committed)]
+            held = drafts[0][len(loop.state.emitted) - before[0] - len(committed) :][: len(committed)]
             committed = torch.cat((held, committed[len(held) :]))
         elif drafts:
             committed = torch.cat((committed[:-1], drafts[0][-1:]))
@@ -183,7 +213,7 @@ def _(loop: Loop, value: str) -> Mutation:
 def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions") -> Mutation:
     """Positions (or slots) moved by so many, restarted in each window, or the same on all rows behind the committed.
 
-    `rows`: all, those behind the committed ones, or rounds (verify rounds only).
+    `rows`: all, those behind the committed ones, or rounds (verify rounds only), there all or the committed ones.
     """
 
     def move(inner: Callable[..., Tensor], committed: int, behind: int) -> Tensor:
@@ -193,6 +223,7 @@ def moved(loop: Loop, value: int | str, rows: str = "all", of: str = "positions"
             "all": number >= 0,
             "behind": number >= committed,
             "rounds": (number >= 0) & (loop.state.draft_length > 0),
+            "committed": (number < committed) & (loop.state.draft_length > 0),
         }[rows]
         first_behind = int(true[min(committed, len(true) - 1)])
         other = {
@@ -240,6 +271,16 @@ positions(
 )(partial(moved, rows="rounds"))
 
 positions(
+    "input-committed-positions",
+    "positions of committed rows, and of these alone, are {value} in verify rounds (a number: so many off)",
+    values=(1, -1, "restarted"),
+    infer=Offset("drafter.positions"),
+    fix="the last committed row sits one position before the row behind it",
+    cost=2,
+    drafters=ROWS,
+)(partial(moved, rows="committed"))
+
+positions(
     "input-masked-positions",
     "positions of the rows behind the committed ones are {value} (a number: so many off)",
     values=(1, -1, "flat", "all the first one's", "restarted"),
@@ -269,6 +310,7 @@ for kind, says, wrong, which in (
         values=wrong,
         fix="the positions of a pass; the mask compares slots with them",
         cost=3,
+        drafters=ROWS,
     )(partial(masked_by, rows=which))
 
 slots(

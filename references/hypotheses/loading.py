@@ -100,7 +100,7 @@ STEPS = {"the next one's": 1, "the previous one's": -1}
 
 def layers(loop: Loop, value: tuple[int, int] | str, side: str, part: str | None) -> Mutation:
     """Layers hold others' weights: two each other's, or each the next (previous) one's; all of it or one module."""
-    held = {number: layer for number, layer in layers_of(loop, side) if side == "target" or number}
+    held = {number: layer for number, layer in layers_of(loop, side) if not hasattr(layer, "fusion")}
     numbers = list(held)
     if isinstance(value, str):
         others = {number: numbers[(place + STEPS[value]) % len(held)] for place, number in enumerate(numbers)}
@@ -129,13 +129,12 @@ for side, end, part, stages in (
     ("drafter", "-attention", "self_attn", DRAFTER_ATTENTION),
     ("drafter", "-mlp", "mlp", ("drafter.layers.*.ffn_out",)),
 ):
-    first = int(side == "drafter")  # the fusion layer has another shape
     exchanged.both(
         f"load-layers-exchanged{end}",
         f"layers {{value}} hold each other's weights: {part or 'all'} (words: each holds those of another)",
         sides=(side,),
         stages=stages,
-        values=(*STEPS, *combinations(range(first, MOST_LAYERS[side]), 2)),
+        values=(*STEPS, *combinations(range(MOST_LAYERS[side]), 2)),
         infer=LayerPair(stages[-1].replace("*", "{l}")),
         fix="the layer number in the names of the checkpoint's tensors",
     )(partial(layers, part=part))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses.catalogue import Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import EVERY, ROWS, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import Layer, Layers, NotApplicable, chosen, layers_of, together
 from parity.references.points import foreign
@@ -87,8 +87,11 @@ def _like(mask: Tensor, seen: Tensor, q: Tensor) -> Tensor:
 
 
 masks = Family(masking, stages=OUT, layered=True, fix=MASK_FIX)
-masks.both("attn-causal-next-row", "a row sees the next row")(lambda seen, distance, verifying: seen | (distance == -1))
-masks.both("attn-causal-missing", "a row sees all rows")(lambda seen, distance, verifying: seen | (distance < 0))
+causal = masks.part(drafters={"target": EVERY, "drafter": ROWS})
+causal.both("attn-causal-next-row", "a row sees the next row")(
+    lambda seen, distance, verifying: seen | (distance == -1)
+)
+causal.both("attn-causal-missing", "a row sees all rows")(lambda seen, distance, verifying: seen | (distance < 0))
 masks.both("attn-causal-not-itself", "a row does not see itself")(
     lambda seen, distance, verifying: seen & ((distance != 0) | (torch.arange(seen.shape[-1]) == 0))
 )
@@ -257,7 +260,13 @@ def _normed(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
 
 
-normed_heads = Family(turning, stages=MOVED, layered=True, fix="these models have no norm of q and k")
+normed_heads = Family(
+    turning,
+    stages=MOVED,
+    layered=True,
+    fix="these models have no norm of q and k",
+    drafters={"target": EVERY, "drafter": ROWS},
+)
 normed_heads.both("attn-heads-normed", "q and k of each head are normed before the rotation")(
     lambda turn, q, k, cos, sin: turn(_normed(q), _normed(k), cos, sin)
 )

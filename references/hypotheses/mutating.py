@@ -117,7 +117,7 @@ def target_layers(loop: Loop, value: Layers = "all") -> list[tuple[int, Layer]]:
 
 def drafter_layers(loop: Loop, value: Layers = "all") -> list[tuple[int, Layer]]:
     """(number, layer) of the drafter's layers that a value means."""
-    layers = [loop.drafter.midlayer, *loop.drafter.layers.values()]
+    layers = loop.drafter.stack
     return [(number, layers[number]) for number in chosen(range(len(layers)), value)]
 
 
@@ -143,8 +143,40 @@ def head_of(loop: Loop, side: str) -> Layer:
     return loop.target.model.lm_head if side == "target" else loop.drafter.lm_head
 
 
+def weighted(loop: Loop) -> Layer:
+    """The drafter.
+
+    Raises:
+        NotApplicable: it has no weights.
+    """
+    if not loop.drafter.stack:
+        raise NotApplicable("the drafter has no weights")
+    return loop.drafter
+
+
+def drafts_ids(loop: Loop) -> Tensor:
+    """The target ids that the rows of the drafter's head stand for."""
+    ids: Tensor = loop.drafter.to_target(torch.arange(len(loop.drafter.lm_head.weight)))
+    return ids
+
+
+def hidden_norm_of(loop: Loop) -> Layer:
+    """The norm of what comes out of `fc`: in the fusion layer, or in front of all layers.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    holder = getattr(loop.drafter, "midlayer", loop.drafter)
+    norm = getattr(holder, "hidden_norm", None)
+    if norm is None:
+        raise NotApplicable("no hidden norm")
+    return norm
+
+
 def rows_from(rows: Tensor, start: int, count: int) -> Tensor:
     """`count` rows from `start` on. Those outside `rows` are NaN: no equation says what a device reads there."""
+    if not len(rows):
+        return rows.new_full((count, *rows.shape[1:]), float("nan"))
     places = torch.arange(start, start + count)
     inside = ((places >= 0) & (places < len(rows)))[(..., *(None,) * (rows.ndim - 1))]
     return torch.where(inside, rows[places.clamp(0, len(rows) - 1)], float("nan"))

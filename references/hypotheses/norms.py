@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from parity.references.hypotheses.catalogue import SIDES, Family, Fit, Mutation
+from parity.references.hypotheses.catalogue import DENOISING, EVERY, SIDES, TAPPED, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -13,6 +13,7 @@ from parity.references.hypotheses.mutating import (
     NotApplicable,
     changed,
     exchanged,
+    hidden_norm_of,
     layers_of,
     reweighted,
     together,
@@ -20,18 +21,24 @@ from parity.references.hypotheses.mutating import (
 from parity.references.points import foreign, replaced
 
 INPUT, HIDDEN, BEHIND, FINAL = "input_layernorm", "hidden_norm", "post_attention_layernorm", "norm"
+QUERIES, KEYS = "q_norm", "k_norm"
 STAGES = {
     ("target", INPUT): ("target.layers.*.attn_in",),
     ("target", BEHIND): ("target.layers.*.router_logits",),
     ("target", FINAL): ("target.pre_head_hidden",),
     ("drafter", INPUT): ("drafter.layers.*.attn_out",),
     ("drafter", HIDDEN): ("drafter.layers.0.attn_out",),
+    ("drafter", QUERIES): ("drafter.layers.*.attn_out",),
+    ("drafter", KEYS): ("drafter.layers.*.attn_out",),
     ("drafter", BEHIND): ("drafter.layers.*.ffn_out",),
     ("drafter", FINAL): ("drafter.pre_head_hidden",),
 }
 """Every norm, by side and name in the order in which they run, and where it shows first."""
 
-SHORT = {INPUT: "input", BEHIND: "mlp", HIDDEN: "hidden", FINAL: "final"}
+SHORT = {INPUT: "input", BEHIND: "mlp", HIDDEN: "hidden", FINAL: "final", QUERIES: "q", KEYS: "k"}
+ONLY = {HIDDEN: TAPPED, QUERIES: DENOISING, KEYS: DENOISING}
+"""The drafters that have a norm, where not all with weights do."""
+
 NORM_FIX = "the norm's place and its weight, multiplied as it stands"
 
 
@@ -72,9 +79,12 @@ def wrong(side: str) -> tuple[str, ...]:
 def norms_of(loop: Loop, side: str, part: str, value: Layers = "all") -> list[Layer]:
     """The norms of this name, in these layers; the final one and the fusion layer's of the hidden stand alone."""
     if part == FINAL:
-        return [loop.target.model.model.norm if side == "target" else loop.drafter.norm]
+        final = loop.target.model.model if side == "target" else loop.drafter
+        return [final.norm] if hasattr(final, "norm") else []
     if part == HIDDEN:
-        return [loop.drafter.midlayer.hidden_norm]
+        return [hidden_norm_of(loop)]
+    if part in (QUERIES, KEYS):
+        return [getattr(layer.self_attn, part) for _, layer in layers_of(loop, side, value)]
     return [getattr(layer, part) for _, layer in layers_of(loop, side, value)]
 
 
@@ -101,7 +111,8 @@ for (side, part), stages in STAGES.items():
             f"{part}, {how}",
             sides=(side,),
             stages=stages,
-            layered=part in (INPUT, BEHIND),
+            layered=part in (INPUT, BEHIND, QUERIES, KEYS),
+            drafters=ONLY.get(part, EVERY),
             seen=("gpt-oss vs Llama",) if how == "cast first" else (),
         )(partial(norm, part=part, how=how))
 
@@ -166,20 +177,20 @@ for part in (INPUT, BEHIND):
         values=(1, -1),
     )(partial(neighbour_weight, part=part))
 
-OTHERS: dict[str, Callable[[list[Layer], Layer], Layer]] = {
+OTHERS: dict[str, Callable[[list[Layer], Layer | None], Layer | None]] = {
     "the last layer's mlp norm's": lambda layers, other: getattr(layers[-1], BEHIND),
     "the last layer's input norm's": lambda layers, other: getattr(layers[-1], INPUT),
     "the first layer's input norm's": lambda layers, other: getattr(layers[0], INPUT),
     "the hidden norm's": lambda layers, other: getattr(layers[0], HIDDEN, None),
     "the other model's": lambda layers, other: other,
 }
-"""Of a side's layers and the other side's final norm, one norm; None where this side has none such."""
+"""Of a side's layers and the other side's final norm, one norm; None where there is none such."""
 
 
 @weights.both("norm-final-weight-of", "the final norm's weight is {value}", stages=shows(FINAL), values=OTHERS)
 def _(loop: Loop, value: str, side: str) -> Mutation:
-    (own,), (other,) = (norms_of(loop, model, FINAL) for model in sorted(SIDES, key=lambda model: model != side))
-    theirs = OTHERS[value]([layer for _, layer in layers_of(loop, side)], other)
+    (own,), other = (norms_of(loop, model, FINAL) for model in sorted(SIDES, key=lambda model: model != side))
+    theirs = OTHERS[value]([layer for _, layer in layers_of(loop, side)], next(iter(other), None))
     if theirs is None:
         raise NotApplicable("no such norm")
     return reweighted(own.weight, theirs.weight.data)
@@ -190,7 +201,9 @@ everywhere = Family(by_side=True, fix=NORM_FIX)
 
 def all_norms(loop: Loop, value: None, side: str, how: str) -> Mutation:
     """All norms of a side wrong in the same way."""
-    return together(norm(loop, "all", side, part, how) for model, part in STAGES if model == side)
+    family = loop.drafter.config.family
+    parts = [part for model, part in STAGES if model == side and family in ONLY.get(part, EVERY)]
+    return together(norm(loop, "all", side, part, how) for part in parts)
 
 
 for side in SIDES:

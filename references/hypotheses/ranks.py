@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from parity.references.hypotheses.caches import KV, holding_behind_rounds
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import EVERY, MODELS, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -190,8 +190,7 @@ def _(loop: Loop, value: tuple[int, int]) -> Mutation:
 
 def chosen_by(loop: Loop, ranks: int, of: tuple[str, ...], how: str) -> Mutation:
     """An argmax over vocabulary shards, `of` these sides: the first one alone, or an id without its offset."""
-    sizes = {"target": loop.target.config.vocab_size, "drafter": loop.drafter.config.draft_vocab_size}
-    shares = {side: share_of(sizes[side], ranks, "ids") for side in of}
+    shares = {side: share_of(len(head_of(loop, side).weight), ranks, "ids") for side in of}
     drafting = [False]
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
@@ -220,7 +219,8 @@ for name, who, of, stages, seen in (
         ("argmax-first-shard", "first", "sees the first of {value} vocabulary shards alone"),
         ("argmax-no-offset", "offset", "over {value} vocabulary shards lacks the shard's offset"),
     ):
-        choice(f"{name}-{end}", f"{who}: the argmax {says}", stages=stages, seen=seen)(
+        about = EVERY if of == ("target",) else MODELS
+        choice(f"{name}-{end}", f"{who}: the argmax {says}", stages=stages, seen=seen, drafters=about)(
             partial(chosen_by, of=of, how=how)
         )
 

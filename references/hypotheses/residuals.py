@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import FUSED, MODELS, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -115,7 +115,7 @@ def _(loop: Loop, value: None, side: str) -> Iterator[None]:
         seen[:] = [ffn_out[0]]
         return inner(x, ffn_out)
 
-    predicting = loop.predicting.around(lambda inner, rows, committed: inner(seen[0], committed))
+    predicting = loop.predicting.around(lambda inner, rows, known: inner(seen[0], known))
     with last.after_mlp.around(after_mlp), predicting:
         yield
 
@@ -131,16 +131,18 @@ def _(loop: Loop, value: None, side: str) -> Iterator[None]:
 @contextmanager
 def _(loop: Loop, value: None, side: str) -> Iterator[None]:
     seen: list[Tensor] = []
+    head = foreign(head_of(loop, side), "forward")
+    if side == "target":
+        last = loop.target.config.num_hidden_layers
+        with head.around(lambda inner, x: inner(loop.target.streams[last][None])):
+            yield
+        return
 
-    def predicting(inner: Callable[..., Tensor], rows: Tensor, committed: int) -> Tensor:
-        seen[:] = [inner(rows, committed)]
+    def predicting(inner: Callable[..., Tensor], rows: Tensor, known: int) -> Tensor:
+        seen[:] = [inner(rows, known)]
         return seen[0]
 
-    last = loop.target.config.num_hidden_layers
-    head = foreign(head_of(loop, side), "forward").around(
-        lambda inner, x: inner(loop.target.streams[last][None] if side == "target" else seen[0])
-    )
-    with loop.predicting.around(predicting), head:
+    with loop.predicting.around(predicting), head.around(lambda inner, x: inner(seen[0])):
         yield
 
 
@@ -158,7 +160,9 @@ def _(loop: Loop, value: None, side: str) -> Mutation:
 
 
 fusion = Family(
-    stages=("drafter.layers.0.attn_out",), fix="the fusion layer: cat[input_layernorm(embedding), hidden_norm(hidden)]"
+    stages=("drafter.layers.0.attn_out",),
+    fix="the fusion layer: cat[input_layernorm(embedding), hidden_norm(hidden)]",
+    drafters=FUSED,
 )
 
 ROUND: dict[str, Callable[..., Tensor]] = {
@@ -211,24 +215,24 @@ def _(loop: Loop, value: None) -> Mutation:
     "drafter-layer-skipped",
     "a layer of the drafter does not run: {value}",
     stages=("drafter.layers.*.attn_out",),
-    values=("the last one", 1, 2),
+    values=("the last one", 0, 1, 2),
     fix="num_hidden_layers: the drafter's own, the fusion layer counts among them",
+    drafters=MODELS,
 )
 def _(loop: Loop, value: int | str) -> Mutation:
     """Its cache rows are zero, the stream goes by it."""
-    number = loop.drafter.config.num_layers - 1 if isinstance(value, str) else value
-    if number == 0:
-        raise NotApplicable("the fusion layer makes the stream")
     config = loop.drafter.config
+    number = config.num_layers - 1 if isinstance(value, str) else value
+    ((_, skipped),) = drafter_layers(loop, number)
+    if hasattr(skipped, "fusion"):
+        raise NotApplicable("the fusion layer makes the stream")
 
     def forward(inner: Callable[..., Tensor], x: Tensor, tables: Any, mask: Tensor, cache: Any, tap: Any) -> Tensor:
         rows = x.new_zeros(x.shape[0], config.num_kv_heads, x.shape[1], config.head_dim)
         cache.extend(number, rows, rows)
         return x
 
-    return together(
-        foreign(layer, "forward").around(forward) for place, layer in drafter_layers(loop) if place == number
-    )
+    return foreign(skipped, "forward").around(forward)
 
 
 fed = Family(by_side=True, stages=shows(BEHIND), layered=True, fix=RESIDUAL_FIX)

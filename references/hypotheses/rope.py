@@ -10,7 +10,7 @@ from typing import Any
 from parity.references.hypotheses.catalogue import Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, rope, torch
 from parity.references.hypotheses.masks import KEYS, MOVED, TABLE, turning
-from parity.references.hypotheses.mutating import NotApplicable, changed, together
+from parity.references.hypotheses.mutating import NotApplicable, changed, together, weighted
 from parity.references.points import foreign, replaced
 
 ROPE_FIX = {
@@ -25,7 +25,7 @@ forms = Family(turning, stages=MOVED, layered=True, fix=FORM_FIX)
 
 
 def _parameters(loop: Loop, side: str) -> dict[str, Any]:
-    return dict(loop.target.config.rope_parameters or {}) if side == "target" else dict(loop.drafter.config.rope)
+    return dict((loop.target.config.rope_parameters or {}) if side == "target" else weighted(loop).config.rope)
 
 
 def _scale(loop: Loop, side: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from parity.references.hypotheses.caches import KV, held
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.references.hypotheses.catalogue import EVERY, ROWS, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.masks import OUT, masking
 from parity.references.hypotheses.mutating import Layer, drafter_layers, together
@@ -81,4 +81,6 @@ def _appending(loop: Loop, own: list[int]) -> tuple[Mutation, ...]:
 STALE = "rejected rows stay, new ones go behind them at their own positions and see the slots up to their {}; handed "
 STALE += "over are {{value}}"
 for id, limit in (("rollback-behind-stale", "slot"), ("rollback-behind-stale-by-position", "position")):
-    stale.both(id, STALE.format(limit))(partial(behind_stale, by_position=limit == "position"))
+    stale.both(id, STALE.format(limit), drafters={"target": EVERY, "drafter": ROWS})(
+        partial(behind_stale, by_position=limit == "position")
+    )

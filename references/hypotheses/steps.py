@@ -19,7 +19,7 @@ from parity.references.hypotheses import (
     rope,
     scores,
 )
-from parity.references.hypotheses.catalogue import CHAIN, Hypothesis, Mutation
+from parity.references.hypotheses.catalogue import STEPS, Hypothesis, Mutation
 from parity.references.hypotheses.lazily import Loop
 
 OF_ROWS = (
@@ -57,7 +57,7 @@ def in_steps(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
             layered=False,
             fix=f"the code of a single step, which is right for committed rows: {each.fix}",
             cost=3,
-            drafters=CHAIN,
+            drafters=tuple(family for family in STEPS if family in each.drafters),
         )
         for each in hypotheses
         if each.values and _fits(each)
@@ -65,9 +65,9 @@ def in_steps(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
 
 
 def _fits(hypothesis: Hypothesis) -> bool:
-    """Whether a hypothesis is the drafter's, of any family, and about single rows."""
-    of_any = set(CHAIN) < set(hypothesis.drafters)
-    return of_any and hypothesis.stages[0].startswith("drafter.") and hypothesis.defect not in AMONG_ROWS
+    """Whether a hypothesis is the drafter's, not of a chain alone, and about single rows."""
+    of_any = set(hypothesis.drafters) & set(STEPS) and not set(hypothesis.drafters) <= set(STEPS)
+    return bool(of_any) and hypothesis.stages[0].startswith("drafter.") and hypothesis.defect not in AMONG_ROWS
 
 
 HYPOTHESES = in_steps(hypothesis for family in OF_ROWS for hypothesis in family.hypotheses)

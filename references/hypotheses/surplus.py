@@ -7,7 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from parity.references.hypotheses.catalogue import Family, Mutation
+from parity.families import FAMILIES
+from parity.references.hypotheses.catalogue import ROWS, TAPPED, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import together
 from parity.references.hypotheses.starting import begun, sized
@@ -71,6 +72,7 @@ for id, when, stage, late in (
     "the first round drafts from the first token's own hidden, not from that of the row before it",
     stages=("drafter.taps",),
     fix=PAIR_FIX,
+    drafters=TAPPED,
 )
 def _(loop: Loop, value: None) -> Mutation:
     """Of a pass of its own, whose row is not kept."""
@@ -124,20 +126,24 @@ for id, when, stages, late in (
     ("commit-seed-row-late-drafter", "before the first draft", ("drafter.positions", "drafter.slots"), True),
 ):
     says = SEED.format(when) + "{value}"
-    declared = seeds(id, says, stages=stages, values=tuple(product((FIRST, EMPTY), (SLOTS, RIGHT))))
+    declared = seeds(id, says, stages=stages, values=tuple(product((FIRST, EMPTY), (SLOTS, RIGHT))), drafters=ROWS)
     declared(partial(drafter_seed, late=late))
 
 
 @seeds(
     "input-prefill-too-long",
     "the drafter's prefill runs the first token's row as well, and the first round again; later rows rotate {value}",
-    stages=("drafter.taps",),
+    stages=("drafter.taps", "drafter.input_ids"),
     values=(SLOTS, RIGHT),
+    drafters=ROWS,
 )
 def _(loop: Loop, rotated: str) -> Mutation:
+    ahead = FAMILIES[loop.drafter.config.family].ahead
+
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
-        loop.rows(torch.cat((prompt[1:], torch.tensor(loop.state.emitted))), loop.taps(0, len(prompt)), behind=0)
-        loop.state.draft_length = len(prompt)
+        rows = torch.cat((prompt[ahead:], torch.tensor(loop.state.emitted)))
+        loop.rows(rows, loop.taps(0, len(prompt)), behind=0)
+        loop.state.draft_length = len(rows)
 
     again = _rotated(loop, rotated, lambda: int(loop.state.draft_length > 0))
     return together((loop.prefill_drafter.around(prefill), *again))

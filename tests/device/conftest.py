@@ -15,10 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity import device
-from parity.api import open_golden
 from parity.drive import drive
-from parity.faults import small_golden
-from parity.golden.trust import TrustedGolden
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 
@@ -242,20 +239,6 @@ def prompts() -> list[np.ndarray]:
 def plain(load: Callable[..., object], prompts: list[np.ndarray]) -> list[list[int]]:
     """What greedy decoding by the target alone emits: 30 tokens a prompt."""
     return [load().decode_plain(prompt, 30) for prompt in prompts]
-
-
-@pytest.fixture(scope="session")
-def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
-    """The golden that a family's faults are judged by: two prompts, K = 4."""
-
-    def opened(family: str) -> TrustedGolden:
-        def make(out: Path) -> None:
-            out.mkdir()
-            small_golden(out, family=family)
-
-        return open_golden(once_for_all(family, make) / "golden")
-
-    return opened
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import diagnose_device
+from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.gates.context import GateContext
@@ -18,7 +18,8 @@ FAMILY = "dflash"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    return family_golden(FAMILY)
+    """Two chat prompts, K = 4, 12 new tokens."""
+    return open_golden(family_golden(FAMILY).folder)
 
 
 def test_a_round_has_context_rows_and_a_block(golden):
@@ -139,8 +140,3 @@ def test_the_taps_gate_knows_context_and_block(golden, tmp_path):
     context = GateContext(golden, "numpy", builder("numpy", golden), "float32", tmp_path)
     taps, pairs = run_gate(context, "taps").checks
     assert (taps.verdict, pairs.verdict) == ("pass", "pass") and "at their position" in pairs.evidence
-
-
-def test_diagnosis_is_refused_in_one_sentence(golden):
-    with pytest.raises(UsageError, match="dflash"):
-        diagnose_device(golden, "numpy")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import diagnose_device
+from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.gates.context import GateContext
@@ -18,7 +18,8 @@ FAMILY = "draft-model"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    return family_golden(FAMILY)
+    """Two chat prompts, K = 4, 12 new tokens: rounds that accept all drafts, three, one and none."""
+    return open_golden(family_golden(FAMILY).folder)
 
 
 def test_stages_that_it_does_not_have_are_not_declared(golden):
@@ -136,9 +137,7 @@ def test_the_taps_gate_says_that_there_are_none(golden, tmp_path):
     assert (taps.verdict, pairs.verdict) == ("not judged", "pass") and "draft-model" in taps.evidence
 
 
-def test_diagnosis_and_another_family_are_refused_in_one_sentence(golden, small_golden):
-    with pytest.raises(UsageError, match="draft-model"):
-        diagnose_device(golden, "numpy")
+def test_a_device_says_its_own_family(golden, small_golden):
     alone = device.load(
         golden.manifest.model.target.path, golden.manifest.model.drafter.path, golden.manifest.case.k, max_positions=64
     )

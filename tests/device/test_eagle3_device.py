@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from parity import device
+from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during, uncompiled
 from parity.device.kernels import drafter_layer
@@ -20,7 +21,7 @@ FAMILY = "eagle-3"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    return family_golden(FAMILY)
+    return open_golden(family_golden(FAMILY).folder)
 
 
 @pytest.mark.parametrize("k", [1, 2, 6])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import diagnose_device
+from parity.api import open_golden
 from parity.device.drafter_config import NGramConfig as DeviceConfig
 from parity.device.ngram import NGram as DeviceNGram
 from parity.errors import UsageError
@@ -20,7 +20,8 @@ FAMILY, K = "n-gram", 4
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    return family_golden(FAMILY)
+    """Two chat prompts, K = 4, 24 new tokens: rounds without a draft, and with K of which none, some, all are right."""
+    return open_golden(family_golden(FAMILY).folder)
 
 
 def sides(longest: int, shortest: int):
@@ -101,8 +102,3 @@ def test_lengths_that_make_no_sense_are_refused_by_name(config, tiny, tmp_path):
     for made in (device.load, load):
         with pytest.raises(UsageError, match="prompt_lookup"):
             made(tiny / "target", folder, 2)
-
-
-def test_diagnosis_is_refused_in_one_sentence(golden):
-    with pytest.raises(UsageError, match="n-gram"):
-        diagnose_device(golden, "numpy")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from parity.references.hypotheses import HYPOTHESES, chain, offered
-from parity.references.hypotheses.catalogue import CHAIN, PARALLEL
+from parity.references.hypotheses import chain, offered
+from parity.references.hypotheses.catalogue import CHAIN, EVERY, PARALLEL, STEPS
 from parity.references.hypotheses.stale import ALL, ALONE, AS_EMITTED
 from parity.stages import matches
 from parity.trace import Trace
@@ -54,8 +54,8 @@ def test_a_hypothesis_is_offered_for_the_drafters_that_it_is_about():
     both = {one.id for one in offered(*PARALLEL)} & {one.id for one in offered(*CHAIN)}
     assert {"tap-off-by-one", "rollback-noop", "input-masked-positions", "drafter-no-cache"} <= both
     assert not {"fuse-border", "drafter-row", "input-wrong-placeholder", "drafter-recycles-post-norm"} & both
-    assert {one.drafters for one in chain.chain.hypotheses} == {CHAIN}
-    assert {*offered(*PARALLEL), *offered(*CHAIN)} == set(HYPOTHESES)
+    assert {one.drafters for one in chain.chain.hypotheses} == {CHAIN, STEPS}
+    assert {one.id for family in EVERY for one in offered(family)} == set(BY_ID)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def by_the_equations(drafter, taps, token=11, hidden_from=None):
     """The same in float64, row by row and head by head, with neither cache nor module."""
     w = {name: value.double() for name, value in drafter.state_dict().items()}
     context = norm(taps.double() @ w["fc.weight"].T, w["hidden_norm.weight"])
-    x = drafter.embeddings.double()[[token] + [7] * K]
+    x = drafter.embed_tokens.weight.double()[[token] + [7] * K]
     places = torch.arange(LENGTH + K + 1)
     for layer in range(2):
         own = {name.removeprefix(f"layers.{layer}."): value for name, value in w.items()}
@@ -124,7 +124,7 @@ def by_the_equations(drafter, taps, token=11, hidden_from=None):
         normed = norm(x, own["post_attention_layernorm.weight"])
         gate, up = (normed @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
         x = x + (gate * torch.sigmoid(gate) * up) @ own["mlp.down_proj.weight"].T
-    return norm(x[1:], w["norm.weight"]) @ drafter.head.double().T
+    return norm(x[1:], w["norm.weight"]) @ drafter.lm_head.weight.double().T
 
 
 def apart(one, other):

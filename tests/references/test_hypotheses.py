@@ -65,7 +65,8 @@ class Case:
     def __init__(self, tiny: Path, target: str = "target", ids=None, budget: int = BUDGET, drafter: str = "drafter"):
         torch.set_num_threads(1)
         self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4)
-        self.names = declared(8, self.counterfactuals.loop.drafter.config.num_layers)
+        config = self.counterfactuals.loop.drafter.config
+        self.names = declared(8, config.num_layers, config.family)
         self.ids = ids or read_prompts(tiny / "prompts/chat.jsonl", tiny / target, 1280)[3][1][3:75]
         self.budget = budget
         self.retell()
