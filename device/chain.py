@@ -51,11 +51,11 @@ class Chain(Drafter):
         x = self.forward(taps, first, committed, chained, self.width(rows), record)
         if not k:
             return self.nothing(record)
-        drafts = [self.choose(x, rows, 1, record.part(0, k))]
+        drafts = [self.choose(x, rows, 1, record.part(0, 1, k))]
         for step in range(1, k):
             x = self.extend(drafts[-1], x, rows, total - k + step, total, record)
             rows = 1
-            drafts.append(self.choose(x, rows, 1, record.part(step, k)))
+            drafts.append(self.choose(x, rows, 1, record.part(step, 1, k)))
         return np.concatenate(drafts)
 
     def layout(self, ids: np.ndarray, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -65,5 +65,5 @@ class Chain(Drafter):
 
     def placed(self, ids: np.ndarray, width: int, done: int, total: int, record: Recorder) -> tuple[Rows, Recorder]:
         """The rows of one pass, and the recorder of the round's rows that they are."""
-        record = record.part(done, total)
+        record = record.part(done, len(ids), total)
         return self.rows(ids, done, width, record), record

@@ -195,7 +195,7 @@ class Pipeline:
         most = self.prefill_rows or len(prompt)
         for start in range(0, len(prompt), most):
             ids = prompt[start : start + most]
-            part = record.part(start, len(prompt))
+            part = record.part(start, len(ids), len(prompt))
             tokens, taps = self._target_pass(ids, round_up(len(ids), self.prompt_bucket), "target", part)
             self.target.length += len(ids)
             behind(prompt, start, taps, record)
@@ -209,7 +209,7 @@ class Pipeline:
         due = prompt[self.drafter.ahead :]
         ids = due[start : self.target.length]
         if len(ids):
-            part = record.part(start, len(due))
+            part = record.part(start, len(ids), len(due))
             self.drafter.prefill(taps, ids, round_up(len(ids), self.prompt_bucket), part)
             self.drafter.length += len(ids)
 

@@ -33,9 +33,9 @@ class Recorder:
         self._sharding: Sharding | None = getattr(engine, "sharding", None)
         self._passed: dict[str, list[np.ndarray]] = {}
 
-    def part(self, first: int, total: int) -> Recorder:
-        """The same for a pass that computes rows `first` … of a stage's `total` rows in this round."""
-        if self._tap is None:
+    def part(self, first: int, count: int, total: int) -> Recorder:
+        """The same for a pass that computes `count` rows from `first` on of a stage's `total` rows in this round."""
+        if self._tap is None or count == total:
             return self
         return Recorder(_Part(self._tap, first, total, self._passed), self._engine)
 

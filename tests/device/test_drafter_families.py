@@ -41,8 +41,9 @@ def test_every_stage_is_within_its_bounds(family, engine, mode, precision, famil
     assert report.verdict == "pass", report.first
     assert not [stage.stage for stage in report.stages if stage.verdict != "pass"]
     assert run.manifest.model.family == family
-    pairings = list(token_pairings(golden, run, precision))
-    assert bool(pairings) == (family != "n-gram") and not [pair for pair in pairings if pair.wrong]
+    if family != "n-gram":  # its drafter has no rows
+        pairings = list(token_pairings(golden, run, precision))
+        assert pairings and not [pair for pair in pairings if pair.wrong]
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "draft-model", "dflash"])
