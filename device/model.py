@@ -82,7 +82,7 @@ class Model:
             one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
 
     def record(self, record: Recorder) -> None:
-        """Show every cache's rows [0, length) and the length; go on with what comes back."""
+        """Show every cache's rows [0, length) and the length; continue with what comes back."""
         group = f"kv.{self.side}"
         for layer, pair in enumerate(self.caches):
             for part, one in zip("kv", pair, strict=True):

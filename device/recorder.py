@@ -21,7 +21,7 @@ _TEMPLATES = {one.template.replace("layers.", "").replace("{l}.", ""): one.templ
 
 
 class Recorder:
-    """Hands stages to one tap and takes back what the pass goes on with.
+    """Hands stages to one tap and takes back what the pass continues with.
 
     Args:
         tap: parity's tap, or None where nobody watches.

@@ -90,7 +90,7 @@ def array(value: np.ndarray, dtype: Any = None) -> Array:
     """Move a host array to this engine; floating values are rounded to `dtype` where one is given."""
     floating = value.dtype == BFLOAT16 or value.dtype.kind == "f"
     declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
-    # A copy: a host array that the caller goes on using must not change with the engine's, nor it with the caller's.
+    # A copy: a host array that the caller keeps using must not change with the engine's, nor it with the caller's.
     return _round(value.astype(_storage(declared)), declared)
 
 

@@ -1,7 +1,7 @@
 """An engine that computes nothing: arrays are shapes and dtypes, and what a run multiplies is noted.
 
 It runs the very kernels and the very pipeline, so that the device's own code says what it would compile. What
-`host` gives back is one number throughout, `ShapeEngine.answer`: the ids and lengths that the host loop goes on with.
+`host` gives back is one number throughout, `ShapeEngine.answer`: the ids and lengths that the host loop continues with.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def _(pipeline: Pipeline) -> None:
     pipeline.drafter.config = replace(pipeline.drafter.config, eps=1e-3)
 
 
-# In bfloat16 the first layer's noise hides it: it hardly looks at the rows just before it.
+# Bfloat16 does not see it at layer 0, where the catalogue expects it.
 fault(
     "draft-blind-to-itself",
     "rows of drafts do not see the drafts before them",

@@ -173,9 +173,9 @@ def instead(owner: Any, method: str, make: Callable[[Callable[..., Any]], Callab
 def altered(
     pipeline: Pipeline, verb: str, stage: str, change: Callable[..., np.ndarray], only_shown: bool = False
 ) -> None:
-    """Under this verb `stage` is `change(value, *the verb's arguments)`, and the device goes on with that.
+    """Under this verb `stage` is `change(value, *the verb's arguments)`, and the device continues with that.
 
-    Where it is `only_shown`, the device goes on with the right value.
+    Where it is `only_shown`, the device continues with the right value.
     """
 
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:

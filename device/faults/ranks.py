@@ -150,7 +150,7 @@ def _(pipeline: Pipeline) -> None:
 
 @choice(
     "tp-argmax-first-shard",
-    "every rank chooses within its own vocabulary, and the first rank's choice goes on",
+    "every rank chooses within its own vocabulary, and the first rank's choice is taken",
     TOKENS[0],
     sites=TOKENS,
     seen="vocabulary-parallel heads",

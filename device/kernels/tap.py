@@ -1,4 +1,4 @@
-"""Where a layer shows its stages: `tap(part, value)` returns the value to go on with."""
+"""Where a layer shows its stages: `tap(part, value)` returns the value to continue with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Tap(Protocol):
     """The tap of a pass; `at` and `of` give that of one of its layers, or of another group of stages."""
 
     def __call__(self, part: str, value: Any) -> Any:
-        """Show `value` of this part; go on with what comes back."""
+        """Show `value` of this part; continue with what comes back."""
         ...
 
     def at(self, layer: int) -> Tap:

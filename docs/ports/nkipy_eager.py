@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 class Rounded(np.ndarray):
     """bfloat16 as a compiler computes it: in float32, rounded once to the result's dtype.
 
-    NumPy by itself multiplies matrices of bfloat16 to float32, and adds one by one in bfloat16, which stops at 256.
+    NumPy alone multiplies matrices of bfloat16 to float32, and adds one by one in bfloat16, which stops at 256.
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (None,), **named: Any) -> Any:

@@ -161,7 +161,7 @@ def _apart(mlp: Layer, mixed: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]])
 gate_up = Family(
     stages=("{side}.layers.*.ffn_out",),
     values=[(many, how) for how in ("run", "in turn") for many in SPLITS],
-    fix="gate and up are shared out each by itself",
+    fix="gate and up are each split over the ranks on their own",
     seen=("loaders of fused gate_up projections",),
 )
 RUN = "gate_up is shared out whole, each rank halves what it gets, {}: (ranks, columns in a run or in turn) {{value}}"

@@ -121,7 +121,7 @@ for side, part in product(SIDES, PARTS):
     id, theirs = "tp-{side}" if part == "all" else f"tp-{part}", f"the ranks' partial sums of {PARTS[part]}"
     add(
         f"{id}-not-reduced",
-        f"{theirs} are not added up, one rank's goes on: (rank, ranks) {{value}}",
+        f"{theirs} are not added up, one rank's is taken as the sum: (rank, ranks) {{value}}",
         values=ONE_OF,
         seen=SHARDS,
     )(partial(alone, part=part))

@@ -22,8 +22,8 @@ from parity.reports.page.cells import CellView, counts, tally, view
 from parity.reports.page.past import Past, read_past
 
 SAYS = {
-    "pass": "Every cell holds.",
-    "warn": "Every cell holds, some with a warning.",
+    "pass": "Every cell passes.",
+    "warn": "Every cell passes, some with a warning.",
     "fail": "At least one cell is wrong.",
     "disputed": "References disagree: no fault is shown, and nothing is proved.",
     "inconclusive": "Evidence is missing, which is never a pass.",

@@ -243,7 +243,7 @@ def plain(load: Callable[..., object], prompts: list[np.ndarray]) -> list[list[i
 
 @pytest.fixture
 def edited(tiny, tmp_path):
-    """The tiny EAGLE-3 drafter (or P-EAGLE's) with another config or other tensors; "gone" leaves a key out."""
+    """A tiny drafter, EAGLE-3's by default, with another config or other tensors; "gone" leaves a key out."""
 
     def edit(change=lambda tensors: tensors, source="eagle3", whole=None, **config):
         folder = tmp_path / source
