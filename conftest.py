@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.golden.store import Dump
+from parity.golden.views import TrustedGolden
 from tests.foreground import restore_signals
 from tests.sample import cut
 
@@ -75,24 +76,25 @@ def paged_golden(remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
-def family_golden(once_for_all) -> Callable[[str], Dump]:
-    """By a family's name the two chat prompts that its faults are judged by, K = 4."""
+def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
+    """The golden that a family's faults are judged by: two chat prompts, K = 4."""
+    from parity.api import open_golden
     from parity.faults import small_golden
 
-    def of(family: str) -> Dump:
+    def opened(family: str) -> TrustedGolden:
         def make(out: Path) -> None:
             out.mkdir()
             small_golden(out, family=family)
 
-        return Dump(once_for_all(family, make) / "golden")
+        return open_golden(once_for_all(family, make) / "golden")
 
-    return of
+    return opened
 
 
 @pytest.fixture(scope="session")
 def chain_golden(family_golden) -> Dump:
     """EAGLE-3's, 12 new tokens."""
-    return family_golden("eagle-3")
+    return Dump(family_golden("eagle-3").folder)
 
 
 @dataclass(frozen=True)

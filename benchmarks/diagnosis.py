@@ -5,7 +5,7 @@
 
 Plants every fault of the device's catalogue that a family of drafters can have in turn and diagnoses the device as the
 command does, over a golden of two chat prompts, 12 new tokens each. Goals: at least 95 % named first (90 % of
-a chain's), a median below 20 s on two cores. A log that
+other families than P-EAGLE), a median below 20 s on two cores. A log that
 is there already is taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
 `numpy,show=layer-kernels` does; `--limit` is the command's.
 """
@@ -60,19 +60,28 @@ def says_the_same(fault: str, hypothesis: str) -> bool:
     return hypothesis == fault or hypothesis in NAMED.get(fault, ())
 
 
-COMMAND = {
-    "p-eagle": "python benchmarks/diagnosis.py --markdown docs/diagnosed.md",
-    "eagle-3": "python benchmarks/diagnosis.py --family eagle-3 --markdown docs/diagnosed-eagle3.md",
+NAMES = {
+    "p-eagle": "P-EAGLE",
+    "eagle-3": "EAGLE-3",
+    "draft-model": "a draft model",
+    "n-gram": "prompt lookup",
+    "dflash": "DFlash",
 }
-NAMES = {"p-eagle": "P-EAGLE", "eagle-3": "EAGLE-3"}
+PAGES = {"p-eagle": "diagnosed", "eagle-3": "diagnosed-eagle3"}
+
+
+def command(family: str) -> str:
+    """What writes a family's page."""
+    option = "" if family == "p-eagle" else f" --family {family}"
+    return f"python benchmarks/diagnosis.py{option} --markdown docs/{PAGES.get(family, f'diagnosed-{family}')}.md"
 
 
 def page(results: list[dict], family: str) -> str:
-    """The page docs/diagnosed.md, or docs/diagnosed-eagle3.md."""
+    """A family's page: docs/diagnosed.md, docs/diagnosed-eagle3.md, …"""
     lines = [
         f"# What the diagnosis says of every planted fault: {NAMES[family]}",
         "",
-        f"Written by `{COMMAND[family]}`: how it is measured and judged stands there.",
+        f"Written by `{command(family)}`: how it is measured and judged stands there.",
         "",
         f"{sum(one['named'] for one in results)} of {len(results)} are named first.",
         "",

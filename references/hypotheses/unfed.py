@@ -24,7 +24,8 @@ TAKEN_ONCE = f"{TAKEN}, and behind that round the length is right"
 DRAFTING = ("pre_head_hidden", "logits", "draft_tokens")
 """Stages of the rows that draft."""
 
-WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED, TAKEN_ONCE)
+COUNTED = "its slot counts already, and holds zeros until the next round runs it"
+WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED, TAKEN_ONCE, COUNTED)
 """What stands for a row that never runs."""
 
 
@@ -55,10 +56,12 @@ def lacking(loop: Loop, value: str, forget: Callable[[], None]) -> Iterator[None
             lost[:] = [0]
         if value == HOLE:
             skip()
-        elif value != LATE_HOLE:
+        elif value not in (LATE_HOLE, COUNTED):
             owed()
-        in_slots(loop, loop.state.draft_length)
+        counted = len(loop.state.pending_taps) - 1 if value == COUNTED else 0
+        in_slots(loop, loop.state.draft_length + counted)
         hand_over()
+        in_slots(loop, loop.state.draft_length)
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
         if value == LATE_HOLE:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.gates.context import GateContext
@@ -18,8 +17,7 @@ FAMILY = "dflash"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    """Two chat prompts, K = 4, 12 new tokens."""
-    return open_golden(family_golden(FAMILY).folder)
+    return family_golden(FAMILY)
 
 
 def test_a_round_has_context_rows_and_a_block(golden):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.errors import UsageError
 from parity.gates.context import GateContext
@@ -18,8 +17,7 @@ FAMILY = "draft-model"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    """Two chat prompts, K = 4, 12 new tokens: rounds that accept all drafts, three, one and none."""
-    return open_golden(family_golden(FAMILY).folder)
+    return family_golden(FAMILY)
 
 
 def test_stages_that_it_does_not_have_are_not_declared(golden):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity import device
-from parity.api import compare_dumps, open_golden, run_device
+from parity.api import compare_dumps, run_device
 from parity.device.faults import CATALOGUE
 from parity.faults import FaultRunRequest, compare_planted
 from parity.gates.positions_passes import SAME, cached_keys, misturned
@@ -35,7 +35,7 @@ from parity.producers import builder
 def test_every_stage_is_within_its_bounds(family, engine, mode, precision, family_golden, tmp_path):
     if engine == "xla":
         pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
-    golden, free = open_golden(family_golden(family).folder), True if mode == "chained" else None
+    golden, free = family_golden(family), True if mode == "chained" else None
     run = run_device(golden, engine, mode, precision, out=tmp_path / "run", free=free)
     report = compare_dumps(golden, run)
     assert report.verdict == "pass", report.first
@@ -72,7 +72,7 @@ def test_every_row_of_the_drafters_cache_is_turned_by_its_position(drafter, tiny
     ],
 )
 def test_a_fault_is_killed_and_placed(family, name, mode, family_golden):
-    golden = open_golden(family_golden(family).folder)
+    golden = family_golden(family)
     request = FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=4)
     seen = compare_planted(request, CATALOGUE[name], mode)
     assert seen.placed, seen

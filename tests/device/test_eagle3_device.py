@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from parity import device
-from parity.api import open_golden
 from parity.device.faults import CATALOGUE
 from parity.device.faults.planting import during, uncompiled
 from parity.device.kernels import drafter_layer
@@ -21,7 +20,7 @@ FAMILY = "eagle-3"
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    return open_golden(family_golden(FAMILY).folder)
+    return family_golden(FAMILY)
 
 
 @pytest.mark.parametrize("k", [1, 2, 6])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.api import open_golden
 from parity.device.drafter_config import NGramConfig as DeviceConfig
 from parity.device.ngram import NGram as DeviceNGram
 from parity.errors import UsageError
@@ -20,8 +19,7 @@ FAMILY, K = "n-gram", 4
 
 @pytest.fixture(scope="module")
 def golden(family_golden):
-    """Two chat prompts, K = 4, 24 new tokens: rounds without a draft, and with K of which none, some, all are right."""
-    return open_golden(family_golden(FAMILY).folder)
+    return family_golden(FAMILY)
 
 
 def sides(longest: int, shortest: int):
