@@ -129,8 +129,8 @@ def _(loop: Loop, value: str) -> Iterator[None]:
         loop.hand_over_caches()
         if value != "all rows":
             state.cache.rows = {
-                layer: tuple(torch.cat((new, old[:, :, given:]), 2) for new, old in zip(pair, held[layer], strict=True))
-                for layer, pair in state.cache.rows.items()
+                layer: (torch.cat((k, held[layer][0][:, :, given:]), 2), torch.cat((v, held[layer][1][:, :, given:]), 2))
+                for layer, (k, v) in state.cache.rows.items()
             }
 
     def prefill(inner: Callable[[Tensor], None], prompt: Tensor) -> None:
@@ -232,7 +232,8 @@ def _late(loop: Loop, value: Layers) -> Mutation:
             q, k = inner(q, k, cos, sin)
             return q_norm(q), k_norm(k)
 
-        return attention.turn.around(turn)
+        around: Mutation = attention.turn.around(turn)
+        return around
 
     return together((*map(turned, _attentions(loop, value)), _normless(loop, value)))
 
@@ -243,7 +244,8 @@ def _whole(loop: Loop, value: Layers) -> Mutation:
     def over(inner: Callable[[Tensor], Tensor], x: Tensor, norm: Any) -> Tensor:
         wide = x.float()
         wide = wide * torch.rsqrt(wide.square().mean((-2, -1), keepdim=True) + norm.eps)
-        return norm.weight * wide.to(x.dtype)
+        normed: Tensor = norm.weight * wide.to(x.dtype)
+        return normed
 
     norms = (norm for attention in _attentions(loop, value) for norm in (attention.q_norm, attention.k_norm))
     return together(foreign(norm, "forward").around(partial(over, norm=norm)) for norm in norms)

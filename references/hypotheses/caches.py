@@ -212,8 +212,11 @@ def _(loop: Loop, value: None, side: str) -> Mutation:
 
     def commit(inner: Callable[[int], None], length: int) -> None:
         for layer in range(loop.target.config.num_hidden_layers if side == "target" else len(loop.drafter.stack)):
-            rows = loop.target.rows(layer) if side == "target" else loop.state.cache.rows[layer]
-            ran[f"kv.{side}.{layer}"] = rows if side == "target" else tuple(x[0].transpose(0, 1) for x in rows)
+            if side == "target":
+                ran[f"kv.{side}.{layer}"] = loop.target.rows(layer)
+            else:
+                k, v = loop.state.cache.rows[layer]
+                ran[f"kv.{side}.{layer}"] = k[0].transpose(0, 1), v[0].transpose(0, 1)
         inner(length)
         ran.clear()
 
