@@ -65,13 +65,13 @@ FAMILIES = (
     *(loading.mxfp4, loading.exchanged),
     *(chain.chain, unfed.unfed),
     *(block.block, block.sight, block_context.context, block_context.heads),
-    *(lookup.lookup, lookup.drafts, lookup.texts),
     *DECISIONS,
     *(reductions.sums, ranks.shards, ranks.gate_up, ranks.choice, ranks.rollback),
 )
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
     *(hypothesis for family in FAMILIES for hypothesis in family.hypotheses),
+    *lookup.HYPOTHESES,
     *steps.HYPOTHESES,
     *block_context.HYPOTHESES,
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from parity.references.hypotheses.catalogue import LOOKUP, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor
 from parity.references.hypotheses.mutating import NotApplicable, together
+from parity.references.hypotheses.starting import handing_over
 
 ORDER_FIX = "the longest n-gram that has a place counts, and of its places the earliest"
 LENGTHS_FIX = "prompt_lookup_max and prompt_lookup_min of the config, both included"
@@ -311,3 +313,19 @@ def _(loop: Loop, value: str) -> Mutation:
 
     looked = loop.drafter.following.around(lambda inner, text, k: inner(list(held), k))
     return together((loop.prefill.around(prefill), loop.accept.around(accept), looked))
+
+
+def in_slots(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -> Mutation:
+    """A mutation over a cache of slots.
+
+    Where a round has fewer drafts than the golden, whose tokens it goes on with, no pass writes the last of their rows:
+    their slots are empty.
+    """
+    return together((apply(loop, value), handing_over(loop, "target", lambda: loop.state.length, whole=False)))
+
+
+HYPOTHESES = [
+    replace(each, apply=partial(in_slots, apply=each.apply))
+    for family in (lookup, drafts, texts)
+    for each in family.hypotheses
+]

@@ -25,7 +25,7 @@ DRAFTING = ("pre_head_hidden", "logits", "draft_tokens")
 """Stages of the rows that draft."""
 
 COUNTED = "its slot counts already, and holds zeros until the next round runs it"
-WITHOUT = (HOLE, LATE_HOLE, TAKEN, TAKEN_ROTATED, TAKEN_ONCE, COUNTED)
+WITHOUT = (COUNTED, TAKEN_ONCE, LATE_HOLE, HOLE, TAKEN, TAKEN_ROTATED)
 """What stands for a row that never runs."""
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from parity.faults import PROMPTS
-from parity.references.hypotheses import NotApplicable, block, block_context, offered, unfed
+from parity.references.hypotheses import NotApplicable, block, block_context, lookup, offered, unfed
 from parity.references.ngram import NGram, NGramConfig
 from parity.references.prompts import read_prompts
 from parity.stages import matches
@@ -96,8 +96,9 @@ OWN = [
 
 @pytest.mark.parametrize(("family", "name", "value"), sample(OWN, kind=lambda one: one[:2]))
 def test_every_value_of_their_own_changes_its_stage(family, name, value, cases):
-    first = cases(family).first(cases(family).run([(BY_ID[name], value)], stop=True))
-    assert first and any(matches(stage, first) for stage in BY_ID[name].stages), first
+    (hypothesis,) = (one for one in offered(family) if one.id == name)
+    first = cases(family).first(cases(family).run([(hypothesis, value)], stop=True))
+    assert first and any(matches(stage, first) for stage in hypothesis.stages), first
 
 
 def test_hypotheses_about_drafters_with_weights_are_not_offered_for_prompt_lookup():
@@ -136,7 +137,11 @@ DRAFTS = {
 }
 
 
-def lookup_in(text, prompt, k=3):
+LOOKUPS = {one.id: one for family in (lookup.lookup, lookup.drafts, lookup.texts) for one in family.hypotheses}
+"""Of the lookup alone, without the target's cache."""
+
+
+def lookup_in(text, prompt):
     """A loop of which a lookup alone is asked, and what it looks up in."""
     config = NGramConfig(num_layers=0, max_positions=64, longest=3, shortest=1)
     target = SimpleNamespace(config=SimpleNamespace(pad_token_id=0, bos_token_id=None))
@@ -148,7 +153,7 @@ def lookup_in(text, prompt, k=3):
 def test_a_lookup_gone_wrong_gives_these_drafts(name, value):
     loop = lookup_in(TEXT, 6)
     assert loop.drafter.following(list(TEXT), 3) == [7, 1, 5]
-    with BY_ID[name].apply(loop, value):
+    with LOOKUPS[name].apply(loop, value):
         assert loop.drafter.following(list(TEXT), 3) == DRAFTS[name, value]
 
 
@@ -161,13 +166,13 @@ def test_a_lookup_with_little_behind_its_place():
         ("lookup-whole-only", None, []),
         ("lookup-wraps", "with themselves", [9, 3, 9]),
     ):
-        with BY_ID[name].apply(loop, value):
+        with LOOKUPS[name].apply(loop, value):
             assert loop.drafter.following(text, 3) == drafts
-    with BY_ID["lookup-padded"].apply(loop, (0, "where there is one")):
+    with LOOKUPS["lookup-padded"].apply(loop, (0, "where there is one")):
         assert loop.drafter.following([1, 2, 3], 3) == []
 
 
-@pytest.mark.parametrize("value", unfed.WITHOUT[:4])
+@pytest.mark.parametrize("value", [unfed.HOLE, unfed.LATE_HOLE, unfed.TAKEN, unfed.TAKEN_ROTATED])
 def test_where_the_bonus_goes_when_the_last_draft_never_runs(value, cases):
     """Round 2 follows four accepted drafts: slot p + K holds nothing, of a prompt of p tokens."""
     case = cases("draft-model")
