@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parity.references.hypotheses import norms, projections, rope
 from parity.references.hypotheses.block import CONTEXT_FIX
@@ -22,6 +22,10 @@ from parity.references.hypotheses.mutating import (
     together,
 )
 from parity.references.points import foreign
+
+if TYPE_CHECKING:
+    from parity.references.block import BlockLoop
+    from parity.references.hf_target import HFTarget
 
 KEYS_FIX = "context rows go through hidden_norm, then through each layer's own k_proj, k_norm and v_proj"
 HEADS_FIX = "q and k of each head are normed, with q_norm and k_norm, before they turn"
@@ -129,7 +133,10 @@ def _(loop: Loop, value: str) -> Iterator[None]:
         loop.hand_over_caches()
         if value != "all rows":
             state.cache.rows = {
-                layer: (torch.cat((k, held[layer][0][:, :, given:]), 2), torch.cat((v, held[layer][1][:, :, given:]), 2))
+                layer: (
+                    torch.cat((k, held[layer][0][:, :, given:]), 2),
+                    torch.cat((v, held[layer][1][:, :, given:]), 2),
+                )
                 for layer, (k, v) in state.cache.rows.items()
             }
 
@@ -148,7 +155,7 @@ def in_context(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -
         with apply(loop, value):
             inner(*rows)
 
-    return loop.context.around(context)
+    return cast("BlockLoop[HFTarget]", loop).context.around(context)
 
 
 def in_block(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -> Mutation:
@@ -158,7 +165,7 @@ def in_block(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -> 
         with apply(loop, value):
             return inner(*rows)
 
-    return loop.drafter.trunk.around(trunk)
+    return cast("BlockLoop[HFTarget]", loop).drafter.trunk.around(trunk)
 
 
 @context(

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parity.references.hypotheses.catalogue import LOOKUP, Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor
 from parity.references.hypotheses.mutating import NotApplicable, together
+
+if TYPE_CHECKING:
+    from parity.references.ngram import NGram
 from parity.references.hypotheses.starting import handing_over
 
 ORDER_FIX = "the longest n-gram that has a place counts, and of its places the earliest"
@@ -48,14 +51,19 @@ Find = Callable[[Text, int, Lengths], int | None]
 """Of the text, K and the lengths: where the drafts begin."""
 
 
+def _drafter(loop: Loop) -> NGram:
+    """The drafter of the only family that these are about."""
+    return cast("NGram", loop.drafter)
+
+
 def _at(loop: Loop, value: str, rules: dict[str, Find]) -> Mutation:
-    config = loop.drafter.config
+    config = _drafter(loop).config
 
     def following(inner: Callable[..., Text], text: Text, k: int) -> Text:
         start = rules[value](text, k, (config.longest, config.shortest))
         return [] if start is None else text[start : start + k]
 
-    return loop.drafter.following.around(following)
+    return _drafter(loop).following.around(following)
 
 
 def _everywhere(places: list[int], size: int) -> list[int]:
@@ -128,7 +136,7 @@ lookup("lookup-order", "of the lengths of n-grams another counts: {value}", valu
     fix=LENGTHS_FIX,
 )
 def _(loop: Loop, value: Lengths) -> Mutation:
-    config = loop.drafter.config
+    config = _drafter(loop).config
     lengths = config.longest + value[0], config.shortest + value[1]
     if not 1 <= lengths[1] <= lengths[0]:
         raise NotApplicable(f"n-grams of {lengths[1]} to {lengths[0]} tokens")
@@ -137,12 +145,12 @@ def _(loop: Loop, value: Lengths) -> Mutation:
         start = found(text, sizes_of(text, lengths), _everywhere)
         return [] if start is None else text[start : start + k]
 
-    return loop.drafter.following.around(following)
+    return _drafter(loop).following.around(following)
 
 
 def _drafting(loop: Loop, value: Any, change: Callable[[Loop, Any, Text, Text, int], Text]) -> Mutation:
     """`change(loop, value, drafts, text, K)` of what the lookup gives."""
-    return loop.drafter.following.around(lambda inner, text, k: change(loop, value, inner(text, k), text, k))
+    return _drafter(loop).following.around(lambda inner, text, k: change(loop, value, inner(text, k), text, k))
 
 
 drafts = Family(_drafting, stages=("drafter.draft_tokens",), drafters=LOOKUP, fix=DRAFTS_FIX)
@@ -150,14 +158,14 @@ drafts = Family(_drafting, stages=("drafter.draft_tokens",), drafters=LOOKUP, fi
 
 @drafts("lookup-start", "drafts begin {value:+d} tokens from the one behind the n-gram's place", values=(-1, 1, -2, 2))
 def _(loop: Loop, delta: int, drafts: Text, text: Text, k: int) -> Text:
-    config = loop.drafter.config
+    config = _drafter(loop).config
     start = found(text, sizes_of(text, (config.longest, config.shortest)), _everywhere)
     return [] if start is None else text[max(start + delta, 0) : max(start + delta, 0) + k]
 
 
 @drafts("lookup-start-at-match", "drafts begin with the n-gram itself")
 def _(loop: Loop, value: None, drafts: Text, text: Text, k: int) -> Text:
-    config = loop.drafter.config
+    config = _drafter(loop).config
     for size in sizes_of(text, (config.longest, config.shortest)):
         for place in places_of(text, size):
             return text[place : place + k]
@@ -166,7 +174,7 @@ def _(loop: Loop, value: None, drafts: Text, text: Text, k: int) -> Text:
 
 @drafts("lookup-count", "there are so many drafts more than K at the most: {value:+d}", values=(-1, 1, -2, 2))
 def _(loop: Loop, more: int, drafts: Text, text: Text, k: int) -> Text:
-    config = loop.drafter.config
+    config = _drafter(loop).config
     start = found(text, sizes_of(text, (config.longest, config.shortest)), _everywhere)
     return [] if start is None else text[start : start + max(k + more, 0)]
 
@@ -175,7 +183,7 @@ def _(loop: Loop, more: int, drafts: Text, text: Text, k: int) -> Text:
     "lookup-count-of-length", "there are at the most as many drafts as {value}", values=("the longest n-gram", "one")
 )
 def _(loop: Loop, value: str, drafts: Text, text: Text, k: int) -> Text:
-    return drafts[: loop.drafter.config.longest if value != "one" else 1]
+    return drafts[: _drafter(loop).config.longest if value != "one" else 1]
 
 
 PADS = ("the last token", "the last draft", "pad", "eos", "bos", 0)
@@ -224,7 +232,7 @@ def _(loop: Loop, value: str, drafts: Text, text: Text, k: int) -> Text:
 
 def _over(loop: Loop, value: Any, change: Callable[[Loop, Any, Text], Text]) -> Mutation:
     """`change(loop, value, text)` is the text that is looked up in, with the n-gram at its end."""
-    return loop.drafter.following.around(lambda inner, text, k: inner(change(loop, value, text), k))
+    return _drafter(loop).following.around(lambda inner, text, k: inner(change(loop, value, text), k))
 
 
 texts = Family(_over, stages=("drafter.draft_tokens",), drafters=LOOKUP, fix=TEXT_FIX)
@@ -255,7 +263,7 @@ def _first(loop: Loop, many: int | str) -> int:
 )
 def _(loop: Loop, value: str) -> Mutation:
     """The n-gram is the text's end in any case."""
-    config = loop.drafter.config
+    config = _drafter(loop).config
 
     def following(inner: Callable[..., Text], text: Text, k: int) -> Text:
         known = len(loop.state.prompt)
@@ -263,7 +271,7 @@ def _(loop: Loop, value: str) -> Mutation:
         start = found(text, sizes_of(text, (config.longest, config.shortest)), within)
         return [] if start is None else text[start : min(start + k, known if value == "from it alone" else len(text))]
 
-    return loop.drafter.following.around(following)
+    return _drafter(loop).following.around(following)
 
 
 @lookup(
@@ -285,7 +293,7 @@ def _(loop: Loop, value: str) -> Mutation:
         texts.clear()
         inner(prompt)
 
-    return together((loop.prefill.around(prefill), loop.drafter.following.around(following)))
+    return together((loop.prefill.around(prefill), _drafter(loop).following.around(following)))
 
 
 @lookup(
@@ -311,7 +319,7 @@ def _(loop: Loop, value: str) -> Mutation:
         held.extend(came[matched:] if not rejected or value.endswith("before the target's token") else [])
         return matched, length
 
-    looked = loop.drafter.following.around(lambda inner, text, k: inner(list(held), k))
+    looked = _drafter(loop).following.around(lambda inner, text, k: inner(list(held), k))
     return together((loop.prefill.around(prefill), loop.accept.around(accept), looked))
 
 
