@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import count, islice
 
@@ -16,6 +18,9 @@ from parity.drive import generate, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES, MODEL
 from parity.gates.acceptance_counts import AcceptanceCounts, contradictions
+from parity.gates.rollback.baseline import Baseline
+from parity.gates.rollback.history import SequencePlan
+from parity.gates.rollback.play import HistoryPlayer
 from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.producers import dump_golden
 from parity.schedule import scheduled
@@ -107,6 +112,31 @@ def test_a_fault_of_a_changing_k_is_placed(family, fault, goldens, judged):
     assert report.verdict == "fail" and report.first.round == 2
     due = FIRST[fault.id]
     assert report.first.stage == (due if due in golden.declared else "drafter.input_ids")
+
+
+SAID = {
+    "k-stale": "draft gave 4 drafts, not 0",
+    "k-committed-cut": "of the committed rows is",
+    "k-zero-skips-drafter": "kv.drafter.0.k row 2. is .* off the never-speculated one",
+    "k-zero-cache-unwritten": "kv.drafter.0.k row 2. is .* off the never-speculated one",
+    "k-zero-rows-uncounted": "kv.drafter.length is 2., not 2.",
+}
+
+
+@pytest.mark.parametrize("family", ["p-eagle", "draft-model"])
+def test_the_rollback_gate_asks_for_a_k_that_changes(family, tiny):
+    """Whatever the golden's; the histories that it plays of any device with `varies_k`."""
+    explore = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
+    load = partial(device.load, tiny / "target", tiny / FAMILIES[family].checkpoint, 4, "float32")
+    baseline = Baseline(load(), 0, tuple(range(40, 60)), 21)
+    for fault in (None, *changing.fault.faults):
+        pipeline = load()
+        if fault:
+            fault.plant(pipeline)
+        player = HistoryPlayer(pipeline, [baseline], exact=False)
+        plans = [(SequencePlan(0, 15, rounds),) for rounds in explore._changes(4)]
+        broken = next(filter(None, (explore.judge_history(player, plan) for plan in plans)), None)
+        assert (fault and re.search(SAID[fault.id], broken.message)) or broken is fault is None, fault
 
 
 def test_a_device_that_drafts_k_in_every_round_is_refused(goldens, judged, monkeypatch):
