@@ -83,7 +83,7 @@ def chain_golden(once_for_all) -> Dump:
         out.mkdir()
         small_golden(out, family="eagle-3")
 
-    return Dump(once_for_all("eagle3", make) / "golden")
+    return Dump(once_for_all("eagle-3", make) / "golden")
 
 
 @dataclass(frozen=True)

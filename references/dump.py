@@ -123,9 +123,19 @@ def dump(request: Request, by: Computed) -> Path:
             cases.append((name, ids, _generation(result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
-        dumped = Dumped(who, layers, stages, cases, request.roundings, constants(truth), family, kept)
+        vocabulary = _vocabulary(truth) if "drafter.logits" in names else None
+        facts = constants(truth), family, vocabulary, kept
+        dumped = Dumped(who, layers, stages, cases, request.roundings, *facts)
         finish(writer, request, checkpoints, dumped)
     return request.out
+
+
+def _vocabulary(loop: SpeculativeLoop[Any, Any]) -> tuple[int, ...]:
+    """The token of each column of the draft logits; empty where a column is its token's id."""
+    to_target = getattr(loop.drafter, "to_target", None)
+    columns = torch.arange(getattr(loop.drafter.config, "draft_vocab_size", loop.target.config.vocab_size))
+    tokens = columns if to_target is None else to_target(columns)
+    return () if torch.equal(tokens, columns) else tuple(tokens.tolist())
 
 
 def own_producer(producer: Producer) -> bool:

@@ -54,7 +54,7 @@ class Dumped:
     """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
 
     `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to;
-    see `parity.seam.Description`.
+    see `parity.seam.Description`. `draft_vocabulary`: see `parity.golden.manifest.Model`.
     """
 
     producer: Producer
@@ -64,6 +64,7 @@ class Dumped:
     roundings: int = 1
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     family: Family = "p-eagle"
+    draft_vocabulary: tuple[int, ...] | None = None
     partial_kv: str = ""
 
 
@@ -83,7 +84,14 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
         created=now(),
         producer=dumped.producer,
         model=with_constants(
-            Model(**checkpoints, num_layers=target, num_drafter_layers=drafter, family=dumped.family), dumped.constants
+            Model(
+                **checkpoints,
+                num_layers=target,
+                num_drafter_layers=drafter,
+                family=dumped.family,
+                draft_vocabulary=dumped.draft_vocabulary,
+            ),
+            dumped.constants,
         ),
         case=Case(
             k=request.k,

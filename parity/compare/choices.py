@@ -11,6 +11,7 @@ from parity.compare.places import labels, where
 from parity.compare.report import FAIL, PASS, StageResult
 from parity.compare.rows import StageRows, same_rows
 from parity.compare.scores import NOISE_SIGMAS, members, row_noise, scores_of
+from parity.compare.vocabulary import draft_vocabulary
 from parity.policy import Row
 from parity.stages import TARGET_LOGITS, VERIFY_LOGITS
 
@@ -80,16 +81,6 @@ def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, nois
     return Choices(np.where(legal, judged.verdict, BUG), judged.regret)
 
 
-def draft_columns(scores: np.ndarray, tokens: np.ndarray, choices: np.ndarray) -> np.ndarray:
-    """Columns of draft logits [R, VD] behind the device's target ids [R]; -1 where no column is known.
-
-    The golden's own rows tell which column stands for which token (`d2t` is the checkpoint's, not ours
-    to read): `tokens` are the golden's ids.
-    """
-    known = dict(zip(tokens.tolist(), scores.argmax(axis=1).tolist(), strict=True))
-    return np.array([known.get(choice, -1) for choice in choices.tolist()], dtype=np.int64)
-
-
 def in_vocabulary(rows: StageRows) -> np.ndarray:
     """Which ids [R] are of the target's vocabulary, as wide as the golden's logits of it."""
     shapes = {place[3]: row.full_shape for place, row in rows.source.rows.items()} if rows.source is not None else {}
@@ -124,12 +115,16 @@ def judge_choices(
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
-    """Tokens by the logits they were chosen from; a draft whose column nobody knows stands for the best one left."""
+    """Tokens by the logits they were chosen from; a draft whose column nobody knows stands for the best one left.
+
+    Nobody knows it where the golden has neither its drafter's vocabulary nor its checkpoint.
+    """
     if rows.named.stage.side == "drafter":
         mine = scores.golden.argmax(axis=1)
-        theirs = draft_columns(scores.golden, rows.golden, rows.device)
+        vocabulary = draft_vocabulary(rows.source, scores, rows)
+        theirs = vocabulary.columns(rows.device)
         unknown = theirs < 0
-        left = np.isin(np.arange(scores.golden.shape[1]), mine, invert=True)
+        left = (vocabulary.tokens < 0) & np.isin(np.arange(scores.golden.shape[1]), mine, invert=True)
         guessed = np.where(left, scores.device.astype(np.float32), -np.inf).argmax(axis=1)
         theirs = np.where(unknown, guessed, theirs)
         legal = (~unknown | left.any()) & in_vocabulary(rows)
@@ -219,8 +214,9 @@ def _columns(rows: StageRows, scores: StageRows, own: StageRows | None) -> np.nd
     count = scores.golden.shape[1]
     if rows.named.stage.side != "drafter":
         return np.where((rows.device >= 0) & (rows.device < count), rows.device, -1)
-    known = draft_columns(scores.golden, rows.golden, rows.device)
-    if own is None or len(own.device) != len(known):
+    vocabulary = draft_vocabulary(rows.source, scores, rows)
+    known = vocabulary.columns(rows.device)
+    if vocabulary.whole or own is None or len(own.device) != len(known):
         return known
     guessed = own.device.astype(np.float32).argmax(axis=1)
     return np.where((known < 0) & in_vocabulary(rows), guessed, known)

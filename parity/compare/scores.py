@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
+from parity.compare.vocabulary import draft_vocabulary
 from parity.golden.shards import SUM
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
@@ -110,7 +111,7 @@ def _beaten(
     ids = chosen.device[in_chosen].astype(np.int64).reshape(len(in_chosen), -1)
     slack = np.zeros(len(used)) if forced else _slack(side, named, scores, used)
     if chosen.named.name == DRAFT_TOKENS:
-        taken = _drafted(ids, used, chosen, scores)
+        taken = _drafted(ids, chosen, scores)
         least = np.where(taken, used, -np.inf).max(axis=1)
     else:
         taken = members(ids, used.shape[1])
@@ -141,14 +142,10 @@ def members(ids: np.ndarray, count: int) -> np.ndarray:
     return table & legal[:, None]
 
 
-def _drafted(ids: np.ndarray, used: np.ndarray, chosen: StageRows, scores: StageRows) -> np.ndarray:
-    """The columns [R, VD] that a draft token may stand for: its own, or every one that is not known as another's.
-
-    The golden's own rows tell which column stands for which token (`d2t` is the checkpoint's, not ours to read).
-    """
-    in_chosen, in_scores = _shared(chosen, scores)
-    tokens = np.full(used.shape[1], -1, dtype=np.int64)
-    tokens[scores.golden[in_scores].argmax(axis=1)] = chosen.golden[in_chosen]
+def _drafted(ids: np.ndarray, chosen: StageRows, scores: StageRows) -> np.ndarray:
+    """The columns [R, VD] that a draft token may stand for: its own, or every one that is not known as another's."""
+    chosen, scores = paired(chosen, scores)
+    tokens = draft_vocabulary(chosen.source, scores, chosen).tokens
     own = np.asarray(tokens[None] == ids)
     return np.where(own.any(axis=1, keepdims=True), own, (tokens == -1)[None])
 

@@ -11,10 +11,11 @@ import numpy as np
 from parity.compare.choices import SAME
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.compare.scores import SCORES
+from parity.compare.vocabulary import DraftVocabulary
 from parity.drive import untapped
 from parity.families import MODEL, family_of
 from parity.gates.context import GateContext
-from parity.gates.decisions_rows import DraftVocabulary, JudgedRows, judge_rows, own_choices, read_draft_vocabulary
+from parity.gates.decisions_rows import JudgedRows, judge_rows, own_choices, read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.golden.trust import refuse_shared
 from parity.seam import Looping

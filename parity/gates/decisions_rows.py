@@ -4,7 +4,6 @@ choice."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, regrets
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
 from parity.compare.rows import WIDEST, StageRows, stage_rows
 from parity.compare.scores import SCORES, paired, row_noise
+from parity.compare.vocabulary import DraftVocabulary, draft_vocabulary
 from parity.errors import Inconclusive
 from parity.gates.acceptance_counts import log_softmax
 from parity.gates.gate import Check
@@ -21,32 +21,9 @@ from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure, topk_overlap
 from parity.stages import DRAFT_TOKENS, DRAFTER_LOGITS, TARGET_TOKENS, VERIFY_TOKENS
 
-OFFSETS = "d2t"
-"""The tensor's name on the hub: token = column + d2t[column] (an offset, not an id)."""
-
-
-@dataclass(frozen=True)
-class DraftVocabulary:
-    """`tokens` [VD], int64: the target id of each column of the draft logits; -1 where nobody says."""
-
-    tokens: np.ndarray
-    source: str
-
-    def columns(self, tokens: np.ndarray) -> np.ndarray:
-        """The columns behind target ids [R]; -1 where no column stands for one."""
-        known = np.flatnonzero(self.tokens >= 0)
-        by_token = dict(zip(self.tokens[known][::-1].tolist(), known[::-1].tolist(), strict=True))
-        return np.array([by_token.get(token, -1) for token in tokens.tolist()], dtype=np.int64)
-
-    @property
-    def ascending(self) -> bool:
-        """Whether the lowest of some columns is always the lowest of their tokens."""
-        known = self.tokens[self.tokens >= 0]
-        return bool((np.diff(known) > 0).all())
-
 
 def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
-    """From the drafter's checkpoint; from the golden's own rows where the checkpoint is not here.
+    """Which token each column of the golden's draft logits stands for.
 
     Raises:
         Inconclusive: the golden holds no draft logits, or its draft tokens are not what the checkpoint says.
@@ -60,8 +37,8 @@ def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
     )
     if scores is None or chosen is None:
         raise Inconclusive(f"{golden.folder} has no round: nothing maps draft columns to tokens")
-    columns, tokens, width = scores.golden.argmax(axis=1), chosen.golden, scores.golden.shape[1]
-    vocabulary = _from_checkpoint(Path(golden.manifest.model.drafter.path), width) or _from_rows(columns, tokens, width)
+    columns, tokens = scores.golden.argmax(axis=1), chosen.golden
+    vocabulary = draft_vocabulary(golden, scores, chosen)
     wrong = np.flatnonzero(vocabulary.tokens[columns] != tokens)
     if len(wrong):
         column, token = columns[wrong[0]], tokens[wrong[0]]
@@ -71,33 +48,6 @@ def read_draft_vocabulary(golden: TrustedGolden) -> DraftVocabulary:
             "which of them is right is not for this gate to say"
         )
     return vocabulary
-
-
-def _from_checkpoint(folder: Path, width: int) -> DraftVocabulary | None:
-    """The offsets of a checkpoint; the identity where it has weights and no offsets."""
-    from safetensors import SafetensorError, safe_open
-
-    shards = sorted(folder.glob("*.safetensors"))
-    for shard in shards:
-        try:
-            with safe_open(shard, framework="numpy") as file:
-                if OFFSETS in set(file.keys()):
-                    offsets = file.get_tensor(OFFSETS).astype(np.int64)
-                    if offsets.shape != (width,):
-                        raise Inconclusive(
-                            f"{shard}: {OFFSETS} has {offsets.size} entries, the draft logits {width} columns"
-                        )
-                    return DraftVocabulary(np.arange(width) + offsets, f"{OFFSETS} of {shard.name}")
-        except (SafetensorError, OSError) as error:
-            raise Inconclusive(f"{shard} cannot be read ({error})") from None
-    return DraftVocabulary(np.arange(width), f"a drafter without {OFFSETS}") if shards else None
-
-
-def _from_rows(columns: np.ndarray, tokens: np.ndarray, width: int) -> DraftVocabulary:
-    """What the golden's own rows tell; a column that never won is unknown."""
-    known = np.full(width, -1, dtype=np.int64)
-    known[columns] = tokens
-    return DraftVocabulary(known, "the golden's own rows")
 
 
 GREEDY = (TARGET_TOKENS, VERIFY_TOKENS, DRAFT_TOKENS)

@@ -191,7 +191,8 @@ def refuse_untold(golden: DumpView) -> None:
             sizes = _sizes(rounds, rows.get(number, ()), golden.declared)
             tokens = _tokens(rounds, _reader(golden, number))
             drafted = _drafted(rounds, _reader(golden, number))
-            for wrong in chain(sizes, tokens, drafted):  # in this order: tokens of a wrong size cannot be read
+            drafts = _named_drafts(rounds, rows.get(number, ()), _reader(golden, number))
+            for wrong in chain(sizes, tokens, drafted, drafts):  # in this order: tokens of a wrong size cannot be read
                 raise UsageError(f"{golden.folder} contradicts itself: prompt {number} ({prompt.id}): {wrong}")
 
 
@@ -199,7 +200,8 @@ def refuse_untold(golden: DumpView) -> None:
 class PromptRounds:
     """One prompt's rounds: its ids, K, and per round the tokens that came out (round 0: the first one).
 
-    `drafts` counts those of a round, where a family may draft fewer than K.
+    `drafts` counts those of a round, where a family may draft fewer than K. `vocabulary` are the tokens that may be
+    drafted; empty where all may, or nobody says.
     """
 
     ids: tuple[int, ...]
@@ -209,6 +211,7 @@ class PromptRounds:
     lengths: tuple[int, ...]
     drafted: tuple[int, ...]
     family: DrafterFamily
+    vocabulary: frozenset[int] = frozenset()
     drafts: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -222,7 +225,8 @@ class PromptRounds:
             end += length
         family, k = family_of(manifest.model.family), manifest.case.k
         drafted = family.cached(len(prompt.ids), told.acceptance_length, told.accepted_drafts, k)
-        return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends), drafted, family)
+        vocabulary = frozenset(manifest.model.draft_vocabulary or ())
+        return cls(prompt.ids, k, tuple(fresh), (0, *told.accepted_drafts), tuple(ends), drafted, family, vocabulary)
 
     def count(self, round_: int) -> int:
         """C, known tokens that the drafter runs over in this round."""
@@ -319,6 +323,17 @@ def _drafted(rounds: PromptRounds, read: ReadTensor) -> Iterator[str]:
         due = drafts[: len(behind)] if rounds.family.chain else behind[:1].repeat(len(behind))
         if behind.tolist() != due.tolist():
             yield f"rows of round {round_} carry {_few(behind)}; of {rounds.family.name} {_few(due)} are due"
+
+
+def _named_drafts(rounds: PromptRounds, rows: Iterable[tuple[int, str, TensorRow]], read: ReadTensor) -> Iterator[str]:
+    """The manifest names a token for each column of the draft logits, and no other token is drafted."""
+    for round_, stage, row in rows if rounds.vocabulary else ():
+        if stage == "drafter.logits" and row.full_shape[-1] != len(rounds.vocabulary):
+            named = len(rounds.vocabulary)
+            yield f"{stage} of round {round_} has {row.full_shape[-1]} columns, {named} draft tokens are named"
+        drafts = read(round_, stage) if stage == "drafter.draft_tokens" else None
+        if drafts is not None and not rounds.vocabulary.issuperset(drafts.tolist()):
+            yield f"{_few(drafts)} of round {round_} are not all of the draft vocabulary"
 
 
 def _few(values: Iterable[int]) -> list[int]:

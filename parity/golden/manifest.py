@@ -52,6 +52,9 @@ _Shape = Annotated[tuple[_Size, ...], FailFast(), Field(min_length=1, max_length
 _Tokens = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)
 ]
+_Vocabulary = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...] | None, FailFast(), Field(max_length=limits.TOKENS)
+]
 _Counts = Annotated[
     tuple[Annotated[int, Field(ge=0, le=limits.DRAFTS + 1)], ...], FailFast(), Field(max_length=limits.ROUNDS)
 ]
@@ -128,13 +131,25 @@ class Checkpoint(Record):
 
 
 class Model(Record):
-    """The pair of checkpoints, the drafter's family, and the layer numbers that expand the stage table."""
+    """The pair of checkpoints, the drafter's family, and the layer numbers that expand the stage table.
+
+    `draft_vocabulary` is the token of each column of the draft logits: empty where a column is its token's id, None
+    where the producer does not say.
+    """
 
     target: Checkpoint
     drafter: Checkpoint
     num_layers: _Layers
     num_drafter_layers: Annotated[int, Field(ge=0, le=limits.LAYERS)]
     family: Family = "p-eagle"
+    draft_vocabulary: _Vocabulary = None
+
+    @model_validator(mode="after")
+    def _a_column_a_token(self) -> Model:
+        told = self.draft_vocabulary or ()
+        if len(set(told)) < len(told):
+            raise ValueError("a token has one column of the draft logits, not two")
+        return self
 
 
 class Generation(Record):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pytest
 
-from parity.compare.choices import BUG, NOISE, SAME, TIE, draft_columns, judge, judge_choices, judge_experts, ulp
+from parity.compare.choices import BUG, NOISE, SAME, TIE, judge, judge_choices, judge_experts, ulp
 from parity.compare.rows import StageRows
 from parity.compare.scores import NOISE_SIGMAS
 from parity.policy import read_policy
@@ -56,18 +58,35 @@ def test_a_repeated_or_impossible_expert_is_a_bug(wrong):
     assert experts([3.0, 2.0, 1.999, 0.0], [0, 1], wrong) == BUG
 
 
-def test_draft_tokens_are_mapped_back_by_the_goldens_own_rows():
-    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert draft_columns(scores, np.array([40, 7]), np.array([7, 99])).tolist() == [0, -1]
-
-
-@pytest.mark.parametrize(("token", "due"), [(99, TIE), (-3, BUG), (10**6, BUG)])
-def test_a_draft_whose_column_nobody_knows_is_an_id_of_the_vocabulary_at_least(token, due, small_golden):
+@pytest.mark.parametrize(
+    ("vocabulary", "token", "due"),
+    [
+        (None, 99, TIE),
+        (None, -3, BUG),
+        (None, 10**6, BUG),
+        ((40, 99, 7), 99, TIE),
+        ((40, 7, 99), 99, BUG),
+        ((40, 7, 8), 99, BUG),
+        ((), 1, TIE),
+    ],
+)
+def test_a_draft_is_judged_by_the_column_that_stands_for_it(vocabulary, token, due, small_golden):
+    """Where nobody says which one that is, it may be the best one left, if it is an id of the vocabulary."""
     named = small_golden.declared["drafter.draft_tokens"]
     ids = {name: np.array([number]) for name, number in (("prompt", 0), ("round", 1), ("position", 9))}
-    chosen = StageRows(named, np.array([40]), np.array([token]), None, **ids, source=small_golden)
-    logits = np.array([[2.0, 2.001, 0.0]], np.float32)
+    first = (vocabulary or [0])[0]
+    chosen = StageRows(named, np.array([first]), np.array([token]), None, **ids, source=_told(small_golden, vocabulary))
+    logits = np.array([[2.001, 2.0, 0.0]], np.float32)
     scores = StageRows(small_golden.declared["drafter.logits"], logits, logits, logits + 1e-3, **ids)
     row = read_policy().row(named.name, "chained")
     none = np.zeros(1, bool)
     assert judge_choices(chosen, scores, row, none, none).choices[due] == 1
+
+
+def _told(golden, vocabulary):
+    """The golden as one whose manifest says this of the draft vocabulary, its checkpoint somewhere else."""
+    told = copy(golden)
+    gone = golden.manifest.model.drafter.model_copy(update={"path": "gone"})
+    model = golden.manifest.model.model_copy(update={"draft_vocabulary": vocabulary, "drafter": gone})
+    told.manifest = golden.manifest.model_copy(update={"model": model})
+    return told

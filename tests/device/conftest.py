@@ -15,7 +15,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity import device
+from parity.api import open_golden
 from parity.drive import drive
+from parity.faults import small_golden
+from parity.golden.trust import TrustedGolden
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 
@@ -241,9 +244,23 @@ def plain(load: Callable[..., object], prompts: list[np.ndarray]) -> list[list[i
     return [load().decode_plain(prompt, 30) for prompt in prompts]
 
 
+@pytest.fixture(scope="session")
+def family_golden(once_for_all) -> Callable[[str], TrustedGolden]:
+    """The golden that a family's faults are judged by: two prompts, K = 4."""
+
+    def opened(family: str) -> TrustedGolden:
+        def make(out: Path) -> None:
+            out.mkdir()
+            small_golden(out, family=family)
+
+        return open_golden(once_for_all(family, make) / "golden")
+
+    return opened
+
+
 @pytest.fixture
 def edited(tiny, tmp_path):
-    """The tiny EAGLE-3 drafter (or P-EAGLE's) with another config or other tensors; "gone" leaves a key out."""
+    """A tiny drafter, EAGLE-3's by default, with another config or other tensors; "gone" leaves a key out."""
 
     def edit(change=lambda tensors: tensors, source="eagle3", whole=None, **config):
         folder = tmp_path / source

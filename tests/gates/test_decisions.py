@@ -191,8 +191,9 @@ def test_divergence_is_kl_of_golden_and_device_in_nats():
     assert relative[0] == pytest.approx(1.0) and finite.all()
 
 
-def test_the_drafters_vocabulary_is_the_checkpoints(small_golden):
-    found = read_draft_vocabulary(small_golden)
+def test_the_drafters_vocabulary_is_what_the_golden_says_and_the_checkpoint_too(small_golden, tiny):
+    told, found = read_draft_vocabulary(small_golden), read_draft_vocabulary(moved(small_golden, tiny / "drafter"))
+    assert told.source == "the golden's manifest" and told.tokens.tolist() == found.tokens.tolist()
     assert found.source == "d2t of model.safetensors" and found.ascending
     assert found.columns(found.tokens).tolist() == list(range(992))
     assert found.columns(np.array([-5, 10**6])).tolist() == [-1, -1]
@@ -213,10 +214,10 @@ def test_a_checkpoint_that_contradicts_the_golden_is_inconclusive(small_golden, 
 
 
 def moved(golden: Dump, folder) -> Dump:
-    """The golden, its drafter said to be here."""
+    """The golden as one that does not say what is drafted, its drafter said to be here."""
     other = Dump(golden.folder)
     drafter = other.manifest.model.drafter.model_copy(update={"path": str(folder)})
-    model = other.manifest.model.model_copy(update={"drafter": drafter})
+    model = other.manifest.model.model_copy(update={"drafter": drafter, "draft_vocabulary": None})
     other.manifest = other.manifest.model_copy(update={"model": model})
     return other
 

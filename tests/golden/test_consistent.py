@@ -104,6 +104,13 @@ EDITS = {
     "rows before the first round": lambda raw: row(raw, "p000/r0000/kv.target.0.k").update(start=3),
     "a million layers": lambda raw: raw["model"].update(num_layers=1_000_000),
     "another family of drafters": lambda raw: raw["model"].update(family="eagle-3"),
+    "a draft vocabulary of another width": lambda raw: raw["model"]["draft_vocabulary"].pop(),
+    "a draft vocabulary that lacks what is drafted": lambda raw: raw["model"].update(
+        draft_vocabulary=list(range(2000, 2992))
+    ),
+    "a token of two columns": lambda raw: raw["model"]["draft_vocabulary"].__setitem__(
+        1, raw["model"]["draft_vocabulary"][0]
+    ),
     "no layer": lambda raw: raw["model"].update(num_layers=0),
     "another unit of K": lambda raw: raw["case"].update(k=10**30),
     "a rank that is far": lambda raw: row(raw).update(rank=10**9),

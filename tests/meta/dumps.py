@@ -10,7 +10,7 @@ from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer
 from parity.golden.store import Dump, DumpWriter
 from parity.stages import Named
 from parity.trace import Tensors
-from tests.meta.worlds import ACCEPTED, NAMES, K, Size, made
+from tests.meta.worlds import ACCEPTED, NAMES, OFFSET, VD, K, Size, made
 
 
 @dataclass
@@ -72,7 +72,13 @@ def _producer(kind: str) -> Producer:
 
 def _model() -> Model:
     target, drafter = (Checkpoint(path=name, config_digest=name, weights_digest=name) for name in "td")
-    return Model(target=target, drafter=drafter, num_layers=2, num_drafter_layers=1)
+    return Model(
+        target=target,
+        drafter=drafter,
+        num_layers=2,
+        num_drafter_layers=1,
+        draft_vocabulary=tuple(range(OFFSET, OFFSET + VD)),
+    )
 
 
 def _generation(truth: Tensors, size: Size) -> Generation:

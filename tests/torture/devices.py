@@ -20,12 +20,8 @@ DEADLY = (
     "pipe signal", "timer exits 0", "takes memory",
 )  # fmt: skip
 """What nothing in the same process survives."""
-UNREAD = {
-    "factory": tuple(what for what in KINDS["broken"] if what.startswith("returns")),
-    "verify": tuple(f"returns {what}" for what in ("text", "objects", "NaN", "70 dimensions", "complex", "a scalar")),
-}
-"""What comes back and nothing is made of: `load` drops what its factory's deed returns, and the replay's commit its
-verify tokens, as long as they can be counted."""
+UNREAD = {"factory": tuple(what for what in KINDS["broken"] if what.startswith("returns"))}
+"""What comes back and nothing is made of: `load` drops what its factory's deed returns."""
 LIMITED = ("few files", "no file size")
 """What a log that is a file meets as well."""
 INTERRUPTED = ("raises KeyboardInterrupt", "raises Abort", "interrupts itself", "interrupts main")

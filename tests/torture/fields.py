@@ -17,7 +17,7 @@ from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 SIDES = ("golden", "run")
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
-    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|derived"
+    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|model\.draft_vocabulary.*|derived"
     r"|case\.(prompts_digest|roundings|forced.*)|case\.prompts\.#\.id"
 )
 """Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What
@@ -250,6 +250,7 @@ def _same(a: Any, b: Any) -> bool:
             "rows": "all",
             "parted": None,
             "family": "p-eagle",
+            "draft_vocabulary": None,
         }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
         return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})

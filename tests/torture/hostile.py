@@ -209,6 +209,7 @@ def _dimensions(work, rng):
 @case("a nasty folder", SAME)
 def _named_nastily(work, rng):
     name = rng.choice([name for name in NASTY if name != "-x"])
+    (work / name).parent.mkdir(parents=True, exist_ok=True)  # one of the names has a slash
     (work / "run").rename(work / name)
     return ("diff", name, "--golden", "golden")
 

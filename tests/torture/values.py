@@ -210,9 +210,9 @@ def _narrow(golden: Evidence, run: Evidence, rng: Random) -> str:
 
 @edit(UNREADABLE)
 def _digest(golden: Evidence, run: Evidence, rng: Random) -> str:
-    """A byte of a shard behind the back of the manifest."""
+    """A byte of a shard behind the back of the manifest, in a tensor that a chained comparison reads."""
     side = rng.choice((golden, run))
-    row = rng.choice(side.data["tensors"])
+    row = rng.choice([row for row in side.data["tensors"] if row["variant"] != "bfloat16.local"])
     row["shard"] = next(other["shard"] for other in side.data["tensors"] if other["shard"] != row["shard"])
     side.save = lambda save=side.save: (save(), _damaged(side))
     return f"{side.folder.name} {row['key']}"

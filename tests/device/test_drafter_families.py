@@ -1,0 +1,77 @@
+"""What holds of every family of drafters on the device: its stages, its rows' rotation, its faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity import device
+from parity.api import compare_dumps, run_device
+from parity.device.faults import CATALOGUE
+from parity.faults import FaultRunRequest, compare_planted
+from parity.gates.positions_passes import SAME, cached_keys, misturned
+from parity.gates.rope import read_schedule
+from parity.gates.taps import token_pairings
+from parity.producers import builder
+
+
+@pytest.mark.parametrize(
+    ("family", "engine", "mode", "precision"),
+    [
+        ("eagle-3", "numpy", "local", "float32"),
+        ("eagle-3", "numpy", "local", "bfloat16"),
+        ("eagle-3", "numpy", "chained", "float32"),
+        ("eagle-3", "numpy", "chained", "bfloat16"),
+        ("eagle-3", "xla", "chained", "bfloat16"),
+        ("draft-model", "numpy", "local", "bfloat16"),
+        ("draft-model", "numpy", "chained", "float32"),
+        ("draft-model", "xla", "chained", "bfloat16"),
+        ("dflash", "numpy", "local", "float32"),
+        ("dflash", "numpy", "chained", "bfloat16"),
+        ("dflash", "xla", "local", "bfloat16"),
+        ("n-gram", "numpy", "local", "float32"),
+        ("n-gram", "numpy", "chained", "bfloat16"),
+    ],
+)
+def test_every_stage_is_within_its_bounds(family, engine, mode, precision, family_golden, tmp_path):
+    if engine == "xla":
+        pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
+    golden, free = family_golden(family), True if mode == "chained" else None
+    run = run_device(golden, engine, mode, precision, out=tmp_path / "run", free=free)
+    report = compare_dumps(golden, run)
+    assert report.verdict == "pass", report.first
+    assert not [stage.stage for stage in report.stages if stage.verdict != "pass"]
+    assert run.manifest.model.family == family
+    pairings = list(token_pairings(golden, run, precision))
+    assert bool(pairings) == (family != "n-gram") and not [pair for pair in pairings if pair.wrong]
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "draft-model", "dflash"])
+def test_every_row_of_the_drafters_cache_is_turned_by_its_position(drafter, tiny):
+    keys, _ = cached_keys(device.load(tiny / "target", tiny / drafter, 3, max_positions=64), 30, 3)
+    assert misturned(read_schedule(tiny / drafter)[0], keys["drafter"]).max() < SAME
+
+
+@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("eagle-3", "chain-recycles-post-norm"),
+        ("eagle-3", "chain-blind-to-itself"),
+        ("eagle-3", "chain-draft-ids"),
+        ("draft-model", "draft-rejected-kept"),
+        ("draft-model", "draft-last-skipped"),
+        ("draft-model", "chain-slot-still"),
+        ("dflash", "block-causal"),
+        ("dflash", "block-taps-stale"),
+        ("dflash", "block-kept"),
+        ("dflash", "block-drafts-early"),
+        ("n-gram", "lookup-latest"),
+        ("n-gram", "lookup-stale"),
+        ("n-gram", "lookup-padded"),
+    ],
+)
+def test_a_fault_is_killed_and_placed(family, name, mode, family_golden):
+    golden = family_golden(family)
+    request = FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=4)
+    seen = compare_planted(request, CATALOGUE[name], mode)
+    assert seen.placed, seen
