@@ -107,9 +107,9 @@ def test_a_prompt_that_is_none(line, refused, tmp_path):
     refused("dump-golden", "--prompts", prompts, words=("odd.jsonl:1",))
 
 
-@pytest.mark.parametrize("k", [0, 9])
-def test_k_beyond_what_the_drafter_was_made_for(k, refused):
-    refused("dump-golden", "-k", k, words=(f"-k {k}", "1 to 8"))
+@pytest.mark.parametrize(("k", "words"), [(0, "no round drafts"), (9, "1 to 8")])
+def test_k_beyond_what_the_drafter_was_made_for(k, words, refused):
+    refused("dump-golden", "-k", k, words=(f"-k {k}", words))
 
 
 def test_an_unknown_stage_glob(refused):

@@ -163,7 +163,7 @@ def run(raw):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (longer, "another K or token budget"),
+        (longer, "another K, token budget or partial KV"),
         (run, "a golden comes from a reference only"),
         (lambda raw: [one["ids"].__setitem__(0, 3) for one in raw["case"]["prompts"]], "no prompt in common"),
         (lambda raw: raw["model"]["drafter"].update(weights_digest="0" * 64), "is stale"),
