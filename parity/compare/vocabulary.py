@@ -55,7 +55,8 @@ def draft_vocabulary(golden: DumpView | None, scores: StageRows, chosen: StageRo
     told = None if golden is None else golden.manifest.model.draft_vocabulary
     if told is not None and len(told) in (0, width):
         return DraftVocabulary(np.array(told, np.int64) if told else np.arange(width), "the golden's manifest")
-    read = None if golden is None else _from_checkpoint(Path(golden.manifest.model.drafter.path), width)
+    path = "" if golden is None else golden.manifest.model.drafter.path
+    read = _from_checkpoint(Path(path), width) if path else None
     return read or _from_rows(scores, chosen)
 
 

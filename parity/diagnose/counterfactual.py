@@ -32,7 +32,10 @@ class CounterfactualGolden(TrustedGolden):
         super().__init__(golden.folder, golden.manifest, golden.declared, {}, {})
         self.rows = dict(self._all_rows())
         self.parts = {place: [row] for place, row in self.rows.items()}
-        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values())})
+        model = golden.manifest.model
+        drafter = model.drafter.model_copy(update={"path": ""})  # its ids are mapped as the hypothesis has it
+        model = model.model_copy(update={"draft_vocabulary": None, "drafter": drafter})
+        self.manifest = golden.manifest.model_copy(update={"tensors": tuple(self.rows.values()), "model": model})
 
     def _all_rows(self) -> Iterator[tuple[TensorPlace, TensorRow]]:
         for (round_, stage), value in self.tensors.items():
