@@ -68,6 +68,9 @@ class Stage:
         return self.template.split(".", 1)[0]
 
 
+DRAFTER_ROWS = (DRAFTER_INPUT_IDS, DRAFTER_POSITIONS, DRAFTER_SLOTS, DRAFTER_FC_OUT, "drafter.layers.{p}.out")
+"""What makes the rows that a drafter's layer runs over."""
+
 TABLE: tuple[Stage, ...] = (
     Stage(TARGET_EMBED, ("S", "H")),
     Stage("target.layers.{l}.attn_in", ("S", "H"), inputs=(TARGET_EMBED, "target.layers.{p}.out")),
@@ -123,11 +126,7 @@ TABLE: tuple[Stage, ...] = (
         "drafter.layers.{l}.page_scores",
         ("W", "P"),
         inputs=(
-            DRAFTER_INPUT_IDS,
-            DRAFTER_POSITIONS,
-            DRAFTER_SLOTS,
-            DRAFTER_FC_OUT,
-            "drafter.layers.{p}.out",
+            *DRAFTER_ROWS,
             "kv.drafter.{l}.k",
         ),
         needs=PAGES,
@@ -144,11 +143,7 @@ TABLE: tuple[Stage, ...] = (
         "drafter.layers.{l}.attn_out",
         ("W", "H"),
         inputs=(
-            DRAFTER_INPUT_IDS,
-            DRAFTER_POSITIONS,
-            DRAFTER_SLOTS,
-            DRAFTER_FC_OUT,
-            "drafter.layers.{p}.out",
+            *DRAFTER_ROWS,
             "drafter.layers.{l}.pages",
             "kv.drafter.{l}.k",
             "kv.drafter.{l}.v",
@@ -193,11 +188,7 @@ TABLE: tuple[Stage, ...] = (
         ("S", "G", "D"),
         cache=True,
         inputs=(
-            DRAFTER_INPUT_IDS,
-            DRAFTER_POSITIONS,
-            DRAFTER_SLOTS,
-            DRAFTER_FC_OUT,
-            "drafter.layers.{p}.out",
+            *DRAFTER_ROWS,
             "kv.drafter.length",
         ),
         needs=MODEL,
@@ -207,11 +198,7 @@ TABLE: tuple[Stage, ...] = (
         ("S", "G", "D"),
         cache=True,
         inputs=(
-            DRAFTER_INPUT_IDS,
-            DRAFTER_POSITIONS,
-            DRAFTER_SLOTS,
-            DRAFTER_FC_OUT,
-            "drafter.layers.{p}.out",
+            *DRAFTER_ROWS,
             "kv.drafter.length",
         ),
         needs=MODEL,
