@@ -18,12 +18,17 @@ from parity.trace import ForcingTrace, Tensors
 
 
 class FitRange(Protocol):
-    """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any."""
+    """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any.
+
+    `clean` is the value that changes nothing; None where there is none that is known.
+    """
 
     @property
     def low(self) -> float: ...
     @property
     def high(self) -> float: ...
+    @property
+    def clean(self) -> float | None: ...
     @property
     def log(self) -> bool: ...
     @property

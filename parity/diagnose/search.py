@@ -38,6 +38,10 @@ GRID, STEPS, VERTICES = 9, 7, 5
 and a constant that is off by 0.03 % is found as well."""
 
 
+BESIDE_CLEAN = 1e-3
+"""How far from the value that changes nothing a parameter is tried, as a share of its range."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One set of assumptions, and the first failing stage without and with it, over the same rounds and rows.
@@ -199,6 +203,8 @@ class HypothesisSearch:
             golden_section(error, *ends, STEPS)
             if not fit.whole:
                 parabolas(error, *ends, seen, VERTICES)
+        elif fit.clean is not None and not fit.whole and self.first.error < inf:
+            beside_clean(error, log(fit.clean) if fit.log else float(fit.clean), low, high)
         return ranked_trials(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
@@ -296,6 +302,28 @@ def golden_section(error: Callable[[float], float], low: float, high: float, ste
             high, b, a = b, a, b - ratio * (b - low)
         else:
             low, a, b = a, b, a + ratio * (high - a)
+
+
+def beside_clean(error: Callable[[float], float], clean: float, low: float, high: float) -> None:
+    """Look for a minimum close to the value that changes nothing, whose error is one: a scan steps over it.
+
+    Two points beside it give a parabola; it is followed where its vertex leaves less than half of the error.
+    """
+    step = (high - low) * BESIDE_CLEAN
+
+    def known(x: float) -> float:
+        return 1.0 if x == clean else error(x)
+
+    points = [clean - step, clean, clean + step]
+    tried: list[float] = []
+
+    def noted(x: float) -> float:
+        tried.append(x)
+        return known(x)
+
+    parabolas(noted, low, high, points, 1)
+    if min(known(x) for x in tried) < 0.5:
+        parabolas(known, low, high, tried, VERTICES)
 
 
 def parabolas(error: Callable[[float], float], low: float, high: float, seen: Sequence[float], steps: int) -> None:

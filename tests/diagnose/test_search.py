@@ -11,7 +11,7 @@ import pytest
 from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import STEPS, VERTICES, Trial, best_of_each, golden_section, parabolas
+from parity.diagnose.search import STEPS, VERTICES, Trial, beside_clean, best_of_each, golden_section, parabolas
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from tests.diagnose.test_honest import Q, red
@@ -44,6 +44,21 @@ def test_a_constant_that_is_hardly_off_is_fitted(true):
     assert abs(min(seen, key=seen.__getitem__) - true) > 1e-4
     parabolas(error, 0.8, 1.9, tuple(seen), VERTICES)
     assert abs(min(seen, key=seen.__getitem__) - true) < 1e-6
+
+
+@pytest.mark.parametrize(("true", "aside"), [(1.0003, 1e-5), (0.9996, 1e-5), (1.0003, 30.0), (1.3, 1e9)])
+def test_a_constant_that_every_point_of_a_scan_is_further_from_is_fitted(true, aside):
+    """Doing nothing leaves an error of one. Where most of it lies elsewhere (`aside`), three runs say so."""
+    seen: dict[float, float] = {}
+
+    def error(x: float) -> float:
+        return seen.setdefault(x, hypot(x - true, aside) / hypot(1 - true, aside))
+
+    beside_clean(error, 1.0, 0.5, 2.0)
+    if aside < 1:
+        assert abs(min(seen, key=seen.__getitem__) - true) < 1e-6 and len(seen) <= 2 + 1 + VERTICES
+    else:
+        assert len(seen) <= 3
 
 
 def test_without_time_the_stage_is_unexplained_and_what_was_left_out_is_said(tmp_path):
