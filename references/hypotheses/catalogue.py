@@ -102,11 +102,11 @@ class Hypothesis:
         return family in self.drafters and any(matches(stage, name) for stage in self.stages for name in names)
 
     def describe(self, value: Any = None) -> str:
-        """What is wrong, with this value of the parameter."""
+        """What is wrong, with this value of the parameter; a fitted one to seven digits, as far as it is known."""
         where = {"all": "", "even": " in even layers", "odd": " in odd layers"}
         if self.layered:
             return self.says + where.get(value, f" in layer {value}")
-        return self.says.format(value=value)
+        return self.says.format(value=float(f"{value:.7g}") if isinstance(value, float) else value)
 
 
 @cache

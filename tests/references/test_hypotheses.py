@@ -385,6 +385,10 @@ def test_metadata_is_complete():
         assert one.describe(value_of(one)) != one.says or "{" not in one.says, one.id
 
 
+def test_a_fitted_value_is_told_as_far_as_it_is_known():
+    assert "is 1.000046 (" in BY_ID["rope-concentration"].describe(1.000046296679987)
+
+
 def test_metadata_is_read_without_torch():
     code = "import sys, parity.references.hypotheses; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
