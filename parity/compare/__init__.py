@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
+import numpy as np
+
 from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
@@ -20,6 +22,7 @@ from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.exercised import not_exercised, on_forced_inputs
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation
+from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.numbers import judge_numbers
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
@@ -174,6 +177,8 @@ def _stage(
     if not named.stage.exact:
         copies.look(rows, row)
     result, findings = _judged(golden, run, rows, row, on)
+    if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():
+        result = _without(unseen, result, golden, run, rows, row, on)
     if scores_of(named.name) in golden.manifest.stages and (count := int(unchecked(golden, run, rows).sum())):
         unknown = f"{count} of {result.rows} rows are not checked against their own scores"
         note = f"{unknown}: adding these up from the ranks may round as much"
@@ -183,6 +188,15 @@ def _stage(
         note = on.lack or f"{own}, and nothing says what these make of them"
         result = replace(result, verdict=INCONCLUSIVE, note=note)
     return result, findings
+
+
+def _without(
+    unseen: np.ndarray, result: StageResult, golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
+) -> StageResult:
+    """A stage that fails: whether it does so without the rows [R] whose pages nobody saw."""
+    if not unseen.all() and _judged(golden, run, rows.take(~unseen), row, on)[0].verdict == FAIL:
+        return result
+    return replace(result, verdict=INCONCLUSIVE, note=f"{int(unseen.sum())} of {result.rows} rows {UNTOLD}, settles it")
 
 
 def _judged(
