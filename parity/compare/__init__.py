@@ -193,7 +193,12 @@ def _stage(
 def _without(
     unseen: np.ndarray, result: StageResult, golden: TrustedGolden, run: DumpView, rows: StageRows, row: Row, on: Basis
 ) -> StageResult:
-    """A stage that fails: whether it does so without the rows [R] whose pages nobody saw."""
+    """A stage that fails: whether it does so without the rows [R] whose pages nobody saw.
+
+    A choice against the scores that it was made from is wrong whatever the pages.
+    """
+    if scores_of(rows.named.name) in golden.declared:
+        unseen = unseen & ~contradicting(golden, run, rows)
     if not unseen.all() and _judged(golden, run, rows.take(~unseen), row, on)[0].verdict == FAIL:
         return result
     return replace(result, verdict=INCONCLUSIVE, note=f"{int(unseen.sum())} of {result.rows} rows {UNTOLD}, settles it")

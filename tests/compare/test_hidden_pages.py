@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from parity.api import compare_dumps, open_golden, run_device
@@ -49,6 +50,20 @@ def test_rows_whose_pages_are_nearly_tied_settle_nothing_and_others_fail(golden,
         stage = next(one for one in report.stages if one.stage == STAGE)
         assert (stage.verdict, report.verdict) == (due, due), stage
         assert ("settles it" in stage.note) == (due == "inconclusive")
+
+
+def test_a_draft_against_the_runs_own_logits_fails_whatever_the_pages(golden, run):
+    other = Dump(run.folder)
+    true = other.stored
+
+    def stored(variant, prompt, round_, stage):
+        value = true(variant, prompt, round_, stage)
+        wrong = (prompt, round_, stage) == (0, 1, "drafter.draft_tokens")
+        return np.roll(value, 1) if wrong else value
+
+    other.stored = stored
+    stage = next(one for one in compare_dumps(golden, other).stages if one.stage == "drafter.draft_tokens")
+    assert stage.against_scores and stage.verdict == "fail", stage
 
 
 def test_in_float32_no_row_is_set_apart(golden, tmp_path):
