@@ -297,8 +297,12 @@ def small_golden(
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
     drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
-    kept: dict[str, Any] = {"partial_kv": partial_kv} if partial_kv else {}
-    budget = TOKENS[family]
-    return trusted(
-        dump_golden(drafter=drafter, prompts=prompts, max_new_tokens=budget, out=out, progress=progress, **kept)
+    made = dump_golden(
+        drafter=drafter,
+        prompts=prompts,
+        max_new_tokens=TOKENS[family],
+        out=out,
+        progress=progress,
+        partial_kv=partial_kv,
     )
+    return trusted(made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +20,7 @@ from parity.references.hypotheses.mutating import (
     reweighted,
     together,
 )
+from parity.references.hypotheses.steps import apart
 from parity.references.points import foreign
 
 if TYPE_CHECKING:
@@ -287,21 +287,6 @@ PLACES = (
 )
 
 
-def _apart(hypothesis: Hypothesis, end: str, within: Callable[..., Mutation], where: str, fix: str) -> Hypothesis:
-    return replace(
-        hypothesis,
-        id=f"{hypothesis.defect}-{end}-rows",
-        says=f"{hypothesis.says}, {where}",
-        apply=partial(within, apply=hypothesis.apply),
-        fit=None,
-        infer=None,
-        layered=False,
-        fix=f"{fix}: {hypothesis.fix}",
-        cost=3,
-        drafters=DENOISING,
-    )
-
-
 def _of_keys(hypothesis: Hypothesis) -> bool:
     """Whether a hypothesis is about what a DFlash drafter's keys and values are made by."""
     stage = hypothesis.stages[0]
@@ -310,7 +295,7 @@ def _of_keys(hypothesis: Hypothesis) -> bool:
 
 
 HYPOTHESES = [
-    _apart(hypothesis, *place)
+    apart(hypothesis, *place, DENOISING)
     for place in PLACES
     for family in OF_KEYS
     for hypothesis in family.hypotheses

@@ -44,21 +44,29 @@ def step_alone(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -
     return loop.chain_step.around(step)
 
 
+def apart(
+    hypothesis: Hypothesis, end: str, within: Callable[..., Mutation], where: str, fix: str, drafters: Iterable[str]
+) -> Hypothesis:
+    """A hypothesis for some rows alone, at its discrete values: `within(loop, value, apply)` is in force for those."""
+    return replace(
+        hypothesis,
+        id=f"{hypothesis.defect}-{end}-rows",
+        says=f"{hypothesis.says}, {where}",
+        apply=partial(within, apply=hypothesis.apply),
+        fit=None,
+        infer=None,
+        layered=False,
+        fix=f"{fix}: {hypothesis.fix}",
+        cost=3,
+        drafters=tuple(drafters),
+    )
+
+
 def in_steps(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     """The drafter's among these, each on chain rows alone, at its discrete values."""
+    fix = "the code of a single step, which is right for committed rows"
     return [
-        replace(
-            each,
-            id=f"{each.defect}-chain-rows",
-            says=f"{each.says}, on chain rows alone",
-            apply=partial(step_alone, apply=each.apply),
-            fit=None,
-            infer=None,
-            layered=False,
-            fix=f"the code of a single step, which is right for committed rows: {each.fix}",
-            cost=3,
-            drafters=tuple(family for family in STEPS if family in each.drafters),
-        )
+        apart(each, "chain", step_alone, "on chain rows alone", fix, [one for one in STEPS if one in each.drafters])
         for each in hypotheses
         if each.values and _fits(each)
     ]
