@@ -1,14 +1,18 @@
-"""A pair of few layers, for gates that play a device a thousand times over and do not ask what its text says."""
+"""A pair of few layers, for gates that play a device a thousand times over; contexts of the positions gate."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from parity.errors import NotOffered
+from parity.gates.context import GateContext
 from parity.golden.store import Dump
+from tests.gates.positions import LONG, SHORT, shortened
 from tests.sample import WHOLE
 
 LAYERS = 2
@@ -29,6 +33,41 @@ def shallow_golden(request, tiny, remake_small_golden, once_for_all) -> Dump:
         remake_small_golden(folder / "golden", target=target, drafter=drafter)
 
     return Dump(once_for_all("shallow", make) / "golden")
+
+
+@pytest.fixture(scope="session")
+def short_configs(tmp_path_factory) -> Path:
+    return shortened(tmp_path_factory.mktemp("short"), SHORT)
+
+
+@pytest.fixture(scope="session")
+def long_configs(tmp_path_factory) -> Path:
+    return shortened(tmp_path_factory.mktemp("long"), LONG)
+
+
+@pytest.fixture
+def positions_context(short_configs, tiny, request, monkeypatch):
+    """Make a context of a rotation, or of a factory; the golden is as much of one as this gate reads."""
+    if "long_configs" in request.fixturenames:  # the first config shows the fault; the others only have to be read
+        monkeypatch.setattr("parity.gates.positions.SPREAD", SHORT)
+
+    def make(rotate=None, load=None, configs=short_configs, pair=("gpt-oss-20b", "p-eagle-20b")) -> GateContext:
+        target, drafter = (tiny / "target", tiny / "drafter") if load else (configs / name for name in pair)
+        sides = {"target": SimpleNamespace(path=target), "drafter": SimpleNamespace(path=drafter)}
+        model = SimpleNamespace(**sides, family="p-eagle")
+        case = SimpleNamespace(k=4, prompts=[SimpleNamespace(ids=[1266, 300])])
+        golden = SimpleNamespace(manifest=SimpleNamespace(model=model, case=case), folder=Path("golden"))
+
+        def build(precision, **options):
+            if load is None:
+                raise NotOffered("no passes")
+            return load(target=target, drafter=drafter, precision=precision, **options)
+
+        return GateContext(
+            golden, "package.module:factory", build, "bfloat16", Path("runs"), rotate=rotate, configs=configs
+        )
+
+    return make
 
 
 def _kinds(tiny: Path) -> list[str]:
