@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, unique
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -180,6 +181,10 @@ class Row(PolicyPart):
         return mode in self.modes and matches(self.stages, stage)
 
 
+Pattern = tuple[str, tuple[str, ...]]
+"""Stages and modes of a row."""
+
+
 class Policy(PolicyPart):
     """A whole policy file; `blind` is what it cannot see, printed beside its verdict."""
 
@@ -198,19 +203,15 @@ class Policy(PolicyPart):
 
         A row that matches none of them is none: another pair of models may have more layers.
         """
-        stages = tuple(stages)
-        taken: dict[tuple[str, str], int] = {}
-        for number, row in enumerate(self.rows):
-            mine = [(stage, mode) for mode in row.modes for stage in stages if row.takes(stage, mode)]
-            if mine and all(place in taken for place in mine):
-                before = " and ".join(
-                    f"row {one + 1} ({self.rows[one].stages!r})" for one in sorted({taken[place] for place in mine})
-                )
-                said = f"{before} before it takes all its stages in its modes"
-                return f"row {number + 1} ({row.stages!r}) never applies: {said}"
-            for place in mine:
-                taken.setdefault(place, number)
-        return ""
+        return _dead(self._patterns, tuple(stages))
+
+    def unmatched(self, stages: Iterable[str]) -> str | None:
+        """The stages of the first row that matches none of these; None where each matches one."""
+        return _unmatched(self._patterns, tuple(stages))
+
+    @property
+    def _patterns(self) -> tuple[Pattern, ...]:
+        return tuple((row.stages, row.modes) for row in self.rows)
 
     def row(self, stage: str, mode: str) -> Row:
         """The first row that speaks of this stage in this mode.
@@ -264,3 +265,25 @@ def read_policy(named: str | Path | None = None, precision: str = "bfloat16") ->
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"policy {source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+@lru_cache(maxsize=64)
+def _dead(rows: tuple[Pattern, ...], stages: tuple[str, ...]) -> str:
+    """See `Policy.dead`; a diagnosis asks the same of every comparison."""
+    taken: dict[tuple[str, str], int] = {}
+    for number, (glob, modes) in enumerate(rows):
+        mine = [(stage, mode) for mode in modes for stage in stages if matches(glob, stage)]
+        if mine and all(place in taken for place in mine):
+            before = " and ".join(
+                f"row {one + 1} ({rows[one][0]!r})" for one in sorted({taken[place] for place in mine})
+            )
+            return f"row {number + 1} ({glob!r}) never applies: {before} before it takes all its stages in its modes"
+        for place in mine:
+            taken.setdefault(place, number)
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _unmatched(rows: tuple[Pattern, ...], stages: tuple[str, ...]) -> str | None:
+    """See `Policy.unmatched`."""
+    return next((glob for glob, _ in rows if not any(matches(glob, stage) for stage in stages)), None)

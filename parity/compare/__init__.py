@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -49,7 +50,7 @@ from parity.golden.trust import refuse_shared
 from parity.golden.views import DumpView, TrustedGolden
 from parity.metrics import measure
 from parity.policy import Policy, Row
-from parity.stages import Named, declared, matches, select
+from parity.stages import Named, declared, select
 
 if TYPE_CHECKING:
     from parity.compare.between import DeviceDifference
@@ -298,12 +299,17 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
 def _fits(policy: Policy, golden: TrustedGolden) -> None:
     """A policy row that matches no stage is a mistake, not a comment; one of another family of drafters is none."""
     model = golden.manifest.model
-    known = {**declared(model.num_layers, max(model.num_drafter_layers, 1), pages=True), **golden.declared}
-    for row in policy.rows:
-        if not any(matches(row.stages, name) for name in known):
-            raise UsageError(f"policy {policy.name}: row {row.stages!r} matches no stage")
+    known = (*_any_stages(model.num_layers, max(model.num_drafter_layers, 1)), *golden.declared)
+    if (stages := policy.unmatched(known)) is not None:
+        raise UsageError(f"policy {policy.name}: row {stages!r} matches no stage")
     if dead := policy.dead(golden.declared):
         raise UsageError(f"policy {policy.name}: {dead}")
+
+
+@lru_cache
+def _any_stages(num_layers: int, num_drafter_layers: int) -> tuple[str, ...]:
+    """The stages of a pair with the most that a drafter on taps can have."""
+    return tuple(declared(num_layers, num_drafter_layers, pages=True))
 
 
 def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
