@@ -22,7 +22,9 @@ FILES = (
     "constraints.txt",
     "requirements.lock",
     "README.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "LICENSE",
     "Makefile",
 )
 OPTIONS = "-q -x -p no:cacheprovider -p tests.mutants.recorder"
