@@ -9,6 +9,7 @@ import pytest
 
 from parity import limits
 from parity.compare.relations import Facts, _config, _numbers, relation
+from parity.compare.rows import stage_rows
 
 PROMPTS = (100, 70)
 CONFIG = {"sliding_window": 32, "original_max_position_embeddings": 64}
@@ -98,3 +99,16 @@ def test_the_lengths_of_a_config_are_read_as_plain_json(tmp_path):
         file.write_text(broken)
         assert dict(_numbers(_config(file.parent))) == {}
     assert dict(_numbers(_config(tmp_path / "none"))) == {}
+
+
+def test_a_rows_number_in_its_pass_begins_anew_with_every_pass(small_golden):
+    rows = stage_rows(
+        small_golden, small_golden, small_golden.declared["verify.logits"], device="float32", mode="chained"
+    )
+    found = Facts.of(small_golden, rows)
+    starts = [at for at, row in enumerate(found.index.tolist()) if row == 0]
+    passes = {(prompt, round_) for prompt, round_ in zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)}
+    assert len(starts) == len(passes) > 2
+    for first, end in zip(starts, [*starts[1:], len(found.index)], strict=True):
+        assert found.index[first:end].tolist() == list(range(end - first))
+        assert found.count[first:end].tolist() == [end - first] * (end - first)

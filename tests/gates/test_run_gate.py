@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from parity.compare.report import FAIL, PASS
-from parity.errors import DeviceEnded, Inconclusive
+from parity.errors import DeviceEnded, Inconclusive, UsageError
 from parity.gates import run_gate
+from parity.gates.context import GateContext
 from parity.gates.gate import Check
+from parity.producers import builder
 
 BENCH = SimpleNamespace(golden=SimpleNamespace(folder="golden"), device_name="numpy", precision="bfloat16")
 
@@ -38,3 +40,12 @@ def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, small_gold
     assert found.code == code and (
         ("provenance" in found.out) if code == 0 else f"--only {names[-1]}: no such gate" in found.err
     ), found
+
+
+def test_a_run_of_another_device_than_the_gates_is_refused_by_both_names(small_golden, tmp_path):
+    run = SimpleNamespace(
+        folder="run", command="run", manifest=SimpleNamespace(producer=SimpleNamespace(name="somebody's"))
+    )
+    context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path, _given=[run])
+    with pytest.raises(UsageError, match="run was made by somebody's, --device numpy is numpy"):
+        context.device()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from parity.errors import UsageError
+from parity.golden.consistent import PromptRounds, _drafted
 from parity.golden.digests import UNSEALED, own_digest
-from parity.golden.manifest import FILE
+from parity.golden.manifest import FILE, Generation
 from parity.golden.store import Dump, seal
 from tests.golden.edits import edited, rewrite
 from tests.meta.dumps import clean, write
@@ -219,3 +222,21 @@ def test_a_key_that_is_there_twice_is_refused_with_any_digest(find, small_golden
     (folder / FILE).write_bytes(resealed.replace(UNSEALED.encode(), own_digest(resealed).encode()))
     with pytest.raises(UsageError, match="there twice"):
         Dump(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "behind", "wrong"),
+    [
+        ("p-eagle", [7, 7, 7], []),
+        ("p-eagle", [7, 8, 7], ["rows of round 1 carry [7, 8, 7]; of p-eagle [7, 7, 7] are due"]),
+        ("eagle-3", [21, 22, 23], []),
+        ("eagle-3", [21, 22, 7], ["rows of round 1 carry [21, 22, 7]; of eagle-3 [21, 22, 23] are due"]),
+    ],
+)
+def test_rows_behind_the_committed_ones_are_what_the_family_has_there(family, behind, wrong):
+    told = Generation(emitted=(5, 6), acceptance_length=(1,), accepted_drafts=(0,), finish="length")
+    model = SimpleNamespace(family=family, draft_vocabulary=None)
+    manifest = SimpleNamespace(model=model, case=SimpleNamespace(drafts=lambda round_: 4))
+    rounds = PromptRounds.of(SimpleNamespace(ids=(1, 2, 3)), told, manifest)
+    held = {"drafter.input_ids": [5, *behind], "drafter.draft_tokens": [21, 22, 23, 24]}
+    assert list(_drafted(rounds, lambda _, stage: np.array(held[stage]))) == wrong
