@@ -30,9 +30,12 @@ def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_pat
     assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()
 
 
-@pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])
-def test_a_planted_fault_is_killed_and_placed(name, shallow_golden):
+@pytest.mark.parametrize(
+    ("name", "pair"), [("attn-cache-fp8", "shallow_golden"), ("drafter-layer-skipped", "small_golden")]
+)
+def test_a_planted_fault_is_killed_and_placed(name, pair, request):
     """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
-    request = FaultRunRequest(shallow_golden, "xla", builder("xla", shallow_golden), rounds=1)
-    seen = compare_planted(request, planted_faults()[0][name], "local")
+    golden = request.getfixturevalue(pair)
+    asked = FaultRunRequest(golden, "xla", builder("xla", golden), rounds=1)
+    seen = compare_planted(asked, planted_faults()[0][name], "local")
     assert seen.placed, seen

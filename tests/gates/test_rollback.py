@@ -54,7 +54,7 @@ def only(monkeypatch):
             return
         shown = {
             POISON: lambda one: one.poison is not None,
-            ERRORS: lambda one: one.error,
+            ERRORS: lambda one: one.error or one.rehearsed,
             REPEATS: lambda one: False,
             None: lambda one: one.poison is not None or (one.error and one.error.where == 999),
         }[check]
