@@ -13,7 +13,8 @@ import pytest
 from parity.golden.store import Dump
 from parity.golden.views import TrustedGolden
 from tests.foreground import restore_signals
-from tests.sample import cut
+from tests.sample import WHOLE, cut
+from tests.shallow import cut_pair
 
 restore_signals()
 os.environ.pop("COLUMNS", None)  # xdist tells its workers a width; what is tested prints as in a pipe
@@ -67,6 +68,16 @@ def once_for_all(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> 
 def small_golden(remake_small_golden, once_for_all) -> Dump:
     """Two short prompts, 12 new tokens: for what does not need many rounds."""
     return Dump(once_for_all("small", remake_small_golden))
+
+
+@pytest.fixture(scope="session")
+def shallow_golden(request, remake_small_golden, once_for_all) -> Dump:
+    """The small golden of a pair of two layers each; of the tiny pair by night."""
+    if WHOLE:
+        return request.getfixturevalue("small_golden")
+    return Dump(
+        once_for_all("shallow", lambda out: remake_small_golden(out / "golden", **cut_pair(TINY, out))) / "golden"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,22 @@ def sample(
     return [one for one in members if rank[name(one)] % EVERY == 0 or name(one) in least.values()]
 
 
+def cover(rows: Iterable[Member], axes: Callable[[Member], Iterable[object]] = lambda row: row) -> list[Member]:
+    """Of a product, the rows that an ordinary run of the tests takes, in their order: few that meet every value once.
+
+    Args:
+        axes: a row's values, hashable, one for each axis; an axis may be a pair of two others.
+    """
+    rows = list(rows)
+    met = [set(enumerate(axes(row))) for row in rows]
+    unmet, taken = set().union(*met), set(range(len(rows)) if WHOLE else ())
+    while unmet and not WHOLE:
+        best = max(range(len(rows)), key=lambda number: len(met[number] & unmet))
+        taken.add(best)
+        unmet -= met[best]
+    return [row for number, row in enumerate(rows) if number in taken]
+
+
 def cut(line: str, words: int = 20) -> str:
     """A chat prompt, a line of JSON, cut to its first words: 20 are about 50 tokens; the sliding window is 32."""
     prompt = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from parity.golden.store import Dump
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.producers import ReferenceRerun, builder
+from tests.sample import cover
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +57,10 @@ def judge(golden, tmp_path):
     return judged
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("mode", ["chained", "local"])
-@pytest.mark.parametrize("load", [fused_device.load, fused_loop.load])
+FUSED = product([fused_device.load, fused_loop.load], ["chained", "local"], ["float32", "bfloat16"])
+
+
+@pytest.mark.parametrize(("load", "mode", "precision"), cover(FUSED))
 def test_the_fused_port_passes(load, mode, precision, judge):
     report = judge(load, precision, mode)
     assert report.verdict == "pass" and "target.layers.3.attn_out" in report.not_shown

@@ -7,10 +7,10 @@ import json
 FAULTY = "parity.device.faults:drafter_layer_skipped"
 
 
-def test_engines_side_by_side(parity, small_golden, tmp_path):
+def test_engines_side_by_side(parity, shallow_golden, tmp_path):
     out = tmp_path / "matrix.json"
     devices = ("--device", "numpy", "--device", "parity.device.variants:reversed")
-    ended = parity("engines", "--golden", small_golden.folder, *devices, "--json", out)
+    ended = parity("engines", "--golden", shallow_golden.folder, *devices, "--json", out)
     assert ended.code == 0, ended.out + ended.err
     assert ended.last == "engines verdict: pass"
     assert "numpy against parity.device.variants:reversed" in ended.out
@@ -18,8 +18,8 @@ def test_engines_side_by_side(parity, small_golden, tmp_path):
     assert len(found["comparisons"]) == 2 * 3 and found["exit_code"] == 0
 
 
-def test_the_page_has_a_column_for_every_device_and_pair(parity, small_golden):
-    ended = parity("engines", "--golden", small_golden.folder, "--device", "numpy", "--device", FAULTY, "--markdown")
+def test_the_page_has_a_column_for_every_device_and_pair(parity, shallow_golden):
+    ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy", "--device", FAULTY, "--markdown")
     assert ended.code == 1
     heading = next(line for line in ended.out.splitlines() if line.startswith("| stage"))
     assert heading == f"| stage | numpy | {FAULTY} | numpy against {FAULTY} |"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -44,17 +45,29 @@ def golden(small_golden) -> GoldenSlice:
     return GoldenSlice(trusted(small_golden), FLIPPED, 2)
 
 
-@pytest.fixture
-def seen(golden, rerun, tmp_path):
-    """The report on a device through a view."""
+@pytest.fixture(scope="module")
+def run_through(golden, tmp_path_factory):
+    """A device's run through a view, once for all tests."""
 
-    def judged(view, mode="chained", precision="bfloat16", fault="", declares=None, with_rerun=True):
+    @cache
+    def run(view, mode, precision, fault, declares):
         device = builder(f"numpy,show={view}", golden)(precision=precision)
         if fault:
             planted_faults()[0][fault].plant(unguarded(device))
         if declares is not None:
             declares(device.inside)
-        run = Dump(drive_device(RunRequest(device, golden, mode, (), tmp_path / "run", free=False)))
+        out = tmp_path_factory.mktemp("view") / "run"
+        return Dump(drive_device(RunRequest(device, golden, mode, (), out, free=False)))
+
+    return run
+
+
+@pytest.fixture
+def seen(golden, rerun, run_through):
+    """The report on a device through a view."""
+
+    def judged(view, mode="chained", precision="bfloat16", fault="", declares=None, with_rerun=True):
+        run = run_through(view, mode, precision, fault, declares)
         return compare(golden, run, read_policy(None, precision), rerun=rerun if with_rerun else None)
 
     return judged

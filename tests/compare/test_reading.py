@@ -6,6 +6,13 @@ import json
 
 import pytest
 
+from parity.compare import compare
+from parity.drive import RunRequest, run_device
+from parity.golden.store import Dump
+from parity.golden.trust import trusted
+from parity.golden.views import GoldenSlice
+from parity.policy import read_policy
+from parity.producers import ReferenceRerun, builder
 from parity.stages import declared, inputs
 
 FAULT = "parity.device.faults:attn_window_missing_once"
@@ -19,13 +26,15 @@ def test_every_input_of_the_table_is_a_stage_of_the_table():
 
 
 @pytest.fixture
-def marks(parity, small_golden, tmp_path):
-    """Marks by stage of a chained comparison."""
+def marks(small_golden, tmp_path):
+    """Marks by stage of a chained comparison: one prompt, two rounds."""
+    golden = GoldenSlice(trusted(small_golden), 0, 2)
 
     def run(device: str) -> dict[str, tuple[str, ...]]:
-        file = tmp_path / "diff.json"
-        parity("diff", "--golden", small_golden.folder, "--device", device, "--json", file)
-        return {stage["stage"]: tuple(stage["marks"]) for stage in json.loads(file.read_text())["stages"]}
+        made = builder(device, golden)(precision="bfloat16")
+        seen = Dump(run_device(RunRequest(made, golden, "chained", (), tmp_path / "run", free=False)))
+        report = compare(golden, seen, read_policy(None, "bfloat16"), rerun=ReferenceRerun())
+        return {stage.stage: stage.marks for stage in report.stages}
 
     return run
 

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from parity.cli import cli
 from parity.golden.manifest import Manifest
 from parity.golden.store import Dump
 from parity.golden.verify import write_prompts
@@ -104,10 +106,20 @@ def test_a_planted_reference_bug_is_a_dispute_of_the_references(parity, mutated,
     assert TAPS in mark.disputed and "drafter.input_ids" in mark.stages and "target.layers.3.experts" in mark.stages
 
 
-def test_a_clean_device_does_not_fail_for_a_disputed_golden(parity, mutated, copied, tmp_path):
-    ours = copied(mutated, "ours")
-    assert parity("diff", "--golden", ours).code == 1  # before anybody asked a second reference, it is the device's
-    parity("corroborate", ours, VLLM)
+@pytest.fixture(scope="module")
+def disputed(mutated, tmp_path_factory) -> Path:
+    """The wrong golden, marked by what vLLM disputes; read only."""
+    folder = Path(shutil.copytree(mutated.folder, tmp_path_factory.mktemp("disputed") / "ours"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        assert CliRunner().invoke(cli, ["corroborate", str(folder), str(VLLM)]).exit_code == 1
+    return folder
+
+
+def test_a_clean_device_does_not_fail_for_a_disputed_golden(parity, mutated, disputed, tmp_path):
+    # Before anybody asked a second reference, it is the device's.
+    assert parity("diff", "--golden", mutated.folder, "--stage", "taps").code == 1
+    ours = disputed
     found = parity("diff", "--golden", ours, "--json", tmp_path / "diff.json")
     assert found.code == 3 and "chained verdict: disputed" in found.last, found.out
     result = json.loads((tmp_path / "diff.json").read_text())
@@ -116,10 +128,8 @@ def test_a_clean_device_does_not_fail_for_a_disputed_golden(parity, mutated, cop
     assert result["first"] is None and result["findings"] == []
 
 
-def test_a_device_still_fails_where_the_references_agree(parity, mutated, copied):
-    ours = copied(mutated, "ours")
-    parity("corroborate", ours, VLLM)
-    found = parity("diff", "--golden", ours, "--device", "parity.device.faults:attn_sinks_missing")
+def test_a_device_still_fails_where_the_references_agree(parity, disputed):
+    found = parity("diff", "--golden", disputed, "--device", "parity.device.faults:attn_sinks_missing")
     assert found.code == 1 and "first divergent: target." in found.last, found.out
 
 
@@ -180,8 +190,6 @@ def test_one_golden_is_one_opinion(parity, clean):
     assert parity("corroborate", clean.folder).code == 2
 
 
-def test_the_stages_gate_does_not_pass_over_a_disputed_golden(parity, mutated, copied):
-    ours = copied(mutated, "ours")
-    parity("corroborate", ours, VLLM)
-    found = parity("gate", "--golden", ours, "--only", "stages")
+def test_the_stages_gate_does_not_pass_over_a_disputed_golden(parity, disputed):
+    found = parity("gate", "--golden", disputed, "--only", "stages")
     assert found.code == 3 and "the references themselves disagree" in found.out, found.out

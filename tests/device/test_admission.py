@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import cycle
+from itertools import cycle, product
 
 import pytest
 
@@ -14,11 +14,13 @@ from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.producers import dump_golden
 from parity.references import seam
+from tests.sample import cover
 
 PROMPT, BUDGET = [5, 12, 19, 26], 6
 MOST = {"p-eagle": 8, "dflash": 7}
 """Drafts that a tiny drafter was made for; the others take any number."""
 SIDES = {"device": device.load, "references": seam.load}
+OPTIONS = (dict(batch=3), dict(batch=2, tp=2, moe="gathered"))
 IDS, FEW = [7, 8, 9], 3
 """A prompt and tokens of an answer: with three copies, its caches have as many rows as there are copies."""
 
@@ -51,8 +53,7 @@ def test_k_that_the_drafter_was_not_made_for_is_refused_at_load(family, side, lo
                 load(side, family, k)
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "side"), cover(product(FAMILIES, SIDES)))
 def test_what_fits_runs_to_its_end_and_a_row_less_is_refused_before_any_stage(family, side, load):
     need = len(PROMPT) + BUDGET + 4
     made, stages = load(side, family, max_positions=need), []
@@ -71,8 +72,7 @@ def test_what_fits_runs_to_its_end_and_a_row_less_is_refused_before_any_stage(fa
     assert not stages
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "n-gram"])
+@pytest.mark.parametrize(("family", "side"), cover(product([name for name in FAMILIES if name != "n-gram"], SIDES)))
 def test_a_drafter_of_fewer_positions_than_its_target_limits_the_sequence_and_is_named(
     family, side, load, tiny, tmp_path
 ):
@@ -87,11 +87,9 @@ def test_a_drafter_of_fewer_positions_than_its_target_limits_the_sequence_and_is
         made.prefill(PROMPT, 5, untapped)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_options_change_nothing_of_a_family(family, load):
-    plain = _watched(load("device", family))
-    for options in (dict(batch=3), dict(batch=2, tp=2, moe="gathered")):
-        assert _watched(load("device", family, **options)) == plain, options
+@pytest.mark.parametrize(("family", "options"), cover(product(FAMILIES, OPTIONS), lambda row: (row[0], str(row[1]))))
+def test_options_change_nothing_of_a_family(family, options, load):
+    assert _watched(load("device", family, **options)) == _watched(load("device", family))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

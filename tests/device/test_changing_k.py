@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from itertools import count, islice
+from itertools import count, islice, product
 
 import pytest
 
@@ -25,6 +25,7 @@ from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.producers import dump_golden
 from parity.schedule import scheduled
 from parity.stages import drafting
+from tests.sample import cover, cut
 
 KS = (4, 0, 2, 0, 0, 3)
 BUDGET = 16
@@ -40,7 +41,7 @@ def goldens(tiny, once_for_all):
         def make(out):
             out.mkdir()
             line = (tiny / "prompts/chat.jsonl").read_text().splitlines()[0]
-            (out / "prompts.jsonl").write_text(line + "\n")
+            (out / "prompts.jsonl").write_text(cut(line) + "\n")
             dump_golden(
                 drafter=tiny / FAMILIES[family].checkpoint, prompts=out / "prompts.jsonl", k=KS, out=out / "golden",
                 max_new_tokens=32 if family == "n-gram" else BUDGET,
@@ -104,8 +105,11 @@ FIRST = {
 """Where each is found first; a drafter without taps has its ids first."""
 
 
-@pytest.mark.parametrize("fault", changing.fault.faults, ids=lambda fault: fault.id)
-@pytest.mark.parametrize("family", WITH_CACHE)
+@pytest.mark.parametrize(
+    ("family", "fault"),
+    cover(product(WITH_CACHE, changing.fault.faults), lambda row: (row[0], row[1].id)),
+    ids=lambda value: getattr(value, "id", value),
+)
 def test_a_fault_of_a_changing_k_is_placed(family, fault, goldens, judged):
     golden = goldens(family)
     report = judged(golden, f"parity.device.faults:{fault.id.replace('-', '_')}", stages=OF_DRAFTER)

@@ -12,25 +12,28 @@ from parity.gates.positions_passes import SAME, cached_keys, misturned
 from parity.gates.rope import read_schedule
 from parity.gates.taps import token_pairings
 from parity.producers import builder
+from tests.sample import cover
 
 
 @pytest.mark.parametrize(
     ("family", "engine", "mode", "precision"),
-    [
-        ("eagle-3", "numpy", "local", "float32"),
-        ("eagle-3", "numpy", "local", "bfloat16"),
-        ("eagle-3", "numpy", "chained", "float32"),
-        ("eagle-3", "numpy", "chained", "bfloat16"),
-        ("eagle-3", "xla", "chained", "bfloat16"),
-        ("draft-model", "numpy", "local", "bfloat16"),
-        ("draft-model", "numpy", "chained", "float32"),
-        ("draft-model", "xla", "chained", "bfloat16"),
-        ("dflash", "numpy", "local", "float32"),
-        ("dflash", "numpy", "chained", "bfloat16"),
-        ("dflash", "xla", "local", "bfloat16"),
-        ("n-gram", "numpy", "local", "float32"),
-        ("n-gram", "numpy", "chained", "bfloat16"),
-    ],
+    cover(
+        [
+            ("eagle-3", "numpy", "local", "float32"),
+            ("eagle-3", "numpy", "local", "bfloat16"),
+            ("eagle-3", "numpy", "chained", "float32"),
+            ("eagle-3", "numpy", "chained", "bfloat16"),
+            ("eagle-3", "xla", "chained", "bfloat16"),
+            ("draft-model", "numpy", "local", "bfloat16"),
+            ("draft-model", "numpy", "chained", "float32"),
+            ("draft-model", "xla", "chained", "bfloat16"),
+            ("dflash", "numpy", "local", "float32"),
+            ("dflash", "numpy", "chained", "bfloat16"),
+            ("dflash", "xla", "local", "bfloat16"),
+            ("n-gram", "numpy", "local", "float32"),
+            ("n-gram", "numpy", "chained", "bfloat16"),
+        ]
+    ),
 )
 def test_every_stage_is_within_its_bounds(family, engine, mode, precision, family_golden, tmp_path):
     if engine == "xla":
@@ -52,24 +55,26 @@ def test_every_row_of_the_drafters_cache_is_turned_by_its_position(drafter, tiny
     assert misturned(read_schedule(tiny / drafter)[0], keys["drafter"]).max() < SAME
 
 
-@pytest.mark.parametrize("mode", ["local", "chained"])
+FAULTS = (
+    ("eagle-3", "chain-recycles-post-norm"),
+    ("eagle-3", "chain-blind-to-itself"),
+    ("eagle-3", "chain-draft-ids"),
+    ("draft-model", "draft-rejected-kept"),
+    ("draft-model", "draft-last-skipped"),
+    ("draft-model", "chain-slot-still"),
+    ("dflash", "block-causal"),
+    ("dflash", "block-taps-stale"),
+    ("dflash", "block-kept"),
+    ("dflash", "block-drafts-early"),
+    ("n-gram", "lookup-latest"),
+    ("n-gram", "lookup-stale"),
+    ("n-gram", "lookup-padded"),
+)
+
+
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        ("eagle-3", "chain-recycles-post-norm"),
-        ("eagle-3", "chain-blind-to-itself"),
-        ("eagle-3", "chain-draft-ids"),
-        ("draft-model", "draft-rejected-kept"),
-        ("draft-model", "draft-last-skipped"),
-        ("draft-model", "chain-slot-still"),
-        ("dflash", "block-causal"),
-        ("dflash", "block-taps-stale"),
-        ("dflash", "block-kept"),
-        ("dflash", "block-drafts-early"),
-        ("n-gram", "lookup-latest"),
-        ("n-gram", "lookup-stale"),
-        ("n-gram", "lookup-padded"),
-    ],
+    ("family", "name", "mode"),
+    cover(((*fault, mode) for fault in FAULTS for mode in ("local", "chained")), lambda row: (row[::2], row[1])),
 )
 def test_a_fault_is_killed_and_placed(family, name, mode, family_golden):
     golden = family_golden(family)

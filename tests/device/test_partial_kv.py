@@ -140,10 +140,10 @@ def test_a_clean_device_passes(precision, mode, golden, tmp_path):
     assert judged["drafter.layers.3.pages"].judge == "experts" and run.manifest.case.partial_kv == SIZES
 
 
-def test_a_compiled_device_emits_and_accepts_the_same(tiny, golden):
-    ids = golden.manifest.case.prompts[0].ids
+def test_a_compiled_device_emits_and_accepts_the_same(shallow_golden):
+    model, ids = shallow_golden.manifest.model, shallow_golden.manifest.case.prompts[0].ids
     numpy, xla = (
-        generate(device.load(tiny / "target", tiny / "eagle3", 4, "float32", machine, partial_kv=SIZES), ids, 8)
+        generate(device.load(model.target.path, model.drafter.path, 4, "float32", machine, partial_kv=SIZES), ids, 8)
         for machine in ("numpy", "xla")
     )
     assert numpy == xla

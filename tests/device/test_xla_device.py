@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")
@@ -10,10 +12,10 @@ from parity.api import compare_dumps, run_device
 from parity.compare.between import DeviceDifference
 from parity.faults import FaultRunRequest, compare_planted
 from parity.producers import builder, planted_faults
+from tests.sample import cover
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize(("mode", "precision"), cover(product(["local", "chained"], ["bfloat16", "float32"])))
 def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_path):
     runs = [
         run_device(small_golden, name, mode, precision, out=tmp_path / name, free=name == "xla")
@@ -28,9 +30,12 @@ def test_every_stage_is_within_its_bounds(mode, precision, small_golden, tmp_pat
     assert notes["platform"] and int(notes["programs"]) > 0 and {"jax", "jaxlib"} < versions.keys()
 
 
-@pytest.mark.parametrize("name", ["attn-cache-fp8", "drafter-layer-skipped"])
-def test_a_planted_fault_is_killed_and_placed(name, small_golden):
+@pytest.mark.parametrize(
+    ("name", "pair"), [("attn-cache-fp8", "shallow_golden"), ("drafter-layer-skipped", "small_golden")]
+)
+def test_a_planted_fault_is_killed_and_placed(name, pair, request):
     """One looks at rows on the host, the other at which weights it is given: a compiled program has neither."""
-    request = FaultRunRequest(small_golden, "xla", builder("xla", small_golden), rounds=1)
-    seen = compare_planted(request, planted_faults()[0][name], "local")
+    golden = request.getfixturevalue(pair)
+    asked = FaultRunRequest(golden, "xla", builder("xla", golden), rounds=1)
+    seen = compare_planted(asked, planted_faults()[0][name], "local")
     assert seen.placed, seen

@@ -19,7 +19,7 @@ from parity.families import FAMILIES
 from parity.faults import PROMPTS
 from parity.reports.faults import page
 from parity.stages import declared
-from tests.sample import sample
+from tests.sample import cover
 
 KNOWN_GATES = (
     "provenance",
@@ -94,7 +94,7 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     clean = device.load(**options)
     before = generate(clean, ids, 4)
     sources = {place: getattr(*place) for place in _kernels()}
-    for fault in sample(CATALOGUE.values(), name=lambda fault: fault.id, kind=lambda fault: fault.family):
+    for fault in cover(CATALOGUE.values(), lambda fault: (fault.family,)):
         own = tiny / FAMILIES[fault.drafters[0]].checkpoint
         pipeline = device.load(**options | {"drafter": own}, tp=fault.tp, partial_kv=fault.partial_kv)
         fault.plant(pipeline)

@@ -14,7 +14,7 @@ from parity.device.faults import CATALOGUE
 from parity.faults import PROMPTS, TOKENS, FaultRunRequest, compare_planted, judge_fault, run_faults
 from parity.gates import GATES
 from parity.producers import builder
-from tests.sample import WHOLE, cut, sample
+from tests.sample import WHOLE, cover, cut, sample
 
 PARALLEL = [fault for fault in CATALOGUE.values() if "p-eagle" in fault.drafters and not fault.partial_kv]
 SHOWN = sample(
@@ -24,10 +24,9 @@ SHOWN = sample(
 )
 DEAR = ("verify", "boundary")
 """Gates that take half a minute; tests/gates plants faults of their own for them, without all of the rest."""
-GATED = sample(
+GATED = cover(
     (fault for fault in PARALLEL if fault.gate not in ("", "stages", *(() if WHOLE else DEAR))),
-    name=lambda fault: fault.id,
-    kind=lambda fault: fault.gate,
+    lambda fault: (fault.gate,),
 )
 CHAINED = (
     "load-experts-swapped",

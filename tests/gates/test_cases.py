@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.api import compare_dumps, run_device
-from tests.sample import WHOLE, sample
+from tests.sample import WHOLE, cut, sample
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from tests.sample import WHOLE, sample
 )
 def test_the_device_agrees_with_the_references(case, remake_small_golden, tiny, tmp_path):
     paths = {key: tiny / value for key, value in case.items() if isinstance(value, str)}
-    if "prompts" in paths:
-        lines = paths["prompts"].read_text().splitlines()
-        lines = lines if WHOLE else sample(lines)[:1]
-        paths["prompts"] = tmp_path / "prompts.jsonl"
-        paths["prompts"].write_text("\n".join(lines))
+    lines = paths.get("prompts", tiny / "prompts/chat.jsonl").read_text().splitlines()
+    raw = "prompts" in paths
+    lines = (lines if WHOLE else sample(lines)[:1]) if raw else [cut(line) for line in lines[: 2 if WHOLE else 1]]
+    paths["prompts"] = tmp_path / "prompts.jsonl"
+    paths["prompts"].write_text("\n".join(lines))
     golden = remake_small_golden(tmp_path / "golden", **case | paths)
     report = compare_dumps(golden, run_device(golden, "numpy", "chained", "float32", out=tmp_path / "run"))
     assert report.verdict == "pass", report.first

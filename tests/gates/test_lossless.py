@@ -15,7 +15,7 @@ from parity.gates.context import NoiseFloors
 from parity.gates.lossless import ROUTER, TWO_ULP, Divergence, classify_divergence
 from parity.gates.lossless_golden_text import golden_text
 from tests.gates import planted
-from tests.sample import cut
+from tests.sample import WHOLE, cut
 
 
 def verdicts(golden, tmp_path, plant=lambda device: None):
@@ -52,7 +52,7 @@ def test_an_accept_fault_shows_in_the_text_and_names_the_round(small_golden, tmp
     assert "round " in found.evidence
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"] if WHOLE else ["bfloat16"])
 def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tmp_path):
     context = planted.context_of(small_golden, tmp_path, _swap_in_wide_passes)
     found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), precision)
@@ -69,9 +69,9 @@ def test_what_is_wrong_with_and_without_drafts_is_no_loss_but_not_the_goldens_te
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(cut, lines)))
     golden = remake_small_golden(tmp_path / "golden", prompts=tmp_path / "prompts.jsonl")
     context = planted.context_of(golden, tmp_path, planted.verify_rotated_one_too_far)
-    assert lossless.equals_plain_decoding(context, NoiseFloors(golden), "float32").verdict == "pass"
     found = run_gate(context, "lossless")
     assert found.verdict == "fail"
+    assert {check.name: check.verdict for check in found.checks}[FLOAT32] == "pass"
     assert found.first.name == TEXT["float32"] and found.first.place.stage == "verify.logits", found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from parity import device
 from parity.errors import NotOffered
 from parity.gates.positions_schedules import compared
 from tests.gates.positions import COMPARED, DRAFTER, PASSES, TARGET, judged
+from tests.sample import cover
 
 PAIR = {
     "target": {"rope_type": "yarn", "rope_theta": 5e4, "factor": 8.0, "original_max_position_embeddings": 64},
@@ -98,14 +100,16 @@ def plain_in_the_pass(side):
     return load
 
 
-@pytest.mark.parametrize("side", ["target", "drafter"])
+NAMED = {
+    by_row_number: r"first row 47\d \(in the rounds behind the prompt\), as if at position 0",
+    wraps: r"first row 400 \(in prefill\), as if at position 0",
+    plain_in_the_pass: "rows misturned",
+}
+
+
 @pytest.mark.parametrize(
-    ("fault", "named"),
-    [
-        (by_row_number, r"first row 47\d \(in the rounds behind the prompt\), as if at position 0"),
-        (wraps, r"first row 400 \(in prefill\), as if at position 0"),
-        (plain_in_the_pass, "rows misturned"),
-    ],
+    ("fault", "named", "side"),
+    [(fault, NAMED[fault], side) for fault, side in cover(product(NAMED, ["target", "drafter"]))],
 )
 def test_a_pass_that_turns_rows_wrongly_is_red_where_it_starts(side, fault, named, positions_context):
     found = judged(positions_context(device.rotate, load=fault(side)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from parity.golden.store import Dump
 from parity.golden.trust import changes, refuse_stale
 from parity.producers import builder
 from tests.golden.edits import rewrite
+from tests.sample import cover
 
 ORACLE = "tests.gates.oracle_devices:wrapped"
 
@@ -69,16 +71,18 @@ SPOILS = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILS)
-def test_one_changed_byte_is_named_by_the_gate_and_refused_by_every_command(what, golden, parity):
+COMMANDS = ("run", "diff", "gate", "diagnose", "calibrate")
+
+
+@pytest.mark.parametrize(("what", "command"), cover(product(SPOILS, COMMANDS)))
+def test_one_changed_byte_is_named_by_the_gate_and_refused_by_every_command(what, command, golden, parity):
     side, file = SPOILS[what]
     made = context(golden)
     flip(part(golden, side) / file)
     check = unchanged(made)
     assert check.verdict == "fail" and what in check.evidence and "dump-golden" in check.evidence
-    for command in ("run", "diff", "gate", "diagnose", "calibrate"):
-        found = parity(command, "--golden", golden.folder)
-        assert found.code == 2 and what in found.err and "dump-golden" in found.err, (command, found)
+    found = parity(command, "--golden", golden.folder)
+    assert found.code == 2 and what in found.err and "dump-golden" in found.err, found
 
 
 def test_a_stored_run_is_not_judged_by_a_stale_golden(golden, parity, tmp_path):

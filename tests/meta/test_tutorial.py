@@ -1,6 +1,6 @@
 """docs/tutorial.md: each of its commands runs, in order, and prints the lines that the page shows.
 
-With fewer tokens than on the page, so a number stands for any number.
+With fewer tokens and shorter prompts than on the page, so a number stands for any number.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from markdown_it import MarkdownIt
+
+from tests.sample import cut
 
 ROOT = Path(__file__).parents[2]
 PAGE, PORT = ROOT / "docs/tutorial.md", ROOT / "docs/tutorial/port.py"
@@ -46,7 +48,7 @@ def mended(diff: str) -> ModuleType:
 def test_the_tutorial_finds_and_mends_the_bug_word_for_word(parity, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     lines = (ROOT / "fixtures/tiny/prompts/chat.jsonl").read_text().splitlines()
-    (tmp_path / "two.jsonl").write_text("\n".join(lines[:2]))
+    (tmp_path / "two.jsonl").write_text("\n".join(map(cut, lines[:2])))
     out, said, checked = "", "", []
     for kind, content in blocks():
         if kind == "diff":

@@ -12,6 +12,7 @@ import pytest
 
 from parity.golden.store import Dump
 from parity.nightly.records import Cell, CellAxes
+from tests.sample import cut
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
@@ -23,7 +24,7 @@ def tiny_golden(tiny, remake_small_golden, tmp_path_factory) -> Dump:
     """K = 2, one prompt, four tokens: a cell on it takes three seconds."""
     folder = tmp_path_factory.mktemp("tiny golden")
     prompts = folder / "one.jsonl"
-    prompts.write_text((tiny / "prompts/chat.jsonl").read_text().splitlines()[0])
+    prompts.write_text(cut((tiny / "prompts/chat.jsonl").read_text().splitlines()[0]))
     return remake_small_golden(folder / "golden", prompts=prompts, max_new_tokens=4, k=2)
 
 

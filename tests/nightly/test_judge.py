@@ -34,9 +34,10 @@ def clean(small_golden, tmp_path_factory) -> CellResult:
 
 
 @pytest.fixture(scope="module")
-def planted(small_golden, tmp_path_factory) -> CellResult:
-    cell = cell_of(small_golden, "parity.device.faults:tap_off_by_one", diagnose=True, speed_tokens=0)
-    return judge_cell("night", cell, small_golden, tmp_path_factory.mktemp("cell"))
+def planted(tiny_golden, tmp_path_factory) -> CellResult:
+    changes = dict(diagnose=True, speed_tokens=0, gates=GATES[:2])
+    cell = cell_of(tiny_golden, "parity.device.faults:tap_off_by_one", **changes)
+    return judge_cell("night", cell, tiny_golden, tmp_path_factory.mktemp("cell"))
 
 
 def test_two_prompts_are_too_few_for_acceptance_and_the_cell_says_so(clean):
@@ -101,7 +102,7 @@ def test_a_broken_cell_is_no_pass_and_says_why(small_golden):
     assert [(one.name, one.value) for one in found.metrics] == [("passed", 0.0), ("seconds", 1.5)]
 
 
-def test_a_night_is_read_back_as_it_was_written(tmp_path, clean, planted):
+def test_a_night_is_read_back_as_it_was_written(tmp_path, clean):
     night = Night(
         name="night",
         started=clean.started,
