@@ -92,7 +92,12 @@ class HypothesisSearch:
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
         self.segment = trials.segment(first.stage)
-        self.hypotheses = [each for each in hypotheses if can_show_in(each, self.segment) and each.id not in taken]
+        passes = ("", trials.failing_passes(first))
+        self.hypotheses = [
+            each
+            for each in hypotheses
+            if can_show_in(each, self.segment) and each.id not in taken and each.passes in passes
+        ]
         self.asked = 0
 
     def _round(self, shown: int) -> int:
