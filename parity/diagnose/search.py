@@ -247,8 +247,18 @@ class HypothesisSearch:
         self.asked += 1
         says = " and ".join(hypothesis.describe(value) for hypothesis, value in assumed)
         self.trials.clock.progress(self.asked, self.asked, f"{self.first.stage}: {says}?")
+        if self._breaks_prefill(assumed):
+            return None
         later = min(self.round + AHEAD, self.trials.rounds)
         return attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
+
+    def _breaks_prefill(self, assumed: tuple[Assumption, ...]) -> bool:
+        """Whether the prefill, where only later passes fail, fails with these: told without a run of those passes."""
+        stage, place = self.first.stage, self.first.place
+        if place is None or not place.round or self.first.error == inf:
+            return False
+        change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
+        return change is not None and change.after[stage].red and not change.before[stage].red
 
     def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
         stage = self.first.stage
