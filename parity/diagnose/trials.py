@@ -107,8 +107,9 @@ class PromptTrials:
         return segment(stage, names, set(self.run.manifest.stages)) if stage in names else [stage]
 
     def failing_passes(self, first: Residual) -> str:
-        """The passes that alone show a failing stage: `prefill`, `verify`, or '' where both or neither are known to."""
-        if first.place is None or first.error == inf or first.stage not in self.golden.declared:
+        """The passes that alone show a failing stage of both: `prefill`, `verify`, or '' where that is not known."""
+        prefilled = ("float32", self.prompt, 0, first.stage) in self.golden.rows
+        if first.place is None or first.error == inf or not prefilled:
             return ""
         if first.place.round > 0:
             return "verify"

@@ -52,7 +52,7 @@ def in_passes(hypotheses: Iterable[Hypothesis], passes: Pass) -> list[Hypothesis
             infer=None,
             fix=f"{fix}: {each.fix}",
             seen=(),
-            cost=3,
+            cost=2,
             passes=passes,
         )
         for each in hypotheses

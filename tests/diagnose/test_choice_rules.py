@@ -1,4 +1,4 @@
-"""A rule of choosing that contradicts the scores: it is the cause where a counterfactual chooses so too, and only there."""
+"""A rule of choosing that contradicts the scores is the cause where a counterfactual chooses so too, and only there."""
 
 from __future__ import annotations
 
