@@ -258,9 +258,9 @@ class HypothesisSearch:
 
     def _breaks_prefill(self, assumed: tuple[Assumption, ...]) -> bool:
         """Whether the prefill, where only later passes fail, fails with these: told without a run of those passes."""
-        stage, place = self.first.stage, self.first.place
-        if place is None or not place.round or self.first.error == inf:
+        if self.passes != "verify":
             return False
+        stage = self.first.stage
         change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
         return change is not None and change.after[stage].red and not change.before[stage].red
 

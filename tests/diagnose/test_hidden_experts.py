@@ -86,3 +86,15 @@ def test_a_hypothesis_about_some_passes_is_tried_where_these_alone_fail(first, o
 
     found = explained(red(plant, tmp_path), [told(in_passes("early", "prefill")), told(in_passes("late", "verify"))])
     assert [cause.hypothesis for cause in found.causes] == [named] and set(asked) == {named}, found
+
+
+def test_what_makes_a_right_prefill_wrong_is_not_run_further(tmp_path):
+    rounds = set()
+
+    def everywhere(value, round_, x):
+        rounds.add(round_)
+        return x * 1.1
+
+    late = in_passes("late", "verify")
+    found = explained(red(times(1.1, 1), tmp_path), [Toy("everywhere", Q, everywhere, (None,)), late])
+    assert [cause.hypothesis for cause in found.causes] == ["late"] and rounds <= {0}, (found, rounds)
