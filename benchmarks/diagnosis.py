@@ -7,7 +7,8 @@ Plants every fault of the device's catalogue that a family of drafters can have 
 command does, over a golden of two chat prompts, 12 new tokens each. Goals: at least 95 % named first (90 % of
 other families than P-EAGLE), a median below 20 s on two cores. A log that
 is there already is taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
-`numpy,show=layer-kernels` does; `--limit` is the command's.
+`numpy,show=layer-kernels` does; `--limit` is the command's, in seconds of the processor: what else runs on the machine
+takes nothing from a search.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.insert(0, str(HOUSE))
 
 from parity.api import diagnose_device, open_golden  # noqa: E402
 from parity.device.faults import CATALOGUE  # noqa: E402
+from parity.diagnose import clock  # noqa: E402
 from parity.families import FAMILIES  # noqa: E402
 from parity.faults import small_golden  # noqa: E402
 
@@ -105,9 +107,10 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--show", default="")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="of each search; none by default")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="of each search, of one processor")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth fault only")
     options = parser.parse_args()
+    clock.monotonic = time.process_time
     results = (
         [json.loads(line) for line in options.log.read_text().splitlines()]
         if options.log and options.log.exists()

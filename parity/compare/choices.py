@@ -39,10 +39,13 @@ def ulp(values: np.ndarray) -> np.ndarray:
 def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
     """Judge chosen columns [R] of `scores` [R, X] (the golden's): `mine` the golden's, `theirs` the device's.
 
+    A golden's own choice scores best; where a counterfactual's does not, a better one is as far from it.
+
     Args:
         noise: [R], RMS error of the floor over each row's scores.
     """
-    regret, step = regrets(scores, mine, theirs)
+    apart, step = regrets(scores, mine, theirs)
+    regret = np.abs(apart)
     verdict = np.where(regret <= NOISE_SIGMAS * noise, NOISE, BUG)
     verdict = np.where(regret <= step, TIE, verdict)
     return Choices(np.where(mine == theirs, SAME, verdict), regret)

@@ -3,9 +3,11 @@ retrieved pages the best of the page scores."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from parity.compare.rows import NOISY, StageRows, row_floors, stage_rows
+from parity.compare.rows import NOISY, StageRows, row_floors, same_rows, stage_rows
 from parity.compare.vocabulary import draft_vocabulary
 from parity.golden.shards import SUM
 from parity.golden.views import DumpView, TrustedGolden
@@ -65,7 +67,8 @@ def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.n
     The scores are those that the run recorded, or the golden's in the run's dtype where a local run forced them: a
     choice is made from what the tap returned. Equal scores may be chosen in any order, so that a device which records
     in bfloat16 what it chose from in float32 contradicts nothing. Of two devices either one's choices count. Rows
-    whose scores nobody recorded, or are not finite, contradict nothing here.
+    whose scores nobody recorded, or are not finite, contradict nothing here. Nor do choices that a counterfactual
+    makes, whose rule is another one.
     """
     contradict = np.zeros(len(rows.golden), dtype=bool)
     named = _scored(golden, rows.named.name)
@@ -78,6 +81,8 @@ def contradicting(golden: TrustedGolden, run: DumpView, rows: StageRows) -> np.n
         in_chosen, in_scores = _shared(chosen, scores)
         wrong = np.zeros(len(chosen.golden), dtype=bool)
         wrong[in_chosen] = _beaten(side, named, chosen, scores, in_chosen, in_scores)
+        if golden.imagined:
+            wrong[in_chosen] &= ~_as_imagined(side, named, chosen, scores, in_chosen, in_scores)
         in_rows, in_chosen = _shared(rows, chosen)
         contradict[in_rows] |= wrong[in_chosen]
     return contradict
@@ -118,6 +123,15 @@ def _beaten(
         least = np.where(taken, used, np.inf).min(axis=1)
     left = np.where(taken, -np.inf, used).max(axis=1)
     return np.asarray(np.isfinite(used).all(axis=1) & taken.any(axis=1) & (least < left - slack))
+
+
+def _as_imagined(
+    side: DumpView, named: Named, chosen: StageRows, scores: StageRows, in_chosen: np.ndarray, in_scores: np.ndarray
+) -> np.ndarray:
+    """Of the rows that both stages have, those in which a counterfactual chooses the same against its own scores."""
+    rows = replace(chosen, device=chosen.golden), replace(scores, device=scores.golden)
+    same = same_rows(chosen.golden, chosen.device)[in_chosen]
+    return np.asarray(same & _beaten(side, named, *rows, in_chosen, in_scores))
 
 
 def _slack(side: DumpView, named: Named, scores: StageRows, used: np.ndarray) -> np.ndarray:

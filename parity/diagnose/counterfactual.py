@@ -26,6 +26,8 @@ class CounterfactualGolden(TrustedGolden):
         rough: the counterfactual in bfloat16, or None.
     """
 
+    imagined = True
+
     def __init__(self, golden: TrustedGolden, tensors: Tensors, mode: str, rough: Tensors | None = None):
         self.golden, self.tensors, self.rough = golden, tensors, rough
         self.floor: Variant = FLOOR[mode]

@@ -12,6 +12,7 @@ from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
+from parity.diagnose.refit import refitted
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import HypothesisSearch, Trial, can_show_in, ranked_trials
 from parity.diagnose.signature import signature
@@ -191,8 +192,23 @@ class _CauseSearch:
         self.rounds = rounds
         self.start, self.left = self.trials.residuals((), rounds), self.trials.residuals(self.known, rounds)
 
+    def _refitted(self, first: Residual) -> bool:
+        """Whether another value of a known cause's parameter explains this stage as well."""
+        found = refitted(self.trials, self.known, self.start, first, self.rounds)
+        if found is None:
+            return False
+        self.known, left = found
+        self.left = {name: residual for name, residual in left.items() if not self._is_the_references(residual)}
+        values = {hypothesis.id: (hypothesis.describe(value), value) for hypothesis, value in self.known}
+        for number, cause in enumerate(self.causes):
+            says, value = values[cause.hypothesis]
+            self.causes[number] = replace(cause, says=says, value=value)
+        return True
+
     def _name_cause(self, first: Residual) -> bool:
         """Find the hypothesis that explains the first failing stage; whether there is one."""
+        if self._refitted(first):
+            return True
         step = DiagnosisStep(self.trials, self.known, self.rounds, self.left, first)
         trial, self.made = HypothesisSearch(self.trials, self.hypotheses, self.known, first).best(step.confirm)
         trial = trial or step.nearest(self.made)

@@ -135,7 +135,7 @@ class MissingOnBothSides:
     """
 
     def __init__(self, golden: TrustedGolden, run: DumpView):
-        self.imagined = isinstance(golden, CounterfactualGolden)
+        self.imagined = golden.imagined
         self.sides: tuple[tuple[DumpView, Variant], ...] = ((golden, "float32"), (run, run.manifest.case.precision))
         rows = golden.golden.rows if isinstance(golden, CounterfactualGolden) else golden.rows
         self.due = {(round_, stage) for variant, _, round_, stage in rows if variant == "float32"}

@@ -92,7 +92,12 @@ class HypothesisSearch:
         self.round = self._round(first.place.round if first.place else 0)
         taken = {hypothesis.id for hypothesis, _ in known}
         self.segment = trials.segment(first.stage)
-        self.hypotheses = [each for each in hypotheses if can_show_in(each, self.segment) and each.id not in taken]
+        self.passes = trials.failing_passes(first)
+        self.hypotheses = [
+            each
+            for each in hypotheses
+            if can_show_in(each, self.segment) and each.id not in taken and each.passes in ("", self.passes)
+        ]
         self.asked = 0
 
     def _round(self, shown: int) -> int:
@@ -151,10 +156,14 @@ class HypothesisSearch:
         self.trials.clock.untried.append(f"{self.first.stage}: {left} ({self.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
-        """Discrete values, one tier for each cost."""
-        for cost in sorted({hypothesis.cost for hypothesis in self.hypotheses}):
-            tier = [hypothesis for hypothesis in self.hypotheses if hypothesis.cost == cost]
+        """Discrete values, one tier for each cost; what a right prefill speaks against comes last."""
+        for cost in sorted(set(map(self._cost, self.hypotheses))):
+            tier = [hypothesis for hypothesis in self.hypotheses if self._cost(hypothesis) == cost]
             yield self._tried(((hypothesis, value),) for hypothesis in tier for value in self.values(hypothesis))
+
+    def _cost(self, hypothesis: CheckableHypothesis) -> float:
+        """What shows in every pass can hardly be the cause where the prefill is right."""
+        return inf if self.passes == "verify" and hypothesis.cost == 1 else hypothesis.cost
 
     def values(self, hypothesis: CheckableHypothesis) -> list[Any]:
         """The values to enumerate; the layers in which it can show are those of a layered hypothesis."""
@@ -242,8 +251,18 @@ class HypothesisSearch:
         self.asked += 1
         says = " and ".join(hypothesis.describe(value) for hypothesis, value in assumed)
         self.trials.clock.progress(self.asked, self.asked, f"{self.first.stage}: {says}?")
+        if self._breaks_prefill(assumed):
+            return None
         later = min(self.round + AHEAD, self.trials.rounds)
         return attempt(lambda: self._weigh(assumed, self.round), lambda: attempt(lambda: self._weigh(assumed, later)))
+
+    def _breaks_prefill(self, assumed: tuple[Assumption, ...]) -> bool:
+        """Whether the prefill, where only later passes fail, fails with these: told without a run of those passes."""
+        if self.passes != "verify":
+            return False
+        stage = self.first.stage
+        change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
+        return change is not None and change.after[stage].red and not change.before[stage].red
 
     def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
         stage = self.first.stage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,6 +105,16 @@ class PromptTrials:
         """The stages whose error would show first in this one, as far as the run shows any."""
         names = self.golden.declared
         return segment(stage, names, set(self.run.manifest.stages)) if stage in names else [stage]
+
+    def failing_passes(self, first: Residual) -> str:
+        """The passes that alone show a failing stage of both: `prefill`, `verify`, or '' where that is not known."""
+        prefilled = ("float32", self.prompt, 0, first.stage) in self.golden.rows
+        if first.place is None or first.error == inf or not prefilled:
+            return ""
+        if first.place.round > 0:
+            return "verify"
+        wrong = red_rows(*self.cut(self.rounds), first.stage)
+        return "" if any(red for (round_, _, _), red in wrong.items() if round_ > 0) else "prefill"
 
     def other_prompts(self) -> Iterator[PromptTrials]:
         """The same device over other prompts, run anew where it has to be."""

@@ -29,7 +29,10 @@ class DumpView(ABC):
         declared: every stage of its pair of models by full name, in table order.
         rows: the row of each whole tensor, by its place.
         parts: the rows that it is stored as, one for each rank.
+        imagined: what the references compute under a hypothesis, whose choices may have another rule.
     """
+
+    imagined = False
 
     def __init__(
         self,
@@ -229,6 +232,7 @@ class JoinedGoldens(JoinedSlices, TrustedGolden):
 
     def __init__(self, slices: Sequence[TrustedGolden]):
         super().__init__(slices)
+        self.imagined = any(one.imagined for one in slices)
 
 
 def _cut(prompt: PromptCase, rounds: int) -> PromptCase:

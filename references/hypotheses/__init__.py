@@ -24,6 +24,7 @@ from parity.references.hypotheses import (
     lookup,
     masks,
     norms,
+    passes,
     projections,
     ranks,
     reductions,
@@ -59,7 +60,7 @@ FAMILIES = (
     *(projections.orders, projections.groups, projections.layouts, projections.biases),
     *(masks.edges, masks.normed_heads, caches.storage),
     *(norms.norms, residuals.residuals, residuals.fusion),
-    *(routing.routing, routing.router, routing.choices, routing.numbered, routing.shards),
+    *(routing.routing, routing.limited, routing.router, routing.choices, routing.numbered, routing.shards),
     *(experts.gates, experts.constants, experts.parameters, experts.drafter, heads.weights),
     *(norms.weights, norms.everywhere, residuals.fed, heads.logits, routing.routed),
     *(loading.mxfp4, loading.exchanged),
@@ -73,6 +74,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     *(hypothesis for family in FAMILIES for hypothesis in family.hypotheses),
     *lookup.HYPOTHESES,
     *steps.HYPOTHESES,
+    *passes.HYPOTHESES,
     *block_context.HYPOTHESES,
 )
 

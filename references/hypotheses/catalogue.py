@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from numpy.typing import NDArray
 
@@ -20,6 +20,9 @@ Mutation = AbstractContextManager[None]
 """The context in which the loop computes under a hypothesis."""
 
 SIDES = ("target", "drafter")
+
+Pass = Literal["", "prefill", "verify"]
+"""Passes of the target."""
 
 EVERY = tuple(FAMILIES)
 """The families of drafters, as `parity.golden.manifest.Model.family` has them."""
@@ -76,6 +79,7 @@ class Hypothesis:
         seen: where it was met in public.
         cost: 1 shows in one stage, 2 needs verify rounds, 3 needs another prompt or a free generation.
         drafters: the families of drafters that can be wrong in this way, as far as they have its stages.
+        passes: the passes of the target that are wrong, where the others are right.
     """
 
     id: str
@@ -90,6 +94,7 @@ class Hypothesis:
     seen: tuple[str, ...] = ()
     cost: int = 1
     drafters: tuple[str, ...] = EVERY
+    passes: Pass = ""
 
     @property
     def defect(self) -> str:

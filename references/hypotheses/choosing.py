@@ -64,16 +64,8 @@ def _(loop: Loop, how: str) -> Mutation:
     return loop.greedy.around(RULES[how])
 
 
-@choice(
-    "draft-runner-up",
-    "drafts: the argmax takes the second best where it is within {value:g} of the best",
-    stages=("drafter.draft_tokens",),
-    values=(float("inf"), *(2.0**exponent for exponent in range(-4, 3))),
-    fix="an exact argmax of the draft logits: no approximate top-k, no sort of rounded values",
-    cost=2,
-    drafters=MODELS,
-)
-def _(loop: Loop, margin: float) -> Mutation:
+def runner_up(loop: Loop, margin: float, drafts: bool) -> Mutation:
+    """The second best of `drafts`, or of the target's tokens, where it is within `margin` of the best."""
     drafting = [False]
 
     def draft(inner: Callable[[], Tensor]) -> Tensor:
@@ -83,12 +75,33 @@ def _(loop: Loop, margin: float) -> Mutation:
         return drafts
 
     def greedy(inner: Choose, logits: Tensor) -> Tensor:
-        if not drafting[0]:
+        if drafting[0] != drafts:
             return inner(logits)
         best = logits.topk(2)
         return torch.where(best.values[..., 0] - best.values[..., 1] < margin, best.indices[..., 1], inner(logits))
 
     return together((loop.draft.around(draft), loop.greedy.around(greedy)))
+
+
+NEAR = (float("inf"), *(2.0**exponent for exponent in range(-4, 3)))
+EXACT = "an exact argmax of the {} logits: no approximate top-k, no sort of rounded values"
+SECOND = "the argmax takes the second best where it is within {value:g} of the best"
+choice(
+    "draft-runner-up",
+    f"drafts: {SECOND}",
+    stages=("drafter.draft_tokens",),
+    values=NEAR,
+    fix=EXACT.format("draft"),
+    cost=2,
+    drafters=MODELS,
+)(partial(runner_up, drafts=True))
+choice(
+    "verify-runner-up",
+    f"target: {SECOND}",
+    stages=("target.tokens", "verify.tokens"),
+    values=NEAR,
+    fix=EXACT.format("target's"),
+)(partial(runner_up, drafts=False))
 
 
 def target_rows(loop: Loop, delta: int, rounds_only: bool) -> Mutation:

@@ -68,7 +68,7 @@ def masking(loop: Loop, value: Layers, change: Callable[..., Tensor], side: str 
 
 def _masking(layers: Numbered, change: Callable[[Tensor, Tensor], Tensor], side: str) -> Mutation:
     def around(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        seen = _seen(mask)
+        seen = seen_keys(mask)
         rows, keys = seen.shape[-2:]
         seen = change(seen, torch.arange(keys - rows, keys)[:, None] - torch.arange(keys))
         return attend(q, k, v, _like(mask, seen, q))
@@ -76,7 +76,7 @@ def _masking(layers: Numbered, change: Callable[[Tensor, Tensor], Tensor], side:
     return _attending(layers, around, side)
 
 
-def _seen(mask: Tensor) -> Tensor:
+def seen_keys(mask: Tensor) -> Tensor:
     """A mask as booleans: transformers adds its own to the scores."""
     return mask == 0 if mask.is_floating_point() else mask
 
@@ -199,7 +199,7 @@ def strict(loop: Loop, value: Layers, side: str, first: str) -> Mutation:
 
     def around(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         own = torch.arange(k.shape[2] - q.shape[2], k.shape[2])[:, None] == torch.arange(k.shape[2])
-        seen = _seen(mask) & ~own
+        seen = seen_keys(mask) & ~own
         nothing = ~seen.any(-1, keepdim=True)  # [B, 1, S, 1]
         out = attend(q, k, v, _like(mask, seen | nothing, q))
         group = q.shape[1] // v.shape[1]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from parity.references.hypotheses.catalogue import FACTOR, Family, Mutation
+from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import F, Loop, Tensor, torch
 from parity.references.hypotheses.mutating import (
     Layer,
@@ -60,9 +60,47 @@ routing("ffn-weights-raw", "routing weights: raw logits")(lambda logits, weights
 routing("ffn-last-expert-dropped", "routing weights: last dropped")(
     lambda logits, weights, ids: weights * (torch.arange(weights.shape[1]) < weights.shape[1] - 1)
 )
+routing("ffn-missing", "routing weights: none, the experts are left out")(lambda logits, weights, ids: 0 * weights)
 routing("ffn-first-expert-only", "routing weights: first only")(
     lambda logits, weights, ids: (torch.arange(weights.shape[1]) == 0).to(weights).expand_as(weights)
 )
+
+limited = Family(stages=FFN, fix="every chosen expert runs on every row that chose it, whatever its weight")
+
+
+def small_dropped(loop: Loop, least: float, whole: bool) -> Mutation:
+    """Experts with less than `least` of a row's weight are left out; the rest sum to one again (`whole`) or do not."""
+
+    def change(logits: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+        kept = weights * (weights >= least)
+        return F.normalize(kept, 1, 1) if whole else kept
+
+    return _routing(loop, "all", change)
+
+
+for end, whole, says in (("", False, ""), ("-normalised", True, ", and the others' weights sum to one")):
+    limited(
+        f"ffn-small-weight-dropped{end}",
+        f"an expert whose routing weight is below {{value:.4g}} is left out{says}",
+        values=(0.1, 0.05, 0.01, 0.2),
+        fit=Fit(0.005, 0.5, clean=None, log=True),
+    )(partial(small_dropped, whole=whole))
+
+
+@limited(
+    "ffn-expert-capacity",
+    "an expert runs on the first {value} rows of a pass that chose it, and not on the others",
+    values=(32, 64, 16, 128, 8),
+    fit=Fit(1, 256, clean=None, log=True, whole=True),
+    seen=("capacity factors of expert-parallel layers",),
+)
+def _(loop: Loop, most: int) -> Mutation:
+    def change(logits: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+        row_of = F.one_hot(ids, logits.shape[1]).sum(1).cumsum(0).gather(1, ids)  # from one on, of each expert
+        return weights * (row_of <= most)
+
+    return _routing(loop, "all", change)
+
 
 router = Family(stages=LOGITS)
 
@@ -104,13 +142,47 @@ def _(loop: Loop, delta: int) -> Mutation:
     return together(replaced(mlp.router, "top_k", many) for mlp in mlps(loop))
 
 
-@choices("ffn-lowest-experts", "the experts with the smallest logits", layered=True, fix=ROUTE_FIX)
-def _(loop: Loop, value: Layers) -> Mutation:
+def _choosing(loop: Loop, value: Layers, change: Callable[[Tensor, Tensor], Tensor]) -> Mutation:
+    """`change(logits, ids)` gives other ids [S, X] than those of the largest logits [S, E], the largest first."""
+
     def forward(inner: Callable[..., Any], hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits, weights, _ = inner(hidden)
-        return logits, weights, logits.topk(weights.shape[1], largest=False).indices
+        logits, weights, ids = inner(hidden)
+        return logits, weights, change(logits, ids)
 
     return together(foreign(mlp.router, "forward").around(forward) for mlp in mlps(loop, value))
+
+
+def last_replaced(logits: Tensor, ids: Tensor, place: int, margin: float = float("inf")) -> Tensor:
+    """The last chosen expert is the one in another `place` by its logit, where that is within `margin` of its own."""
+    ranked = logits.topk(logits.shape[1])
+    if not -logits.shape[1] <= place < logits.shape[1] or ids.shape[1] == logits.shape[1]:
+        raise NotApplicable(f"{logits.shape[1]} experts have no place {place} that is not chosen")
+    last = ids.shape[1] - 1
+    near = ranked.values[:, last] - ranked.values[:, place] < margin
+    return torch.cat((ids[:, :last], torch.where(near, ranked.indices[:, place], ids[:, last])[:, None]), 1)
+
+
+other = choices.part(_choosing, layered=True, fix=ROUTE_FIX)
+other("ffn-lowest-experts", "the experts with the smallest logits")(
+    lambda logits, ids: logits.topk(ids.shape[1], largest=False).indices
+)
+other("ffn-last-expert-lowest", "the last of a row's experts is the one with the smallest logit")(
+    partial(last_replaced, place=-1)
+)
+other("ffn-last-expert-left-out", "the last of a row's experts is the best one left out")(
+    lambda logits, ids: last_replaced(logits, ids, ids.shape[1])
+)
+
+
+@choices(
+    "ffn-runner-up",
+    "the best expert left out runs in place of the last one where it is within {value:.4g} of it",
+    values=tuple(2.0**exponent for exponent in range(-5, 3)),
+    fit=Fit(2.0**-8, 8.0, clean=None, log=True),
+    fix="an exact top-k of the router's logits: no approximate one, no sort of rounded values",
+)
+def _(loop: Loop, margin: float) -> Mutation:
+    return _choosing(loop, "all", lambda logits, ids: last_replaced(logits, ids, ids.shape[1], margin))
 
 
 def running(loop: Loop, value: Layers, change: Callable[..., Tensor]) -> Mutation:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parity.references.hypotheses.catalogue import FACTOR, Family, Mutation
+from parity.references.hypotheses.catalogue import FACTOR, Family, Fit, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
-from parity.references.hypotheses.masks import OUT, Attend, attending
+from parity.references.hypotheses.masks import OUT, Attend, attending, seen_keys
 from parity.references.hypotheses.mutating import Layers, changed, head_counts, reweighted, target_layers, together
 
 scores = Family(stages=OUT)
@@ -80,6 +80,22 @@ def _(loop: Loop, delta: int) -> Mutation:
     held = [layer.self_attn.sinks for _, layer in target_layers(loop)]
     theirs = [sink.data for sink in held]
     return together(reweighted(sink, theirs[(place + delta) % len(held)]) for place, sink in enumerate(held))
+
+
+@moved(
+    "attn-sinks-far",
+    "target: a row that sees more than {value} keys has no sink",
+    values=(32, 64, 128),
+    fit=Fit(2, 512, clean=None, log=True, whole=True),
+    fix="the sink is a column of every row's softmax, however its keys are cut into blocks",
+)
+def _(loop: Loop, many: int) -> Mutation:
+    def change(attend: Attend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        out, kept = attend(q, k, v, mask), _weights(attend, q, k, v, mask).sum(-1, keepdim=True)
+        far = (seen_keys(mask).sum(-1) > many).transpose(1, 2)[..., None]
+        return torch.where(far, out / kept, out).to(out.dtype)
+
+    return attending(loop, "all", change)
 
 
 softmax = Family(

@@ -38,6 +38,7 @@ class Toy:
     infer: object = None
     layered: bool = False
     cost: int = 1
+    passes: str = ""
     fix: str = "the toy box"
     seen: tuple[str, ...] = ()
 
