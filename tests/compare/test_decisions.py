@@ -83,6 +83,18 @@ def test_a_draft_is_judged_by_the_column_that_stands_for_it(vocabulary, token, d
     assert judge_choices(chosen, scores, row, none, none).choices[due] == 1
 
 
+@pytest.mark.parametrize(("token", "due"), [(0, SAME), (1, TIE), (2, BUG), (3, BUG), (10**6, BUG), (-1, BUG)])
+def test_a_token_of_the_target_is_one_of_its_columns(token, due, small_golden):
+    named = small_golden.declared["verify.tokens"]
+    ids = {name: np.array([number]) for name, number in (("prompt", 0), ("round", 1), ("position", 9))}
+    chosen = StageRows(named, np.array([0]), np.array([token]), None, **ids, source=small_golden)
+    logits = np.array([[2.001, 2.0, 0.0]], np.float32)
+    scores = StageRows(small_golden.declared["verify.logits"], logits, logits, logits + 1e-3, **ids)
+    none = np.zeros(1, bool)
+    row = read_policy().row(named.name, "chained")
+    assert judge_choices(chosen, scores, row, none, none).choices[due] == 1
+
+
 def _told(golden, vocabulary):
     """The golden as one whose manifest says this of the draft vocabulary, its checkpoint somewhere else."""
     told = copy(golden)

@@ -46,6 +46,14 @@ def refuses_what_fits(**options) -> Pipeline:
     return broken
 
 
+def drafts_one_fewer(**options) -> Pipeline:
+    """The last draft of a round is shown and not handed over."""
+    broken = device.load(**options)
+    draft = broken.draft
+    broken.draft = lambda *asked: draft(*asked)[:-1]
+    return broken
+
+
 def error_loses_state(**options) -> Pipeline:
     """A verb that raises puts nothing back."""
     return losing_state(device.load(**options))

@@ -84,6 +84,7 @@ def test_clean_devices_pass(device, precision, gate):
         (FAULTS + "rollback_target_too_far", ROWS, r"kv\.target\.length is \d+, not \d+"),
         (FAULTS + "rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
         (FAULTS + "commit_stale_placeholder", STATE, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+        (OTHERS + "drafts_one_fewer", ROWS, r"draft gave 3 drafts, not 4"),
         (OTHERS + "commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
         (OTHERS + "reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
         (FAULTS + "attn_mask_one_ahead", STATE, r"never"),
