@@ -87,7 +87,10 @@ for end, whole, says in (("", False, ""), ("-normalised", True, ", and the other
     )(partial(small_dropped, whole=whole))
 
 
-@limited(
+crowded = Family(stages=FFN, fix="no expert leaves out a row that chose it, however many do")
+
+
+@crowded(
     "ffn-expert-capacity",
     "an expert runs on the first {value} rows of a pass that chose it, and not on the others",
     values=(32, 64, 16, 128, 8),

@@ -14,7 +14,10 @@ from tests.diagnose.test_search import times
 from tests.diagnose.toys import Toy, explained
 from tests.sample import WHOLE
 
-ROUTING = (routing.routing, routing.limited, routing.router, routing.choices, routing.numbered, routing.routed)
+ROUTING = (
+    *(routing.routing, routing.limited, routing.crowded, routing.router),
+    *(routing.choices, routing.numbered, routing.routed),
+)
 RELATED = {
     *(one.id for family in ROUTING for one in family.hypotheses),
     *(

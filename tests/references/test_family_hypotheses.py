@@ -13,7 +13,7 @@ from parity.references.hypotheses import NotApplicable, block, block_context, lo
 from parity.references.ngram import NGram, NGramConfig
 from parity.references.prompts import read_prompts
 from parity.stages import matches
-from tests.references.test_hypotheses import BY_ID, FIRST_VALUES, Case, differ, state
+from tests.references.test_hypotheses import BY_ID, FIRST_VALUES, IN_PASSES, Case, differ, state
 from tests.sample import sample
 
 K = 4
@@ -24,6 +24,7 @@ UNSHOWN = {
     *("rope-position-rounded-context-rows", "rope-position-rounded-block-rows", "accept-budget-ignored"),
     *("accept-past-mismatch", "accept-last-match", "report-truncated-step", "attn-sinks-added-drafter"),
 }
+UNSHOWN |= {f"{each}-{end}" for each in ("rope-position-rounded", "load-square-transpose") for end in IN_PASSES}
 """What these prompts do not show in every family; shown with the P-EAGLE drafter."""
 
 

@@ -40,6 +40,8 @@ FIRST_VALUES = {
     "load-experts-exchanged-down-and-bias": (2, 1, 4),
     "input-other-ids": ((5, 7), (71, 9)),
 }
+IN_PASSES = ("in-verify", "in-prefill")
+FIRST_VALUES |= {f"rope-beta-fast-{end}": 4.0 for end in IN_PASSES}
 """The first value that means anything to the tiny pair, where the usual one does not."""
 
 ELSEWHERE = {
@@ -51,6 +53,9 @@ ELSEWHERE = {
     "accept-eos-ignored": "test_eos_in_the_middle_of_a_round",
     "accept-eos-dropped": "test_eos_in_the_middle_of_a_round",
     "load-square-transpose": "test_a_square_weight_is_needed",
+}
+ELSEWHERE |= {
+    f"{name}-{end}": ELSEWHERE[name] for name in ("rope-position-rounded", "load-square-transpose") for end in IN_PASSES
 }
 """What this prompt cannot show, and the test that shows it."""
 
