@@ -58,7 +58,7 @@ def test_a_verify_path_that_chooses_others_is_no_tie(precision, small_golden, tm
     found = lossless.equals_plain_decoding(context, NoiseFloors(small_golden), precision)
     assert found.verdict == "fail"
     assert found.figures["divergences"][BUG] > 0
-    assert found.place is not None
+    assert found.place is not None and (found.place.prompt, found.place.round) == (0, 1)
     # Led back to the plain text, the comparison went to its end.
     assert found.figures["lost"] == 0
 

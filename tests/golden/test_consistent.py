@@ -72,6 +72,7 @@ EDITS = {
     "a token in another round": moved_token,
     "an emitted token": lambda raw: generation(raw)["emitted"].__setitem__(3, 9),
     "the first emitted token": lambda raw: generation(raw)["emitted"].__setitem__(0, 9),
+    "the first emitted token, a larger one": lambda raw: generation(raw)["emitted"].__setitem__(0, 990),
     "an accepted draft in the last round": lambda raw: generation(raw)["accepted_drafts"].__setitem__(-1, 1),
     "accepted drafts beyond K": lambda raw: generation(raw)["accepted_drafts"].__setitem__(0, 5),
     "how a prompt ended": lambda raw: generation(raw)["emitted"].pop(),
