@@ -34,9 +34,9 @@ def built(path: str) -> Path:
     return found if found.is_file() else absent(path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(tmp_path_factory) -> Iterator[Browser]:
-    """One browser for all tests, with an empty profile."""
+    """One browser for the tests of this folder, with an empty profile: left open it draws its last page without end."""
     driven = Browser(program("chromium"), program("chromedriver"), tmp_path_factory.mktemp("profile"))
     yield driven
     driven.quit()
