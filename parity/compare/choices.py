@@ -36,16 +36,17 @@ def ulp(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.ldexp(1.0, exponent - 8))
 
 
-def judge(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
+def judge(
+    scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray, imagined: bool = False
+) -> Choices:
     """Judge chosen columns [R] of `scores` [R, X] (the golden's): `mine` the golden's, `theirs` the device's.
-
-    A golden's own choice scores best; where a counterfactual's does not, a better one is as far from it.
 
     Args:
         noise: [R], RMS error of the floor over each row's scores.
+        imagined: `mine` are a counterfactual's, which may choose against its scores: a better one is another one too.
     """
     apart, step = regrets(scores, mine, theirs)
-    regret = np.abs(apart)
+    regret = np.abs(apart) if imagined else apart
     verdict = np.where(regret <= NOISE_SIGMAS * noise, NOISE, BUG)
     verdict = np.where(regret <= step, TIE, verdict)
     return Choices(np.where(mine == theirs, SAME, verdict), regret)
@@ -68,10 +69,12 @@ def regrets(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[n
     return best - other, np.maximum(ulp(best), ulp(other))
 
 
-def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray) -> Choices:
+def judge_experts(
+    scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, noise: np.ndarray, imagined: bool = False
+) -> Choices:
     """Judge sets of experts [R, X] by the best expert dropped against the worst one taken instead.
 
-    The order within a row carries no meaning: each routing weight goes with its expert.
+    The order within a row carries no meaning: each routing weight goes with its expert. `imagined` as for `judge`.
     """
     count = scores.shape[1]
     in_range = ((theirs >= 0) & (theirs < count)).all(axis=1)
@@ -79,7 +82,7 @@ def judge_experts(scores: np.ndarray, mine: np.ndarray, theirs: np.ndarray, nois
     dropped = np.where(kept & ~taken, scores, -np.inf).argmax(axis=1)
     added = np.where(taken & ~kept, scores, np.inf).argmin(axis=1)
     same = (kept == taken).all(axis=1)
-    judged = judge(scores, dropped, np.where(same, dropped, added), noise)
+    judged = judge(scores, dropped, np.where(same, dropped, added), noise, imagined)
     legal = in_range & (taken.sum(axis=1) == kept.sum(axis=1))
     return Choices(np.where(legal, judged.verdict, BUG), judged.regret)
 
@@ -110,11 +113,16 @@ def judge_choices(
         return judge_exact(rows, row, against)
     noise = row_noise(scores)
     judged = (
-        judge_experts(scores.golden, rows.golden, rows.device, noise)
+        judge_experts(scores.golden, rows.golden, rows.device, noise, _imagined(rows))
         if row.judge == "experts"
         else _tokens(rows, scores, noise)
     )
     return result_of(rows, judged, row, against, excluded)
+
+
+def _imagined(rows: StageRows) -> bool:
+    """Whether the golden that the rows are of is a counterfactual."""
+    return rows.source is not None and rows.source.imagined
 
 
 def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
@@ -134,7 +142,7 @@ def _tokens(rows: StageRows, scores: StageRows, noise: np.ndarray) -> Choices:
     else:
         mine, legal = rows.golden, (rows.device >= 0) & (rows.device < scores.golden.shape[1])
         theirs = np.where(legal, rows.device, 0)
-    judged = judge(scores.golden, mine, theirs, noise)
+    judged = judge(scores.golden, mine, theirs, noise, _imagined(rows))
     same = rows.golden == rows.device
     return Choices(np.where(same, SAME, np.where(legal, judged.verdict, BUG)), np.where(same, 0.0, judged.regret))
 
