@@ -31,8 +31,8 @@ from parity.policy import read_policy
 from parity.producers import device, dump_golden
 
 COSINES = (0.999, 0.99, 0.98)
-LOWEST, HIGHEST = -104, 24
-"""Exponents of e in eighths of an octave: 1.2e-4 to 8."""
+LOWEST, HIGHEST = -128, 24
+"""Exponents of e in eighths of an octave: 1.5e-5 to 8."""
 LAYER, DRAFTER_LAYER, ROUNDS = 4, 1, 3
 
 

@@ -33,7 +33,7 @@ class SearchClock:
     progress: Progress = quiet
     untried: list[str] = field(default_factory=list)
     _share: float = 1.0
-    _begun: float = field(default_factory=lambda: monotonic())
+    _begun: float = field(default_factory=lambda: monotonic())  # looked up then: a benchmark counts other seconds
 
     def check(self) -> None:
         """Raises TimeIsUp."""

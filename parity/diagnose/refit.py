@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import exp, inf, log
+from math import inf
 
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.fitting import GRID, STEPS, Curve, golden_section
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import GRID, STEPS, can_show_in, golden_section
+from parity.diagnose.search import can_show_in
 from parity.diagnose.trials import PromptTrials, attempt
 
 
@@ -36,7 +37,7 @@ def refitted(
         other = _fitted(hypothesis, value, partial(_left, trials, others, wrong, rounds))
         again = (*known[:number], (hypothesis, other), *known[number + 1 :])
         left = attempt(partial(trials.residuals, again, rounds))
-        before = [name for name in wrong[: wrong.index(first.stage) + 1] if name in start]
+        before = wrong[: wrong.index(first.stage) + 1]
         if left is not None and all(name in left and start[name].settled_by(left[name]) for name in before):
             return again, left
     return None
@@ -58,23 +59,9 @@ def _left(
 
 def _fitted(hypothesis: CheckableHypothesis, value: float, left: Callable[[Assumption], float]) -> float:
     """The value that leaves least, within a step of the first scan from what it was."""
-    fit = hypothesis.fit
-    if fit is None:
+    if hypothesis.fit is None:
         return value
-    made: dict[float, float] = {}
-    low, high, middle = (log(end) if fit.log else float(end) for end in (fit.low, fit.high, value))
-
-    def value_at(x: float) -> float:
-        return round(exp(x) if fit.log else x) if fit.whole else exp(x) if fit.log else float(x)
-
-    def error(x: float) -> float:
-        at = value_at(x)
-        if at not in made:
-            made[at] = left((hypothesis, at))
-        return made[at]
-
-    step = (high - low) / (GRID - 1)
-    points = [min(max(middle + step * (2 * i / (GRID - 1) - 1), low), high) for i in range(GRID)]
-    best = min(range(GRID), key=lambda i: error(points[i]))
-    golden_section(error, points[max(best - 1, 0)], points[min(best + 1, GRID - 1)], STEPS)
-    return min(made, key=made.__getitem__)
+    error = Curve(hypothesis.fit, lambda other: left((hypothesis, other)))
+    step, middle = (error.high - error.low) / (GRID - 1), error.at(value)
+    golden_section(error, *error.scan(max(middle - step, error.low), min(middle + step, error.high)), STEPS)
+    return error.best

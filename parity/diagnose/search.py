@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import exp, inf, log
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.fitting import STEPS, VERTICES, Curve, beside_clean, golden_section, parabolas
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
@@ -31,15 +32,6 @@ LEADERS = 2
 
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
-
-GRID, STEPS, VERTICES = 9, 7, 5
-"""Points of the first scan of a parameter, golden-section steps behind it (an interval of GRID shrinks to
-2 / 8 * 0.618^7, 0.9 % of itself), and vertices of parabolas behind those: so near its minimum the squared error is one,
-and a constant that is off by 0.03 % is found as well."""
-
-
-BESIDE_CLEAN = 1e-3
-"""How far from the value that changes nothing a parameter is tried, as a share of its range."""
 
 
 @dataclass(frozen=True)
@@ -190,30 +182,19 @@ class HypothesisSearch:
         if fit is None:
             return []
         made: dict[float, Trial | None] = {}
-        seen: list[float] = []
 
-        def value_at(x: float) -> float:
-            value = exp(x) if fit.log else float(x)
-            return round(value) if fit.whole else value
-
-        def error(x: float) -> float:
-            value = value_at(x)
-            seen.append(x)
-            if value not in made:
-                made[value] = self._try((*beside, (hypothesis, value)))
-            trial = made[value]
+        def left(value: float) -> float:
+            trial = made[value] = self._try((*beside, (hypothesis, value)))
             return trial.left if trial else inf
 
-        low, high = (log(end) if fit.log else float(end) for end in (fit.low, fit.high))
-        grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
-        best = min(range(GRID), key=lambda i: error(grid[i]))
-        if error(grid[best]) < (1.0 if self.first.error < inf else inf):
-            ends = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
+        error = Curve(fit, left)
+        ends = error.scan(error.low, error.high)
+        if error.least < (1.0 if self.first.error < inf else inf):
             golden_section(error, *ends, STEPS)
             if not fit.whole:
-                parabolas(error, *ends, seen, VERTICES)
+                parabolas(error, *ends, error.seen, VERTICES)
         elif fit.clean is not None and not fit.whole and self.first.error < inf:
-            beside_clean(error, log(fit.clean) if fit.log else float(fit.clean), low, high)
+            beside_clean(error, error.at(fit.clean), error.low, error.high)
         return ranked_trials(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
@@ -310,52 +291,3 @@ def trial_order(trial: Trial) -> tuple[float, int, int, bool]:
     error = float(f"{trial.left:.2e}")  # residuals that differ behind the third digit are equal
     unseen = not all(hypothesis.seen for hypothesis in hypotheses)
     return error, len(hypotheses), sum(hypothesis.cost for hypothesis in hypotheses), unseen
-
-
-def golden_section(error: Callable[[float], float], low: float, high: float, steps: int) -> None:
-    """Narrow a minimum down; `error` keeps what it has seen."""
-    ratio = (5**0.5 - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    for _ in range(steps):
-        if error(a) < error(b):
-            high, b, a = b, a, b - ratio * (b - low)
-        else:
-            low, a, b = a, b, a + ratio * (high - a)
-
-
-def beside_clean(error: Callable[[float], float], clean: float, low: float, high: float) -> None:
-    """Look for a minimum close to the value that changes nothing, whose error is one: a scan steps over it.
-
-    Two points beside it give a parabola; it is followed where its vertex leaves less than half of the error.
-    """
-    step = (high - low) * BESIDE_CLEAN
-
-    def known(x: float) -> float:
-        return 1.0 if x == clean else error(x)
-
-    points = [clean - step, clean, clean + step]
-    tried: list[float] = []
-
-    def noted(x: float) -> float:
-        tried.append(x)
-        return known(x)
-
-    parabolas(noted, low, high, points, 1)
-    if min(known(x) for x in tried) < 0.5:
-        parabolas(known, low, high, tried, VERTICES)
-
-
-def parabolas(error: Callable[[float], float], low: float, high: float, seen: Sequence[float], steps: int) -> None:
-    """Follow the vertices of parabolas through the squared errors of the three best points, inside [low, high]."""
-    points = sorted((error(x) ** 2, x) for x in set(seen))[:3]
-    for _ in range(steps):
-        if len(points) < 3 or not np.isfinite([y for y, _ in points]).all():
-            return
-        (y0, x0), (y1, x1), (y2, x2) = points
-        slopes = (x0 - x1) * (y0 - y2), (x0 - x2) * (y0 - y1)
-        if slopes[0] == slopes[1]:
-            return
-        vertex = x0 - 0.5 * ((x0 - x1) * slopes[0] - (x0 - x2) * slopes[1]) / (slopes[0] - slopes[1])
-        if not low <= vertex <= high or any(vertex == x for _, x in points):
-            return
-        points = sorted([*points, (error(vertex) ** 2, vertex)])[:3]

@@ -20,7 +20,7 @@ from parity.references.hypotheses.mutating import (
     reweighted,
     together,
 )
-from parity.references.hypotheses.steps import apart
+from parity.references.hypotheses.steps import of_drafter_rows
 from parity.references.points import foreign
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _of_keys(hypothesis: Hypothesis) -> bool:
 
 
 HYPOTHESES = [
-    apart(hypothesis, *place, DENOISING)
+    of_drafter_rows(hypothesis, *place, DENOISING)
     for place in PLACES
     for family in OF_KEYS
     for hypothesis in family.hypotheses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -112,6 +112,29 @@ class Hypothesis:
         if self.layered:
             return self.says + where.get(value, f" in layer {value}")
         return self.says.format(value=float(f"{value:.7g}") if isinstance(value, float) else value)
+
+
+def apart(
+    hypothesis: Hypothesis, name: str, within: Callable[..., Mutation], where: str, fix: str, **changes: Any
+) -> Hypothesis:
+    """A hypothesis for some rows alone, at its discrete values: `within(loop, value, apply)` applies it to those.
+
+    Args:
+        name: its id.
+        where: what is wrong there, behind what the hypothesis says.
+        fix: the place of the fix, before the hypothesis' own.
+        changes: other fields that differ.
+    """
+    return replace(
+        hypothesis,
+        id=name,
+        says=f"{hypothesis.says}, {where}",
+        apply=partial(within, apply=hypothesis.apply),
+        fit=None,
+        infer=None,
+        fix=f"{fix}: {hypothesis.fix}",
+        **changes,
+    )
 
 
 @cache

@@ -4,12 +4,11 @@ of its own."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from parity.references.hypotheses import experts, masks, norms, projections, residuals, rope, routing, scores
-from parity.references.hypotheses.catalogue import Hypothesis, Mutation, Pass
+from parity.references.hypotheses.catalogue import Hypothesis, Mutation, Pass, apart
 from parity.references.hypotheses.lazily import Loop
 
 OF_ROWS = (
@@ -43,14 +42,12 @@ def in_passes(hypotheses: Iterable[Hypothesis], passes: Pass) -> list[Hypothesis
     """The target's among these, each in such passes alone, at its discrete values."""
     where, fix = WHERE[passes]
     return [
-        replace(
+        apart(
             each,
-            id=f"{each.id}-in-{passes}",
-            says=f"{each.says}, {where}",
-            apply=partial(within, apply=each.apply, passes=passes),
-            fit=None,
-            infer=None,
-            fix=f"{fix}: {each.fix}",
+            f"{each.id}-in-{passes}",
+            partial(within, passes=passes),
+            where,
+            fix,
             seen=(),
             cost=2,
             passes=passes,

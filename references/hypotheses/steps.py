@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from parity.references.hypotheses import (
@@ -19,7 +17,7 @@ from parity.references.hypotheses import (
     rope,
     scores,
 )
-from parity.references.hypotheses.catalogue import STEPS, Hypothesis, Mutation
+from parity.references.hypotheses.catalogue import STEPS, Hypothesis, Mutation, apart
 from parity.references.hypotheses.lazily import Loop
 
 OF_ROWS = (
@@ -44,29 +42,19 @@ def step_alone(loop: Loop, value: Any, apply: Callable[[Loop, Any], Mutation]) -
     return loop.chain_step.around(step)
 
 
-def apart(
+def of_drafter_rows(
     hypothesis: Hypothesis, end: str, within: Callable[..., Mutation], where: str, fix: str, drafters: Iterable[str]
 ) -> Hypothesis:
-    """A hypothesis for some rows alone, at its discrete values: `within(loop, value, apply)` is in force for those."""
-    return replace(
-        hypothesis,
-        id=f"{hypothesis.defect}-{end}-rows",
-        says=f"{hypothesis.says}, {where}",
-        apply=partial(within, apply=hypothesis.apply),
-        fit=None,
-        infer=None,
-        layered=False,
-        fix=f"{fix}: {hypothesis.fix}",
-        cost=3,
-        drafters=tuple(drafters),
-    )
+    """A drafter's hypothesis for some of its rows alone: those for which `within(loop, value, apply)` applies it."""
+    name = f"{hypothesis.defect}-{end}-rows"
+    return apart(hypothesis, name, within, where, fix, layered=False, cost=3, drafters=tuple(drafters))
 
 
 def in_steps(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
     """The drafter's among these, each on chain rows alone, at its discrete values."""
-    fix = "the code of a single step, which is right for committed rows"
+    place = "chain", step_alone, "on chain rows alone", "the code of a single step, which is right for committed rows"
     return [
-        apart(each, "chain", step_alone, "on chain rows alone", fix, [one for one in STEPS if one in each.drafters])
+        of_drafter_rows(each, *place, [one for one in STEPS if one in each.drafters])
         for each in hypotheses
         if each.values and _fits(each)
     ]

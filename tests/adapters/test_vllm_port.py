@@ -12,12 +12,12 @@ from docs.ports import vllm_run
 from parity.api import compare_dumps, open_golden
 from parity.golden.store import Dump
 from parity.producers import ReferenceRerun
-from tests.vllm_processor import needs_avx512
+from tests import vllm_processor
 
 pytestmark = pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="`make vllm` runs this")
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_avx512)])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=vllm_processor.rounds)])
 def test_vllm_as_it_is_passes(precision, small_golden, tmp_path):
     golden = open_golden(small_golden.folder)
     report = compare_dumps(golden, Dump(vllm_run.run(golden, tmp_path / "run", precision)), rerun=ReferenceRerun())

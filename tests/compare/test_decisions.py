@@ -39,6 +39,12 @@ def test_the_same_choice_is_the_same_whatever_the_scores():
     assert verdict([1.0, 5.0], 0, 0) == SAME
 
 
+@pytest.mark.parametrize(("imagined", "due"), [(False, TIE), (True, BUG)])
+def test_a_choice_that_the_scores_rate_higher_is_another_one_only_beside_a_counterfactual(imagined, due):
+    judged = judge(np.array([[1.0, 5.0]]), np.array([0]), np.array([1]), QUIET, imagined)
+    assert judged.verdict[0] == due
+
+
 def experts(scores, mine, theirs) -> str:
     return judge_experts(np.array([scores]), np.array([mine]), np.array([theirs]), QUIET).verdict[0]
 

@@ -10,8 +10,9 @@ import pytest
 
 from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, golden_section, parabolas
 from parity.diagnose.residuals import Residual
-from parity.diagnose.search import STEPS, VERTICES, Trial, beside_clean, best_of_each, golden_section, parabolas
+from parity.diagnose.search import Trial, best_of_each
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
 from tests.diagnose.test_honest import Q, red

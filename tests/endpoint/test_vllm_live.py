@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity.api import judge_endpoint, open_golden
+from tests import vllm_processor
 from tests.endpoint.serving import forwarding, serving, vllm
-from tests.vllm_processor import needs_avx512
 
 pytestmark = [
     pytest.mark.skipif("PARITY_VLLM_PYTHON" not in os.environ, reason="`make vllm` runs this"),
-    needs_avx512,
+    vllm_processor.rounds,
 ]
 
 
