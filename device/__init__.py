@@ -11,6 +11,7 @@ from parity.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from parity.device.batch import Batch
     from parity.device.engines import AnyEngine
     from parity.device.pipeline import Pipeline
     from parity.seam import Operation
@@ -35,7 +36,8 @@ def load(
     tp: int = 1,
     moe: str = "masked",
     partial_kv: str = "",
-) -> Pipeline:
+    lanes: int = 1,
+) -> Pipeline | Batch:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
     Args:
@@ -49,6 +51,7 @@ def load(
         tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
+        lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -56,15 +59,24 @@ def load(
     machine = _machine(engine)
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise UsageError(f"batch: {batch!r} is no number of sequences, at least 1 is needed.")
+    for option, number in (("batch", batch), ("lanes", lanes)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise UsageError(f"{option}: {number!r} is no number of sequences, at least 1 is needed.")
+    if min(batch, lanes) > 1:
+        raise UsageError("batch and lanes exclude each other: copies of one sequence, or sequences of their own.")
     from parity.device.assembly import assemble
 
     if batch > 1:
         from parity.device.engines.lanes import with_lanes
 
         machine = with_lanes(machine, batch)
-    return assemble(Path(target), Path(drafter), k, precision, machine, max_positions, tp, moe, partial_kv=partial_kv)
+    pair = Path(target), Path(drafter)
+    pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, partial_kv=partial_kv)
+    if lanes == 1:
+        return pipeline
+    from parity.device.batch import Batch
+
+    return Batch(pipeline, lanes)
 
 
 def absent(engine: str) -> str | None:

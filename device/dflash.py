@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.device.drafter import Drafter
 from parity.device.drafter_config import DFlashConfig
+from parity.device.engines import widest
 from parity.device.kernels.drafter_layer import project, remember
 from parity.device.kernels.norm import llama_norm
 from parity.device.kernels.step import make_block_step
@@ -38,7 +39,7 @@ class DFlash(Drafter):
         if not k:
             return self.nothing(record)
         ids = record.exact(self.side, "input_ids", ids)
-        rows = pad_rows(ids, positions[count:], slots[count:], k + 1, self.trash)
+        rows = pad_rows(ids, positions[count:], slots[count:], widest(self.engine, k + 1), self.trash)
         x = self.run(rows, self.embedded(rows), record.bind(self.side, rows.count))
         return self.choose(x, self.drafting(k), k, record)
 
@@ -68,7 +69,7 @@ class DFlash(Drafter):
         self, taps: Any, first: int, positions: np.ndarray, slots: np.ndarray, width: int, record: Recorder
     ) -> None:
         """Every layer's keys and values of the context rows, padded to `width`, into their slots."""
-        count = len(positions)
+        count, width = len(positions), widest(self.engine, width)
         taps = self.shown_taps(taps, first, count, width, record)
         fused = record.bind(self.side, count)("fc_out", project(taps, self.outer["fc"]))
         context = self.context(fused)

@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.device.chain import Chain
 from parity.device.drafter_config import DraftModelConfig
+from parity.device.engines import widest
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, round_up
 
@@ -46,5 +47,5 @@ class DraftModel(Chain):
         return self._pass(draft, 1, done, total, record)
 
     def _pass(self, ids: np.ndarray, width: int, done: int, total: int, record: Recorder) -> Any:
-        rows, record = self.placed(ids, width, done, total, record)
+        rows, record = self.placed(ids, widest(self.engine, width), done, total, record)
         return self.run(rows, self.embedded(rows), record.bind(self.side, rows.count))

@@ -9,6 +9,7 @@ import numpy as np
 from parity.device.chain import Chain
 from parity.device.drafter import FusedDrafter
 from parity.device.drafter_config import Eagle3Config
+from parity.device.engines import widest
 from parity.device.kernels import rows as kernel_rows
 from parity.device.kernels.drafter_layer import project
 from parity.device.kernels.norm import llama_norm
@@ -26,7 +27,7 @@ class Eagle3(Chain, FusedDrafter):
 
     def forward(self, taps: Any, first: int, committed: np.ndarray, chained: int, width: int, record: Recorder) -> Any:
         """Committed rows with their true taps."""
-        count = len(committed)
+        count, width = len(committed), widest(self.engine, width)
         taps = self.shown_taps(taps, first, count, width, record)
         return self._pass(committed, project(self.normed(taps), self.outer["fc"]), 0, count + chained, record)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
 from parity.device.config import Attention
-from parity.device.engines import AnyEngine, with_ranks
+from parity.device.engines import AnyEngine, widest, with_ranks
 from parity.device.kernels import cache
 from parity.device.kernels.rope import tables
 from parity.device.kernels.step import Step, make_step
@@ -51,6 +52,13 @@ class Model:
         self.layers = [convert(layer, self._place) for layer in layers]
         self.turn(attention.rope)
         self.clear()
+
+    def lane(self, engine: AnyEngine) -> Self:
+        """The same weights with caches of its own, on an engine of one lane."""
+        mine = copy(self)
+        mine.engine, mine.outer, mine.layers = engine, dict(self.outer), [dict(layer) for layer in self.layers]
+        mine.clear()
+        return mine
 
     @property
     def trash(self) -> int:
@@ -96,7 +104,7 @@ class Model:
 
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
-        span = min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket))
+        span = widest(self.engine, min(self.positions, round_up(int(rows.positions.max()) + 1, self.span_bucket)))
         refuse_outside(self.side, "position", rows.positions, self.positions)
         refuse_outside(self.side, "slot", rows.slots, self.trash + 1)
         array = self.engine.array

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from parity.device.drafter_config import NGramConfig
+from parity.device.engines import AnyEngine
 from parity.device.recorder import Recorder
 
 
@@ -22,6 +23,10 @@ class NGram:
         self.config = config
         self.caches: list[Any] = []
         self.length = 0
+
+    def lane(self, engine: AnyEngine) -> NGram:
+        """Itself: it keeps nothing of a sequence."""
+        return self
 
     def due(self, text: np.ndarray, emitted: np.ndarray) -> np.ndarray:
         """All tokens so far [S]."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.device.drafter import FusedDrafter
 from parity.device.drafter_config import PEagleConfig
+from parity.device.engines import widest
 from parity.device.kernels.drafter_layer import fuse
 from parity.device.recorder import Recorder
 
@@ -38,7 +39,7 @@ class PEagle(FusedDrafter):
         Returns:
             the last residual stream [1, width, H].
         """
-        count = len(committed)
+        count, width = len(committed), widest(self.engine, width)
         taps = self.shown_taps(taps, first, count, width, record)
         rows = self.rows(committed, masked, width, record)
         tap = record.bind(self.side, rows.count)

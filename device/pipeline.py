@@ -6,6 +6,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ from parity.device.config import MOE
 from parity.device.constants import constants
 from parity.device.decoding import Generation, generate
 from parity.device.drafter import Drafter
-from parity.device.engines import AnyEngine
+from parity.device.engines import AnyEngine, widest
 from parity.device.kernels.accept import emitted_length
 from parity.device.ngram import NGram
 from parity.device.recorder import Recorder
@@ -56,6 +57,17 @@ class Pipeline:
         self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
         self._drafted: np.ndarray | None = None  # in this round
+
+    @property
+    def engine(self) -> AnyEngine:
+        """The machine that it runs on."""
+        return self._engine
+
+    def lane(self, engine: AnyEngine) -> Pipeline:
+        """Another pipeline on the same weights, without a sequence, on an engine of one lane."""
+        mine = copy(self)
+        mine._engine, mine.target, mine.drafter = engine, self.target.lane(engine), self.drafter.lane(engine)
+        return mine
 
     def describe(self) -> Description:
         """What this device is."""
@@ -216,7 +228,7 @@ class Pipeline:
     def _target_pass(self, ids: np.ndarray, width: int, group: str, record: Recorder) -> tuple[np.ndarray, Any]:
         """Rows behind the target's cache: their greedy ids, and their taps for the next draft."""
         positions = self.target.length + np.arange(len(ids))
-        rows = pad_rows(ids, positions, positions, width, self.target.trash)
+        rows = pad_rows(ids, positions, positions, widest(self._engine, width), self.target.trash)
         x, taps = self.target.forward(rows, self.drafter.config.taps, record)
         return self.target.choose(x, rows, group, record), taps
 

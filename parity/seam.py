@@ -125,6 +125,7 @@ class Description:
         partial_kv: the pages of its cache that a drafter's row attends to, as `parity.partial_kv` writes them; empty
             for the whole cache.
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
+        lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -146,6 +147,7 @@ class Description:
     family: str = ""
     partial_kv: str = ""
     varies_k: bool = False
+    lanes: int = 1
 
 
 class Device(Protocol):
@@ -238,6 +240,49 @@ class Looping(Protocol):
         Raises:
             ValueError: the prompt, the budget and K rows do not fit the caches.
         """
+        ...
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """A device that runs several sequences at once, each in a lane: 0 to B - 1, `Description.lanes`.
+
+    Each verb of `Device` for some of its lanes, all of them in one pass; what comes back is in their order. A lane that
+    is not named keeps its sequence as it is. `prefill_batch` begins a sequence anew, beside others in mid-generation; so
+    sequences join and leave between rounds, their prompts have any lengths, and each accepts what it accepts. Every
+    sequence has a tap of its own, which sees what it would see if the sequence were alone.
+    """
+
+    def describe(self) -> Description:
+        """Say what this device is; no computation."""
+        ...
+
+    def prefill_batch(
+        self, lanes: Sequence[int], prompts: Sequence[Sequence[int]], budgets: Sequence[int], taps: Sequence[Tap]
+    ) -> Sequence[int]:
+        """`Device.prefill` of each lane: the first tokens."""
+        ...
+
+    def draft_batch(
+        self, lanes: Sequence[int], taps: Sequence[Tap], ks: Sequence[int] | None = None
+    ) -> Sequence[np.ndarray]:
+        """`Device.draft` of each lane; with `ks`, which only a device is given that says `varies_k`, so many drafts."""
+        ...
+
+    def verify_batch(
+        self, lanes: Sequence[int], drafts: Sequence[np.ndarray], taps: Sequence[Tap]
+    ) -> Sequence[np.ndarray]:
+        """`Device.verify` of each lane."""
+        ...
+
+    def commit_batch(
+        self,
+        lanes: Sequence[int],
+        drafts: Sequence[np.ndarray],
+        verified: Sequence[np.ndarray],
+        taps: Sequence[Tap],
+    ) -> Sequence[np.ndarray]:
+        """`Device.commit` of each lane."""
         ...
 
 

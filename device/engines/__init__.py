@@ -2,7 +2,7 @@
 
 Each module offers `NAME`, `array`, `zeros` and `host`, or `engine()` that gives an object with these. What compiles
 may offer `versions` (package to version), `notes()` (what else a reader of its runs must know) and
-`interpret()` (from now on, no kernel is compiled). An engine that knows its own way to several ranks offers
+`interpret()` (from now on, no kernel is compiled). What serves one lane of a batch offers `widest`. An engine that knows its own way to several ranks offers
 `spread(sharding)`; with ranks there are `sharding`, `shard` and `hosts` beside the others
 (`parity.device.engines.ranks`).
 """
@@ -55,6 +55,11 @@ class RankEngine(Engine, Protocol):
 
 AnyEngine: TypeAlias = Engine | ModuleType | SimpleNamespace
 """An engine in the forms in which it is handed round: an object, a module or a namespace of functions."""
+
+
+def widest(engine: AnyEngine, number: int) -> int:
+    """A static size of a pass, as wide as the widest of the sequences that run it together."""
+    return int(getattr(engine, "widest", int)(number))
 
 
 def with_ranks(engine: AnyEngine) -> RankEngine:
