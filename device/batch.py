@@ -44,9 +44,7 @@ class Batch:
         """See `parity.seam.Batched`."""
         return self._together("draft", lanes, taps, *(() if ks is None else (ks,)))
 
-    def verify_batch(
-        self, lanes: Sequence[int], drafts: Sequence[np.ndarray], taps: Sequence[Tap]
-    ) -> list[np.ndarray]:
+    def verify_batch(self, lanes: Sequence[int], drafts: Sequence[np.ndarray], taps: Sequence[Tap]) -> list[np.ndarray]:
         """See `parity.seam.Batched`."""
         return self._together("verify", lanes, drafts, taps)
 

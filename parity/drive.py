@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
@@ -11,6 +11,7 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 
+from parity.batching import Script, VerbCall, perform, performed
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.families import BLOCK, TAPS, family_of
 from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
@@ -76,24 +77,15 @@ def run_device(request: RunRequest) -> Path:
         _all_stages(golden)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
-    forced = _forced(request.mode, says, view)
+    forced = forced_of(request.mode, says, view)
     with DumpWriter(request.out) as writer:
-        prompts = []
-        for number, prompt in enumerate(case.prompts):
-            request.progress(number, len(case.prompts), prompt.id)
-            trace = ForcingTrace(names, _truth(golden, number), forced, keep=wanted.__contains__)
-            rounds = len(prompt.generated.acceptance_length)
-            free, alone = request.free and request.mode == "chained", (request.device, prompt.ids, case.max_new_tokens)
-            drafts = case.drafts if case.schedule else None
-            with _device_errors(says.name, prompt.id, trace):
-                # In turn: what a device does in every second sequence alone is recorded of every second prompt.
-                generation = generate(*alone, drafts) if free and number % 2 else None
-                drive(request.device, prompt.ids, case.max_new_tokens, trace, rounds, drafts)
-                generation = generate(*alone, drafts) if free and not number % 2 else generation
+        prompts: dict[int, PromptCase] = {}
+        for number, trace, generation in _driven(request, names, forced, wanted.__contains__):
             _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
-            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted))
+            prompt = case.prompts[number]
+            prompts[number] = PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted)
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
             kind="run",
@@ -118,13 +110,45 @@ def run_device(request: RunRequest) -> Path:
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
                 shown=declared_shown(shown),
                 prompts_digest=case.prompts_digest,
-                prompts=tuple(prompts),
+                prompts=tuple(prompts[number] for number in sorted(prompts)),
             ),
         )
     return request.out
 
 
-def _forced(mode: Mode, says: Description, view: View) -> frozenset[str]:
+def _driven(
+    request: RunRequest, names: Mapping[str, Named], forced: frozenset[str], keep: Callable[[str], bool]
+) -> Iterator[tuple[int, ForcingTrace, Generation | None]]:
+    """Every prompt's number, trace and free generation; as they end where the device runs several at once."""
+    device, case = request.device, request.golden.manifest.case
+    traces: dict[int, ForcingTrace] = {}
+
+    def script(number: int) -> Script[Generation | None]:
+        prompt = case.prompts[number]
+        request.progress(number, len(case.prompts), prompt.id)
+        trace = traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep)
+        alone = prompt.ids, case.max_new_tokens
+        drafts = case.drafts if case.schedule else None
+        free, generation = request.free and request.mode == "chained", None
+        # In turn: what a device does in every second sequence alone is recorded of every second prompt.
+        if free and number % 2:
+            generation = yield from free_rounds(device, *alone, drafts)
+        yield from forced_rounds(device, *alone, trace, len(prompt.generated.acceptance_length), drafts)
+        if free and not number % 2:
+            generation = yield from free_rounds(device, *alone, drafts)
+        return generation
+
+    ended = performed(device, ((number, script(number)) for number in range(len(case.prompts))))
+    while True:
+        with _device_errors(device.describe().name, case, traces):
+            found = next(ended, None)
+        if found is None:
+            return
+        number, generation = found
+        yield number, traces.pop(number), generation
+
+
+def forced_of(mode: Mode, says: Description, view: View) -> frozenset[str]:
     """What is forced of a device: of what it shows, a stage in all layers or in none, so that a run can say it."""
     names = view.declared
     forced = {name for name in forced_names(mode, names) if view.shows(name)}
@@ -151,8 +175,8 @@ def _write(writer: DumpWriter, prompt: int, precision: Precision, stages: Sequen
 
 
 @contextmanager
-def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None]:
-    """A device that breaks down gives no evidence: inconclusive, naming where it was."""
+def _device_errors(name: str, case: Case, traces: Mapping[int, ForcingTrace]) -> Iterator[None]:
+    """A device that breaks down gives no evidence: inconclusive, naming where it was in the prompts that it runs."""
     try:
         yield
     except KeyboardInterrupt:
@@ -160,7 +184,8 @@ def _device_errors(name: str, prompt: str, trace: ForcingTrace) -> Iterator[None
     except BaseException as error:
         failed = error if isinstance(error, ParityError) else as_parity_error(name, "what it handed back", error)
         if isinstance(failed, DeviceFailed):
-            failed.place = f"prompt {prompt}, round {trace.round}"
+            at = (f"prompt {case.prompts[number].id}, round {trace.round}" for number, trace in traces.items())
+            failed.place = " and ".join(at)
         raise failed from (error if failed is not error else error.__cause__)
 
 
@@ -173,15 +198,10 @@ def drafted(device: Device, tap: Tap, round_: int, drafts: Drafts | None) -> np.
     return device.draft(tap) if drafts is None else cast(VaryingK, device).draft(tap, drafts(round_))
 
 
-def drive(
-    device: Device,
-    ids: Sequence[int],
-    budget: int,
-    trace: ForcingTrace,
-    rounds: int,
-    drafts: Drafts | None = None,
-) -> None:
-    """Take one prompt through prefill and this many rounds; the trace decides what is forced.
+def forced_rounds(
+    device: Device, ids: Sequence[int], budget: int, trace: ForcingTrace, rounds: int, drafts: Drafts | None = None
+) -> Script[None]:
+    """One prompt through prefill and this many rounds; the trace decides what is forced.
 
     What a verb returns is handed to the trace here, where the device has not done so. It ends where the sequence parts
     from the golden's. A loop that cannot be split (`parity.seam.Looping`) runs as it is.
@@ -189,33 +209,33 @@ def drive(
     if isinstance(device, Looping):
         return drive_loop(device, ids, budget, trace)
     trace.begin(0)
-    trace.returned(TARGET_TOKENS, [device.prefill(ids, budget, trace)])
+    trace.returned(TARGET_TOKENS, [(yield VerbCall("prefill", (ids, budget), trace))])
     for round_ in range(1, rounds + 1):
         if trace.parted:
             return
         trace.begin(round_)
-        chosen = trace.returned(DRAFT_TOKENS, drafted(device, trace, round_, drafts))
+        chosen = trace.returned(DRAFT_TOKENS, (yield _draft(trace, round_, drafts)))
         chosen = chosen if drafts is None else trace.as_many(DRAFT_TOKENS, chosen)
-        tokens = trace.returned(VERIFY_TOKENS, device.verify(chosen, trace))
-        emitted = device.commit(chosen, tokens, trace)
+        tokens = trace.returned(VERIFY_TOKENS, (yield VerbCall("verify", (chosen,), trace)))
+        emitted = yield VerbCall("commit", (chosen, tokens), trace)
         trace.returned(ACCEPT_LENGTH, [len(emitted)])
         trace.returned(ACCEPT_EMITTED, emitted)
 
 
-def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None = None) -> Generation:
-    """Let the device speculate freely until it emits EOS or the budget is spent."""
+def free_rounds(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None = None) -> Script[Generation]:
+    """One prompt until EOS or the budget, the device choosing freely; what it emitted."""
     if isinstance(device, Looping):
         return generate_loop(device, ids, budget, untapped)
-    eos = device.describe().eos
-    emitted = [index(device.prefill(ids, budget, untapped))]
+    says = device.describe()
+    emitted = [index((yield VerbCall("prefill", (ids, budget), untapped)))]
     lengths: list[int] = []
     accepted: list[int] = []
-    while emitted[-1] not in eos and len(emitted) < budget:
-        own = drafted(device, untapped, len(lengths) + 1, drafts)
-        tokens = device.verify(own, untapped)
-        fresh = [index(token) for token in device.commit(own, tokens, untapped)]
+    while emitted[-1] not in says.eos and len(emitted) < budget:
+        own = yield _draft(untapped, len(lengths) + 1, drafts)
+        tokens = yield VerbCall("verify", (own,), untapped)
+        fresh = [index(token) for token in (yield VerbCall("commit", (own, tokens), untapped))]
         if not fresh:
-            raise UsageError(f"device {device.describe().name} emitted nothing in round {len(lengths) + 1}")
+            raise UsageError(f"device {says.name} emitted nothing in round {len(lengths) + 1}")
         matching = np.cumprod([a == b for a, b in zip(fresh, own, strict=False)])
         emitted += fresh
         lengths.append(len(fresh))
@@ -224,8 +244,17 @@ def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | N
         emitted=tuple(emitted),
         acceptance_length=tuple(lengths),
         accepted_drafts=tuple(accepted),
-        finish="eos" if emitted[-1] in eos else "length",
+        finish="eos" if emitted[-1] in says.eos else "length",
     )
+
+
+def _draft(tap: Tap, round_: int, drafts: Drafts | None) -> VerbCall:
+    return VerbCall("draft", (), tap, () if drafts is None else (drafts(round_),))
+
+
+def generate(device: Device, ids: Sequence[int], budget: int, drafts: Drafts | None = None) -> Generation:
+    """Run `free_rounds` alone."""
+    return perform(device, free_rounds(device, ids, budget, drafts))
 
 
 class _Untapped:
@@ -245,7 +274,7 @@ untapped = _Untapped()
 """The tap of a free run."""
 
 
-def _truth(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
+def truth_of(golden: DumpView, prompt: int) -> Callable[[int, str], np.ndarray | None]:
     return lambda round_, stage: golden.contents("float32", prompt, round_, stage)
 
 

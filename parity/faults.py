@@ -15,12 +15,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
+from parity.batching import performed
 from parity.bundled import tiny
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
-from parity.drive import RunRequest, generate, run_device
+from parity.drive import RunRequest, free_rounds, run_device
 from parity.errors import ParityError, UsageError
 from parity.families import FAMILIES, Family
 from parity.gates import GATES, run_gate
@@ -70,6 +71,7 @@ class PlantableFault(Protocol):
     seen: str
     precision: str
     tp: int
+    lanes: int
     drafters: tuple[str, ...]
     partial_kv: str
     plant: Callable[[Device], None]
@@ -174,11 +176,12 @@ def choose_faults(
 
 def run_faults(request: FaultRunRequest, faults: Sequence[PlantableFault]) -> Iterator[FaultOutcome]:
     """Plant each fault in a device of its own, and judge it."""
-    clean: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    clean: dict[tuple[str, int, int], list[tuple[int, ...]]] = {}
     for fault in faults:
-        if (fault.precision, fault.tp) not in clean:
-            clean[fault.precision, fault.tp] = _emitted(request, _clean(request, fault)(precision=fault.precision))
-        yield judge_fault(request, fault, clean[fault.precision, fault.tp])
+        kind = fault.precision, fault.tp, fault.lanes
+        if kind not in clean:
+            clean[kind] = _emitted(request, _clean(request, fault)(precision=fault.precision))
+        yield judge_fault(request, fault, clean[kind])
 
 
 def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tuple[int, ...]]) -> FaultOutcome:
@@ -199,8 +202,9 @@ def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tup
 
 
 def _clean(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
-    """Makes the device that a fault is planted in; one without ranks need not know the option."""
-    return partial(request.build, tp=fault.tp) if fault.tp > 1 else request.build
+    """Makes the device that a fault is planted in; one without ranks or lanes need not know the options."""
+    options = {name: number for name, number in (("tp", fault.tp), ("lanes", fault.lanes)) if number > 1}
+    return partial(request.build, **options)
 
 
 def _planted(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
@@ -216,8 +220,7 @@ def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode)
     """Prompt by prompt, until one shows the fault."""
     due = _due(fault, mode)
     seen = FaultComparison("nothing compared", None, due)
-    for precision, number in product(_precisions(request, fault), range(len(request.golden.manifest.case.prompts))):
-        case = GoldenSlice(request.golden, number, request.rounds)
+    for precision, case in product(_precisions(request, fault), _cases(request, fault)):
         try:
             report = _report(case, _planted(request, fault)(precision=precision), mode, request.rerun)
         except Exception as error:
@@ -226,6 +229,14 @@ def compare_planted(request: FaultRunRequest, fault: PlantableFault, mode: Mode)
         if seen.verdict == FAIL and seen.first:  # constants that differ fail every prompt, and have no stage
             break
     return seen
+
+
+def _cases(request: FaultRunRequest, fault: PlantableFault) -> list[TrustedGolden]:
+    """Its prompts one by one; all at once where lanes have to have neighbours."""
+    if fault.lanes > 1:
+        return [request.golden]
+    prompts = range(len(request.golden.manifest.case.prompts))
+    return [GoldenSlice(request.golden, number, request.rounds) for number in prompts]
 
 
 def _precisions(request: FaultRunRequest, fault: PlantableFault) -> tuple[str, ...]:
@@ -239,7 +250,7 @@ def _due(fault: PlantableFault, mode: Mode) -> tuple[str, int | None]:
     return (fault.stage, fault.round) if mode == "local" else (fault.chained, fault.chained_round)
 
 
-def _report(case: GoldenSlice, device: Device, mode: Mode, rerun: Rerun | None) -> Report:
+def _report(case: TrustedGolden, device: Device, mode: Mode, rerun: Rerun | None) -> Report:
     with scratch("faults") as folder:
         run = Dump(run_device(RunRequest(device, case, mode, (), folder / "run")))
         return compare(case, run, read_policy(None, run.manifest.case.precision), rerun=rerun)
@@ -286,7 +297,8 @@ def _gate(request: FaultRunRequest, fault: PlantableFault) -> tuple[bool, str]:
 def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
     """What a device emits freely over the golden's prompts."""
     case = request.golden.manifest.case
-    return [generate(device, prompt.ids, case.max_new_tokens).emitted for prompt in case.prompts]
+    scripts = (free_rounds(device, prompt.ids, case.max_new_tokens) for prompt in case.prompts)
+    return [generated.emitted for _, generated in sorted(performed(device, enumerate(scripts)))]
 
 
 def small_golden(

@@ -9,16 +9,18 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from parity.batching import VERBS, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import TOKENS
-from parity.seam import Description, Device, Looping, OnRound, Poisonable, Tap
+from parity.seam import Batched, Description, Device, Looping, OnRound, Poisonable, Tap
 from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
@@ -168,7 +170,9 @@ class Guarded:
 
     def _tokens(self, verb: str, *arguments: Any) -> Any:
         """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""
-        value = self._ask(verb, *arguments)
+        return self._few(verb, self._ask(verb, *arguments))
+
+    def _few(self, verb: str, value: Any) -> Any:
         size = call_guarded(self.guarded_as, verb, lambda: _count(value))
         if size > TOKENS:
             raise DeviceFailed(self.guarded_as, verb, f"it returned {size} values as the tokens of one round")
@@ -190,6 +194,25 @@ def _count(tokens: Any) -> int:
             f"it returned a value of type {type(tokens).__name__}, which is neither an array nor a list of tokens"
         )
     return math.prod(tokens.shape) if hasattr(tokens, "shape") else len(tokens)
+
+
+class BatchedGuarded(BatchVerbs, Guarded):
+    """One of several lanes."""
+
+    def batch(
+        self,
+        verb: str,
+        lanes: Sequence[int],
+        before: Sequence[Sequence[Any]],
+        taps: Sequence[Tap],
+        behind: Sequence[Sequence[Any]] = (),
+    ) -> Sequence[Any]:
+        """See `BatchVerbs.batch`."""
+        values: Sequence[Any] = self._ask(f"{verb}_batch", lanes, *before, taps, *behind)
+        if call_guarded(self.guarded_as, f"{verb}_batch", lambda: len(values)) != len(lanes):
+            said = f"it returned {len(values)} results for {len(lanes)} lanes"
+            raise DeviceFailed(self.guarded_as, f"{verb}_batch", said)
+        return values if verb == "prefill" else [self._few(verb, tokens) for tokens in values]
 
 
 class PoisonableGuarded(Guarded):
@@ -214,13 +237,19 @@ class LoopingGuarded(Guarded):
         return super()._ask(verb, *arguments)
 
 
-VERBS = ("prefill", "draft", "verify", "commit")
-
-
 def guard(device: Device, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
-    kinds = ((Looping, LoopingGuarded), (Poisonable, PoisonableGuarded))
-    return next((kind for offers, kind in kinds if isinstance(device, offers)), Guarded)(device, name)
+    kinds = ((Looping, LoopingGuarded), (Batched, BatchedGuarded), (Poisonable, PoisonableGuarded))
+    offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))
+    guarded: Guarded = combined(offered or (Guarded,))(device, name)
+    return guarded
+
+
+@cache
+def combined(kinds: tuple[type[T], ...]) -> type[T]:
+    """The class of a device that offers several things."""
+    made: type[T] = kinds[0] if len(kinds) == 1 else type(kinds[-1].__name__, kinds, {})
+    return made
 
 
 def watch_threads() -> None:

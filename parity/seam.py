@@ -248,7 +248,7 @@ class Batched(Protocol):
     """A device that runs several sequences at once, each in a lane: 0 to B - 1, `Description.lanes`.
 
     Each verb of `Device` for some of its lanes, all of them in one pass; what comes back is in their order. A lane that
-    is not named keeps its sequence as it is. `prefill_batch` begins a sequence anew, beside others in mid-generation; so
+    is not named keeps its sequence as it is. `prefill_batch` begins a sequence anew, beside others in mid-generation:
     sequences join and leave between rounds, their prompts have any lengths, and each accepts what it accepts. Every
     sequence has a tap of its own, which sees what it would see if the sequence were alone.
     """

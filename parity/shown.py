@@ -10,9 +10,10 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from parity.batching import BatchVerbs
 from parity.errors import UsageError
 from parity.limits import LAYERS
-from parity.seam import Description, Device, Looping, OnRound, Rows, Shown, Tap, When
+from parity.seam import Batched, Description, Device, Looping, OnRound, Rows, Shown, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -260,6 +261,23 @@ class PartlyShown:
         return getattr(self.__dict__["inside"], name)
 
 
+class PartlyShownBatch(BatchVerbs, PartlyShown):
+    """One of several lanes."""
+
+    def batch(
+        self,
+        verb: str,
+        lanes: Sequence[int],
+        before: Sequence[Sequence[Any]],
+        taps: Sequence[Tap],
+        behind: Sequence[Sequence[Any]] = (),
+    ) -> Sequence[Any]:
+        """See `BatchVerbs.batch`."""
+        parts = [PartTap(tap, self._view, int(verb != "prefill")) for tap in taps]
+        values: Sequence[Any] = getattr(self.inside, f"{verb}_batch")(lanes, *before, parts, *behind)
+        return values
+
+
 class PartlyShownLoop(PartlyShown):
     """One whose host loop cannot be split into verbs."""
 
@@ -286,5 +304,6 @@ def shown_only(device: Device, show: str) -> Device:
         raise UsageError(
             f"show={show} names no stage: it takes a view ({', '.join(VIEWS)}) or globs, as in logits+kv.*"
         )
-    kind = PartlyShownLoop if isinstance(device, Looping) else PartlyShown
+    kinds: tuple[tuple[type[Any], type[PartlyShown]], ...] = ((Looping, PartlyShownLoop), (Batched, PartlyShownBatch))
+    kind = next((kind for offers, kind in kinds if isinstance(device, offers)), PartlyShown)
     return kind(device, stages) if stages else device

@@ -1,7 +1,7 @@
 """Host code of several lanes side by side, which meets at the programs: what all of them reach is one call.
 
-Each lane's code runs in a thread of its own, one at a time, up to its next meeting. So a batch needs no second copy of the
-host loop, and lanes may go different ways: those at another call, or at one of other shapes, are a call of their own.
+Each lane's code runs in a thread of its own, one at a time, up to its next meeting. So a batch needs no second copy of
+the host loop, and lanes may go different ways: those at another call, or at one of other shapes, make their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ T = TypeVar("T")
 
 Together = Callable[[list[Any]], list[Any]]
 """What lanes do together: what each of them brings, to what each of them gets."""
+
+
+Answer = tuple[Any, BaseException | None]
 
 
 class Lockstep:
@@ -57,12 +60,13 @@ class Lockstep:
         self.calls += 1
         self.shared += len(group) > 1
         try:
-            answers = [(one, None) for one in group[0].together([job.brought for job in group])]
+            given = group[0].together([job.brought for job in group])
         except BaseException as error:
-            answers = [(None, error)] * len(group)
-        for job, answer in zip(group, answers, strict=True):
-            job.answer = answer
-            job.go_on()
+            for job in group:
+                job.go_on((None, error))
+        else:
+            for job, one in zip(group, given, strict=True):
+                job.go_on((one, None))
 
 
 class _Job:
@@ -70,7 +74,6 @@ class _Job:
 
     together: Together
     brought: Any
-    answer: tuple[Any, BaseException | None]
     result: Any = None
     error: BaseException | None = None
     place: Hashable | None = None
@@ -81,9 +84,9 @@ class _Job:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def go_on(self) -> None:
-        """Run up to the next meeting, or to the end."""
-        self.place = None
+    def go_on(self, answer: Answer = (None, None)) -> None:
+        """Run up to the next meeting, or to the end; `answer` is what the last one gave, or its error."""
+        self.place, self._answer = None, answer
         self._turn.release()
         self._paused.acquire()
 
@@ -92,7 +95,7 @@ class _Job:
         self.place, self.brought, self.together = place, brought, together
         self._paused.release()
         self._turn.acquire()
-        value, error = self.answer
+        value, error = self._answer
         if error is not None:
             raise error
         return value

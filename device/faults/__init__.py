@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from parity.device.batch import Batch
 from parity.device.faults import (
     accepting,
     attention,
+    batch,
     block,
     caches,
     chain,
@@ -68,6 +70,7 @@ _FAMILIES = (
     lookup.fault,
     block.fault,
     pages.fault,
+    batch.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 
@@ -84,7 +87,7 @@ LEFT_OUT = {
 """Known faults without a place in this device, and why."""
 
 
-def __getattr__(name: str) -> Callable[..., Pipeline]:
+def __getattr__(name: str) -> Callable[..., Pipeline | Batch]:
     found = CATALOGUE.get(name.replace("_", "-"))
     if found is None:
         raise AttributeError(f"no planted fault {name}; `parity faults list` names them")

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from parity import device
+from parity.device.batch import Batch
 from parity.device.model import Model
 from parity.device.pipeline import Pipeline
 from parity.errors import UsageError
@@ -44,9 +45,11 @@ class Fault:
         seen: repository and issue it was met in.
         precision: the device's when it is planted; float32 where bfloat16's noise is as large as the defect.
         tp: the device's tensor-parallel ranks.
+        lanes: the device's; with several of them it is planted in each.
         drafters: the families of drafters that it is planted in.
         partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
-        plant: puts it into a pipeline.
+        batched: it sits in what lanes have in common, and is planted in the whole batch.
+        plant: puts it into a pipeline, or a batch.
     """
 
     id: str
@@ -62,23 +65,27 @@ class Fault:
     seen: str
     precision: str
     tp: int
+    lanes: int
     drafters: tuple[str, ...]
     partial_kv: str
-    plant: Callable[[Pipeline], None]
+    batched: bool
+    plant: Callable[[Any], None]
 
     @property
-    def factory(self) -> Callable[..., Pipeline]:
+    def factory(self) -> Callable[..., Pipeline | Batch]:
         """Loads a pair of checkpoints with this defect; takes what `parity.device.load` takes."""
 
         @wraps(device.load)
-        def load(*arguments: Any, **options: Any) -> Pipeline:
-            own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv}
-            pipeline = device.load(*arguments, **own | options)
-            if pipeline.drafter.family not in self.drafters:
+        def load(*arguments: Any, **options: Any) -> Pipeline | Batch:
+            own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv, "lanes": self.lanes}
+            loaded = device.load(*arguments, **own | options)
+            lanes = loaded.lanes if isinstance(loaded, Batch) else [loaded]
+            family = lanes[0].drafter.family
+            if family not in self.drafters:
                 families = " and ".join(self.drafters)
-                raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {pipeline.drafter.family}.")
-            self.plant(pipeline)
-            return pipeline
+                raise UsageError(f"{self.id} is a fault of {families} drafters, this one is {family}.")
+            self.plant(loaded)
+            return loaded
 
         return load
 
@@ -100,31 +107,37 @@ class Family:
             same_text=False,
             precision="bfloat16",
             tp=1,
+            lanes=1,
             drafters=PARALLEL,
             partial_kv="",
+            batched=False,
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
-        def enter(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
-            fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant), **details)
+        def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
+            fault = Fault(
+                id=id, family=self.name, what=what, stage=stage, plant=_uncompiled(plant, details["batched"]), **details
+            )
             self.faults.append(fault)
             return plant
 
         return enter
 
 
-def uncompiled(plant: Callable[[Pipeline], None]) -> Callable[[Pipeline], None]:
-    """The same, in a pipeline that runs its kernels operation by operation where its engine compiles them.
+def _uncompiled(plant: Callable[[Any], None], batched: bool) -> Callable[[Pipeline | Batch], None]:
+    """The same, in a device that runs its kernels operation by operation where its engine compiles them.
 
     A defect may look at values on the host, or remember them from call to call: a compiled program does that
-    once, while it is traced.
+    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`.
     """
 
     @wraps(plant)
-    def run(pipeline: Pipeline) -> None:
-        getattr(pipeline.target.engine, "interpret", lambda: None)()
-        plant(pipeline)
+    def run(planted: Pipeline | Batch) -> None:
+        lanes = planted.lanes if isinstance(planted, Batch) else [planted]
+        getattr(lanes[0].engine, "interpret", lambda: None)()
+        for one in [planted] if batched else lanes:
+            plant(one)
 
     return run
 
@@ -152,21 +165,49 @@ def during(pipeline: Pipeline, place: str, make: Callable[[Any], Any]) -> None:
     module = import_module(f"parity.device.{path}")
     if not hasattr(module, name):
         raise LookupError(f"{place}: no kernel is called by that name there")
+    stand_in = _StandIn(module, name, make, _planted_in(pipeline))
     for verb in VERBS:
-        setattr(pipeline, verb, _within(getattr(pipeline, verb), module, name, make))
+        setattr(pipeline, verb, _within(getattr(pipeline, verb), stand_in))
 
 
-def _within(verb: Callable[..., Any], module: Any, name: str, make: Callable[[Any], Any]) -> Callable[..., Any]:
+def _within(verb: Callable[..., Any], stand_in: _StandIn) -> Callable[..., Any]:
     @wraps(verb)
     def run(*arguments: Any, **options: Any) -> Any:
-        clean = getattr(module, name)
-        setattr(module, name, make(clean))
-        try:
+        with stand_in:
             return verb(*arguments, **options)
-        finally:
-            setattr(module, name, clean)
 
     return run
+
+
+def _planted_in(pipeline: Pipeline) -> int:
+    """How many kernels were replaced in this pipeline before: the same number in every lane of a batch."""
+    count: int = getattr(pipeline, "kernels_replaced", 0)
+    vars(pipeline)["kernels_replaced"] = count + 1
+    return count
+
+
+class _StandIn:
+    """What stands for a kernel; lanes of a batch are in their verbs at once, the first puts it there, the last takes it
+    away."""
+
+    standing: ClassVar[dict[tuple[Any, ...], tuple[int, Any]]] = {}
+
+    def __init__(self, module: Any, name: str, make: Callable[[Any], Any], number: int) -> None:
+        self.module, self.name, self.make = module, name, make
+        self.key = module.__name__, name, number
+
+    def __enter__(self) -> None:
+        count, clean = self.standing.get(self.key, (0, getattr(self.module, self.name)))
+        self.standing[self.key] = count + 1, clean
+        if not count:
+            setattr(self.module, self.name, self.make(clean))
+
+    def __exit__(self, *error: object) -> None:
+        count, clean = self.standing.pop(self.key)
+        if count > 1:
+            self.standing[self.key] = count - 1, clean
+        else:
+            setattr(self.module, self.name, clean)
 
 
 def instead(owner: Any, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

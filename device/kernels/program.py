@@ -19,8 +19,8 @@ def program(kernel: Callable[P, R]) -> Callable[P, R]:
     The first argument is an array. Where its class offers `run_program(kernel, arguments)`, that runs the
     call; without one (numpy, ranks), or where somebody watches (`tap` is given and is not `untapped`), the
     kernel is called as it is. Arrays under trace answer by calling the kernel too, so that programs inline into
-    larger ones. Where it offers `run_together(program, arguments)`, that makes one call of those of several sequences, watched
-    or not.
+    larger ones. Where it offers `run_together(program, arguments)`, that makes one call of those of several
+    sequences, watched or not.
 
     Arrays may sit in tuples, lists, dicts and a `Step`; everything else is static and
     must be hashable. Arrays written in place keep what was written when the program returns: an engine

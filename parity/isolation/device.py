@@ -12,7 +12,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from parity.batching import BatchVerbs
 from parity.errors import DeviceEnded
+from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
 from parity.seam import Description, OnRound, Rotary, Rows, Shown, Side, Tap, When
 
@@ -101,6 +103,50 @@ class IsolatedDevice:
             self._process.dropped.append(self._number)
 
 
+class LaneTaps:
+    """The taps of several lanes as one: a stage comes with its lane's place in front, `0:target.embed`."""
+
+    def __init__(self, taps: Sequence[Tap]):
+        self.taps = taps
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        tap, stage = self._of(stage)
+        return np.asarray(tap(stage, value))
+
+    def rows(self, stage: str, *rest: Any) -> Any:
+        """See `RowTap.rows`."""
+        tap, stage = self._of(stage)
+        return tap.rows(stage, *rest)
+
+    def ranks(self, stage: str, *rest: Any) -> Any:
+        """See `RankTap.ranks`."""
+        tap, stage = self._of(stage)
+        return tap.ranks(stage, *rest)
+
+    def _of(self, stage: str) -> tuple[Any, str]:
+        place, _, stage = stage.partition(":")
+        return self.taps[int(place)], stage
+
+
+class IsolatedBatchedDevice(BatchVerbs, IsolatedDevice):
+    """One of several lanes."""
+
+    def batch(
+        self,
+        verb: str,
+        lanes: Sequence[int],
+        before: Sequence[Sequence[Any]],
+        taps: Sequence[Tap],
+        behind: Sequence[Sequence[Any]] = (),
+    ) -> Sequence[Any]:
+        """See `BatchVerbs.batch`."""
+        arguments = [list(map(int, lanes)), *map(_column, before)]
+        asked = {"verb": f"{verb}_batch", "arguments": arguments, "behind": list(map(_column, behind))}
+        offers = [[name for name in OFFERS if _offers(tap, name)] for tap in taps]
+        values: Sequence[Any] = self._ask(verb, {"do": "verb", "offers": offers, **asked}, LaneTaps(taps))
+        return values
+
+
 class IsolatedPoisonableDevice(IsolatedDevice):
     """One whose dead cache rows can be overwritten."""
 
@@ -119,7 +165,11 @@ class IsolatedLoopingDevice(IsolatedDevice):
         return emitted
 
 
-KINDS = {"poisons": IsolatedPoisonableDevice, "loops": IsolatedLoopingDevice}
+KINDS: dict[str, type[IsolatedDevice]] = {
+    "loops": IsolatedLoopingDevice,
+    "batches": IsolatedBatchedDevice,
+    "poisons": IsolatedPoisonableDevice,
+}
 """By what a device says that it offers."""
 
 
@@ -142,7 +192,9 @@ class IsolatedFactory:
         number = next(self._numbers)
         asked = {"do": "build", "number": number, "precision": precision, "options": options}
         offers = self.process.ask("its factory", asked)
-        return KINDS.get(offers, IsolatedDevice)(self.process, number)
+        kinds = tuple(kind for name, kind in KINDS.items() if name in offers)
+        device: IsolatedDevice = combined(kinds or (IsolatedDevice,))(self.process, number)
+        return device
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding of the device's module; None where there is none."""
@@ -158,6 +210,11 @@ def _offers(tap: Tap, name: str) -> bool:
     """Whether a tap has this method, or the mark that it passes everything."""
     offered = getattr(tap, name, None)
     return callable(offered) or offered is True
+
+
+def _column(values: Sequence[Any]) -> list[Any]:
+    """What the lanes are given as one argument: prompts are tuples, numbers stay numbers."""
+    return [tuple(map(int, one)) if isinstance(one, Sequence) else one for one in values]
 
 
 def _texts(said: dict[str, Any]) -> dict[str, str]:
@@ -184,6 +241,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "forcible": lambda said: tuple(map(str, said)),
     "transactional": bool,
     "varies_k": bool,
+    "lanes": int,
     "family": str,
     "partial_kv": str,
 }  # fmt: skip

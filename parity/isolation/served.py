@@ -18,7 +18,7 @@ from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, U
 from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Device, Looping, Poisonable, Side
+from parity.seam import Batched, Device, Looping, Poisonable, Side
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -111,10 +111,10 @@ class DeviceServer:
         self._made = Factory(name, Path(target), Path(drafter), k, partial_kv)
         return self.made.rotary() is not None
 
-    def _build(self, number: int, precision: str, options: dict[str, Any]) -> str:
+    def _build(self, number: int, precision: str, options: dict[str, Any]) -> list[str]:
         self.devices[number] = self.made(precision, **options)
-        kinds = {"loops": Looping, "poisons": Poisonable}
-        return next((name for name, kind in kinds.items() if isinstance(self.devices[number], kind)), "")
+        kinds: dict[str, type[Any]] = {"loops": Looping, "batches": Batched, "poisons": Poisonable}
+        return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 
     def _describe(self, number: int) -> dict[str, Any]:
         says = self.devices[number].describe()
@@ -123,9 +123,11 @@ class DeviceServer:
         return described
 
     def _verb(
-        self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[str] | None, behind: Sequence[Any]
+        self, number: int, verb: str, arguments: Sequence[Any], offers: Sequence[Any] | None, behind: Sequence[Any]
     ) -> Any:
-        taps = () if offers is None else (_tap(self, offers),)
+        taps: tuple[Any, ...] = () if offers is None else (_tap(self, offers),)
+        if isinstance(self.devices[number], Batched) and offers is not None:
+            taps = ([_tap(self, of_lane, f"{place}:") for place, of_lane in enumerate(offers)],)
         if offers is not None and "on_round" in offers:
             taps = (*taps, self.rounded)
         return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps, *behind))
@@ -151,17 +153,17 @@ class DeviceServer:
         return value
 
 
-def _tap(served: DeviceServer, offers: Sequence[str]) -> Callable[..., Any]:
-    """A tap with the optional methods of the one over there."""
+def _tap(served: DeviceServer, offers: Sequence[str], lane: str = "") -> Callable[..., Any]:
+    """A tap with the optional methods of the one over there; `lane` goes in front of its stages' names."""
 
     def call(self: object, stage: str, value: np.ndarray) -> Any:
-        return value if "passes" in offers else served.tapped("call", stage, value)
+        return value if "passes" in offers else served.tapped("call", lane + stage, value)
 
     def ranks(self: object, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Any:
-        return shards if "passes" in offers else served.tapped("ranks", stage, list(shards), sharding=sharding)
+        return shards if "passes" in offers else served.tapped("ranks", lane + stage, list(shards), sharding=sharding)
 
     def rows(self: object, stage: str, value: np.ndarray, first: int, total: int) -> Any:
-        return served.tapped("rows", stage, value, first=int(first), total=int(total))
+        return served.tapped("rows", lane + stage, value, first=int(first), total=int(total))
 
     optional = {"ranks": ranks} if "passes" in offers else {"ranks": ranks, "rows": rows}
     methods = {"__call__": call, **{name: method for name, method in optional.items() if name in offers}}
