@@ -15,7 +15,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity import device
-from parity.drive import drive
+from parity.batching import perform
+from parity.drive import forced_rounds
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace
 
@@ -203,7 +204,7 @@ def traced() -> Callable[[object], Trace]:
         says = pipeline.describe()
         names = declared(says.num_layers, says.num_drafter_layers)
         seen = ForcingTrace(names, lambda round_, stage: None, forced=())
-        drive(pipeline, np.arange(1, 25), 12, seen, 2)
+        perform(pipeline, forced_rounds(pipeline, np.arange(1, 25), 12, seen, 2))
         return seen
 
     return trace

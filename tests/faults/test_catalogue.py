@@ -17,22 +17,12 @@ from parity.drive import generate
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.faults import PROMPTS
+from parity.gates import GATES
+from parity.guard import guard
 from parity.reports.faults import page
 from parity.stages import declared
 from tests.sample import cover
 
-KNOWN_GATES = (
-    "provenance",
-    "stages",
-    "taps",
-    "decisions",
-    "lossless",
-    "verify",
-    "acceptance",
-    "rollback",
-    "boundary",
-    "positions",
-)
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
@@ -44,7 +34,7 @@ def test_ids_are_unique_and_there_are_many():
 @pytest.mark.parametrize("fault", CATALOGUE.values(), ids=lambda fault: fault.id)
 def test_every_fault_says_what_it_is_and_where_it_shows(fault):
     assert fault.what and fault.seen and fault.precision in ("bfloat16", "float32")
-    assert fault.gate in ("", *KNOWN_GATES)
+    assert fault.gate in ("", *GATES)
     layers = {"p-eagle": 4, "eagle-3": 1, "draft-model": 2, "n-gram": 0, "dflash": 2}
     most = max(layers[family] for family in fault.drafters)
     names = declared(8, most, fault.drafters[-1], bool(fault.partial_kv))
@@ -79,11 +69,10 @@ def test_every_fault_finds_what_it_changes(tiny):
     devices = {}
     for fault in CATALOGUE.values():
         for family in fault.drafters:
-            case = family, fault.tp, fault.partial_kv
+            case = family, fault.tp, fault.partial_kv, fault.lanes
             if case not in devices:
-                devices[case] = device.load(
-                    tiny / "target", drafters[family], 4, tp=fault.tp, partial_kv=fault.partial_kv
-                )
+                special = dict(tp=fault.tp, partial_kv=fault.partial_kv, lanes=fault.lanes)
+                devices[case] = device.load(tiny / "target", drafters[family], 4, **special)
             fault.plant(devices[case])
 
 
@@ -96,10 +85,11 @@ def test_no_fault_leaks_into_another_device(tiny, small_golden):
     sources = {place: getattr(*place) for place in _kernels()}
     for fault in cover(CATALOGUE.values(), lambda fault: (fault.family,)):
         own = tiny / FAMILIES[fault.drafters[0]].checkpoint
-        pipeline = device.load(**options | {"drafter": own}, tp=fault.tp, partial_kv=fault.partial_kv)
+        special = dict(tp=fault.tp, partial_kv=fault.partial_kv, lanes=fault.lanes)
+        pipeline = device.load(**options | {"drafter": own}, **special)
         fault.plant(pipeline)
         with suppress(Exception):
-            generate(pipeline, ids, 3)
+            generate(guard(pipeline, fault.id), ids, 3)
     assert {place: getattr(*place) for place in _kernels()} == sources
     assert generate(clean, ids, 4) == generate(device.load(**options), ids, 4) == before
 
