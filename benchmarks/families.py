@@ -2,6 +2,7 @@
 
 python benchmarks/families.py                           # --engine, --family, --precision and -k for a part
 python benchmarks/families.py --log families.jsonl      # each result as it comes; taken up where it stopped
+python benchmarks/families.py --lanes 2 --lanes 5 -k 4  # several prompts at once, for docs/batches.md
 
 A cell is chained / local: the worst relative L2 of any stage, in x noise in bfloat16, of the golden's RMS in float32.
 What is refused has its sentence below the table.
@@ -27,7 +28,8 @@ from parity.producers import dump_golden
 ENGINES, PRECISIONS = ("numpy", "numpy,tp=2", "xla", "nkipy"), ("bfloat16", "float32")
 KS: tuple[tuple[int, ...], ...] = ((1,), (4,), (7,), (10,), (4, 0, 2))
 """One draft; four; DFlash's most; more than P-EAGLE's 8; one that changes."""
-PROMPT, BUDGET = [5, 12, 19, 26, 33, 40, 47, 54, 61, 68, 75, 82, 89, 96, 103, 110], 10
+LENGTHS, BUDGET = (16, 6, 40, 23, 31), 10
+"""Tokens of the prompts, the first one alone where there are no lanes; new tokens of each."""
 
 Result = dict[str, Any]
 
@@ -39,20 +41,29 @@ def main() -> None:
     parser.add_argument("--family", action="append", choices=list(FAMILIES), help="Only these.")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="Only these.")
     parser.add_argument("-k", action="append", help="Only these, as 4 or 4,0,2.")
+    parser.add_argument("--lanes", action="append", type=int, help="Sequences at once.")
     parser.add_argument("--log", type=Path, help="JSON lines; what is there is not done again.")
     options = parser.parse_args()
     done = [] if not (options.log and options.log.exists()) else _read(options.log)
     ks = [k for k in KS if not options.k or _said(k) in options.k]
     asked = product(options.family or FAMILIES, ks)
     for family, k in asked:
-        wanted = list(product(options.engine or ENGINES, options.precision or PRECISIONS))
+        engines = options.engine or ENGINES
+        if options.lanes:
+            engines = [_with_lanes(*one) for one in product(engines, options.lanes)]
+        wanted = list(product(engines, options.precision or PRECISIONS))
         known = {(one["engine"], one["precision"]) for one in done if (one["family"], one["k"]) == (family, _said(k))}
-        for result in _compared(family, k, [pair for pair in wanted if pair not in known]):
+        count = len(LENGTHS) if options.lanes else 1
+        for result in _compared(family, k, count, [pair for pair in wanted if pair not in known]):
             done.append(result)
             if options.log:
                 with options.log.open("a") as log:
                     log.write(json.dumps(result) + "\n")
     print("\n".join(_table(done)))
+
+
+def _with_lanes(engine: str, lanes: int) -> str:
+    return f"{engine},lanes={lanes}" if lanes > 1 else engine
 
 
 def _read(log: Path) -> list[Result]:
@@ -63,12 +74,14 @@ def _said(k: Sequence[int]) -> str:
     return ",".join(map(str, k))
 
 
-def _compared(family: str, k: Sequence[int], wanted: Sequence[tuple[str, str]]) -> Iterator[Result]:
-    """One golden, each engine and precision on it."""
+def _compared(family: str, k: Sequence[int], count: int, wanted: Sequence[tuple[str, str]]) -> Iterator[Result]:
+    """One golden of so many prompts, each engine and precision on it."""
     if not wanted:
         return
     with scratch("families") as folder:
-        (folder / "prompts.jsonl").write_text(json.dumps({"id": "made-up", "ids": PROMPT}) + "\n")
+        ids = ([5 + 50 * number + 7 * i for i in range(length)] for number, length in enumerate(LENGTHS[:count]))
+        prompts = ({"id": f"of-{len(one)}", "ids": one} for one in ids)
+        (folder / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
         drafter = tiny(FAMILIES[family].checkpoint)
         told = dict(family=family, k=_said(k))
         try:
@@ -101,7 +114,8 @@ def _plain(error: ParityError, folder: Path) -> str:
 
 
 def _table(results: Sequence[Result]) -> Iterator[str]:
-    columns = [pair for pair in product(ENGINES, PRECISIONS) if any(_column(one) == pair for one in results)]
+    places = {engine: number for number, engine in enumerate(ENGINES)}
+    columns = sorted(dict.fromkeys(map(_column, results)), key=lambda pair: places[pair[0].partition(",lanes")[0]])
     yield "| family | K | " + " | ".join(f"`{engine}` {precision}" for engine, precision in columns) + " |"
     yield "|---|---|" + "---|" * len(columns)
     sentences: list[str] = []

@@ -1,13 +1,14 @@
 """False alarms: clean devices, which differ in nothing but rounding, compared with a golden one case at a time.
 
-One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds,
-one clean device, one mode; every declared stage is judged in it. Few rows make the statistics noisier than a
-whole golden does, so short cases are the harder test. What a device emits freely is not asked.
+One *comparison* is the whole verdict that `parity diff` gives over one case: one prompt cut to a few rounds (of a
+device with lanes one for each), one clean device, one mode; every declared stage is judged in it. Few rows make the
+statistics noisier than a whole golden does, so short cases are the harder test. What a device emits freely is not
+asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -19,7 +20,7 @@ from parity.compare.report import FAIL, INCONCLUSIVE, WARN, Report, StageResult
 from parity.drive import RunRequest, run_device
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
-from parity.golden.views import GoldenSlice, TrustedGolden
+from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
 from parity.partial import scratch
 from parity.policy import Policy
 from parity.seam import Device
@@ -140,7 +141,8 @@ def calibrate(request: CalibrationRequest) -> Calibration:
     calibration = Calibration(str(golden.folder), request.policy.name, request.rounds)
     devices = {name: request.device(name) for name in request.names}
     total = min(request.runs, len(golden.manifest.case.prompts) * len(devices) * len(MODES))
-    for number, (case, name, mode) in enumerate(islice(_cases(request), request.runs)):
+    lanes = {name: device.describe().lanes for name, device in devices.items()}
+    for number, (case, name, mode) in enumerate(islice(_cases(request, lanes), request.runs)):
         prompt = case.manifest.case.prompts[0].id
         request.progress(number, total, f"{prompt} {name} {mode}")
         calibration.enter(name, mode, prompt, *judge(case, devices[name], mode, request.policy, rerun=request.rerun))
@@ -149,7 +151,7 @@ def calibrate(request: CalibrationRequest) -> Calibration:
 
 
 def judge(
-    case: GoldenSlice,
+    case: TrustedGolden,
     device: Device,
     mode: Mode,
     policy: Policy,
@@ -164,9 +166,19 @@ def judge(
     return sha256(repr(tensors).encode()).hexdigest(), report
 
 
-def _cases(request: CalibrationRequest) -> Iterator[tuple[GoldenSlice, str, Mode]]:
+def _cases(request: CalibrationRequest, lanes: Mapping[str, int]) -> Iterator[tuple[TrustedGolden, str, Mode]]:
     for number in range(len(request.golden.manifest.case.prompts)):
-        case = GoldenSlice(request.golden, number, request.rounds)
         for name in request.names:
+            case = _seated(request, number, lanes[name])
             for mode in MODES:
                 yield case, name, mode
+
+
+def _seated(request: CalibrationRequest, number: int, lanes: int) -> TrustedGolden:
+    """One prompt, and as many behind it as the device has further lanes."""
+    golden = request.golden
+    if lanes == 1:
+        return GoldenSlice(golden, number, request.rounds)
+    case = golden.manifest.case
+    numbers = [(number + lane) % len(case.prompts) for lane in range(lanes)]
+    return JoinedGoldens([GoldenSlice(golden, each, request.rounds, case.max_new_tokens) for each in numbers])

@@ -109,6 +109,7 @@ def run_device(request: RunRequest) -> Path:
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
                 shown=declared_shown(shown),
+                lanes=says.lanes,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts[number] for number in sorted(prompts)),
             ),

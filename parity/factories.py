@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import NotOffered, UsageError
 from parity.factory_options import read_option, takes
 from parity.guard import Guarded, call_guarded, check_description, guard, watch_threads
-from parity.seam import Device, Multiply, Operate, Operation, Operations, Rotary
+from parity.seam import Batched, Device, Multiply, Operate, Operation, Operations, Rotary
 from parity.shown import shown_only
 
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
@@ -59,7 +59,12 @@ class Factory:
         return made
 
     def _check(self, made: Guarded, precision: str, k: int) -> None:
-        check_description(made.describe(), self.name, precision, k, self.partial_kv)
+        says = made.describe()
+        check_description(says, self.name, precision, k, self.partial_kv)
+        if says.lanes > 1 and not isinstance(made, Batched):
+            raise UsageError(
+                f"--device {self.name} describes itself as {says.lanes} lanes and lacks verbs of parity.seam.Batched"
+            )
 
     def unchecked(self, precision: str, **options: int) -> Guarded:
         """Build a device as a call does, whatever it describes itself as."""

@@ -19,7 +19,7 @@ import numpy as np
 from parity.batching import VERBS, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
-from parity.limits import TOKENS
+from parity.limits import LANES, TOKENS
 from parity.seam import Batched, Description, Device, Looping, OnRound, Poisonable, Tap
 from parity.shown import PartlyShown, check_declarations
 
@@ -289,4 +289,6 @@ def check_description(says: Description, name: str, precision: str, k: int, part
                 f"--device {name} was asked for {what} {asked} and describes itself as {what} {described}: its factory "
                 f"has to take {what} as it is asked for, or the command has to ask for {described}"
             )
+    if type(says.lanes) is not int or not 1 <= says.lanes <= LANES:
+        raise UsageError(f"--device {name} describes itself as {says.lanes!r} lanes; there are 1 to {LANES}")
     check_declarations(says, name)

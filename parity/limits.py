@@ -57,6 +57,9 @@ DRAFTS = 1_024
 SCHEDULE = 64
 """Rounds whose K are told in turn."""
 
+LANES = 2**16
+"""Sequences that a device runs at once."""
+
 TOKENS = 2**24
 """Ids of one prompt or generation: eight times the longest context met."""
 

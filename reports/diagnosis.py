@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
-from parity.diagnose.gates import GateCause
+from parity.diagnose.gates import BEFORE_STAGES, GateCause
 from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView
 from parity.reports.console import console
@@ -53,11 +53,17 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
 def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     """What a gate found where no stage is red, and which defect that is."""
     out = console()
-    whose = "the ranks differ" if defects[0].gate == "stages" else f"gate {defects[0].gate} fails"
-    out.print(f"every stage passes, local and chained; {whose}")
+    gate = defects[0].gate
+    whose = "the ranks differ" if gate == "stages" else f"gate {gate} fails"
+    out.print(
+        f"{whose}; no stage was compared"
+        if gate in BEFORE_STAGES
+        else f"every stage passes, local and chained; {whose}"
+    )
     for number, defect in enumerate(defects, 1):
         check, says = defect.check, defect.says or "no known defect"
-        out.print(f"{number}. {says}: {check.name}: {check.evidence}", soft_wrap=True)
+        at = f"; first at {check.place}" if check.place else ""
+        out.print(f"{number}. {says}: {check.name}: {check.evidence}{at}", soft_wrap=True)
         out.print(
             f"   usual fix: {defect.fix}" if defect.fix else "   nobody has read this failure yet", soft_wrap=True
         )

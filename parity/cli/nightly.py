@@ -84,7 +84,7 @@ def nightly(
     github: bool,
     json_file: Path | None,
 ) -> None:
-    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 12 cells on the tiny pair by
+    """Judge every cell of a MATRIX (cases x devices x families x K x TP x policies); 13 cells on the tiny pair by
     default.
 
     Every cell runs in a process of its own. Exit code 1: a cell failed; 3: none failed, but one is broken or

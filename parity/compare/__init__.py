@@ -127,7 +127,7 @@ def compare(
         not_shown=not_shown,
         parted=parted,
         forced=on_forced_inputs(run.manifest.case.forced, mode),
-        not_exercised=tuple(not_exercised(golden)),
+        not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
     )
 
 

@@ -17,14 +17,18 @@ def on_forced_inputs(forced: Iterable[str], mode: Mode) -> tuple[str, ...]:
     return () if mode == "local" else tuple(one.template for one in exact if forced.issuperset(one.inputs))
 
 
-def not_exercised(golden: DumpView) -> Iterator[str]:
-    """What no prompt of a golden does, in words."""
+def not_exercised(golden: DumpView, lanes: int = 1) -> Iterator[str]:
+    """What no prompt of a golden does on a device of so many lanes, in words."""
     prompts, k = [prompt for prompt in golden.manifest.case.prompts if prompt.generation], golden.manifest.case.k
     runs = [prompt.generated for prompt in prompts]
     accepted = {count for run in runs for count in run.accepted_drafts}
     longest = max((len(prompt.ids) + len(run.emitted) for prompt, run in zip(prompts, runs, strict=True)), default=0)
     if len(golden.manifest.case.prompts) == 1:
         yield "a second sequence on the same device"
+    if lanes > len(golden.manifest.case.prompts):
+        yield f"the last {lanes - len(golden.manifest.case.prompts)} of {lanes} lanes"
+    elif lanes == len(golden.manifest.case.prompts) > 1:
+        yield "a sequence that joins others"
     if 0 not in accepted:
         yield "a round that rejects its first draft"
     if k > 1 and not accepted & set(range(1, k)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parity.batching import VERBS
 from parity.contract.describing import check_description
 from parity.contract.lines import LINES, LOOP_ONLY, OK, VERBS_ONLY, Checked, Ledger
 from parity.contract.loops import LoopWalk
@@ -13,9 +14,7 @@ from parity.contract.walk import Stopped, Walk, rows_needed
 from parity.errors import ParityError
 from parity.factories import Factory
 from parity.guard import unguarded
-from parity.seam import Device, Looping
-
-VERBS = ("describe", "prefill", "draft", "verify", "commit")
+from parity.seam import Batched, Device, Looping
 
 __all__ = ["LINES", "Checked", "check_device"]
 
@@ -56,7 +55,8 @@ def _walk(device: Device, ledger: Ledger, pair: PairSizes, precision: str, k: in
         Stopped: the walk ended before its end.
     """
     loop = isinstance(device, Looping)
-    owes = VERBS[:1] if loop else VERBS
+    batched = tuple(f"{verb}_batch" for verb in VERBS)
+    owes = ("describe", *(() if loop else batched if isinstance(device, Batched) else VERBS))
     lacks = [verb for verb in owes if not callable(getattr(unguarded(device), verb, None))]
     if not ledger.expect("factory: verbs", not lacks, f"what the factory returned has no {', '.join(lacks)}"):
         raise Stopped("there is nothing to call")

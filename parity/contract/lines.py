@@ -27,7 +27,8 @@ LINES = {
         Line(
             "factory: verbs",
             "called as `factory(target=Path, drafter=Path, k=int, precision=str)`; what it returns has `describe` and "
-            "`prefill`, `draft`, `verify`, `commit`, or `describe` and `speculate` (`parity.seam.Looping`)",
+            "`prefill`, `draft`, `verify`, `commit`, `describe` and `speculate` (`parity.seam.Looping`), or `describe` "
+            "and the verbs of `parity.seam.Batched`, whose last lane is walked through",
         ),
         Line("describe: fields", "a `parity.seam.Description`, each field of its type; the same whenever it is asked"),
         Line("describe: case", "the precision and the K that the factory was called with"),

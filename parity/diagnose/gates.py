@@ -15,6 +15,10 @@ from parity.gates.gate import Check, GateReport
 ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")
 """Gates that need more than stages, the cheap and telling first."""
 
+BEFORE_STAGES = ("provenance", "batch")
+"""Gates that are asked before any stage is: what they find, stages would show and not explain. The second one is for a
+device of several lanes."""
+
 
 @dataclass(frozen=True)
 class GateRule:
@@ -39,7 +43,43 @@ class GateRule:
     seen: tuple[str, ...] = ()
 
 
+OF_LANES = "what a batched kernel or its host code takes for every lane: lengths, slots, budgets, pages"
+
 GATE_RULES = (
+    GateRule(
+        "batch",
+        "each lane's own tensors",
+        "",
+        "batch-rows-crossed",
+        "a lane shows another lane's tensors",
+        "the rows that a capture, or the batch's output, is cut into",
+    ),
+    GateRule(
+        "batch",
+        "the same again",
+        "",
+        "batch-not-repeated",
+        "the same batch gives other numbers when it is run again: a race, or state that an earlier batch left",
+        "buffers that lanes share, and what is cleared when a sequence joins",
+        ("vllm#48089",),
+    ),
+    GateRule(
+        "batch",
+        "budgets of their own",
+        "ends with another's budget",
+        "batch-end-of-another",
+        "a lane ends where another lane's token budget or end token says",
+        OF_LANES,
+    ),
+    GateRule(
+        "batch",
+        "*",
+        "",
+        "batch-neighbours",
+        "a sequence depends on its lane, or on who sits beside it",
+        OF_LANES,
+        ("vllm#48089", "llama.cpp#27117", "vllm#47926"),
+    ),
     GateRule(
         "provenance",
         "shares no source*",
@@ -139,13 +179,15 @@ def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> Gat
 
 
 def gate_causes(report: GateReport) -> list[GateCause]:
-    """What the failing checks mean."""
-    return [
+    """What the failing checks mean; several that mean the same are told by the first."""
+    causes = [
         _cause(result.gate, check, result.reproduce)
         for result in report.results
         for check in result.checks
         if check.verdict == FAIL
     ]
+    first = {cause.id: cause for cause in reversed(causes)}
+    return [cause for cause in causes if not cause.id or cause is first[cause.id]]
 
 
 def missing_evidence(report: GateReport) -> list[str]:

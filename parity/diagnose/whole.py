@@ -18,7 +18,7 @@ from parity.diagnose.failing_run import (
     find_failing_run,
     other_prompts,
 )
-from parity.diagnose.gates import GateCause, gate_causes, missing_evidence, run_until_failure
+from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
 from parity.errors import NotOffered
@@ -29,6 +29,7 @@ from parity.isolation import ProcessLimits
 from parity.policy import Policy, read_policy
 from parity.producers import ReferenceRerun, counterfactuals, gate_context
 from parity.progress import Progress, quiet
+from parity.seam import Batched
 
 HISTORIES = 60
 """Accept/reject histories that a diagnosis explores where no stage is red."""
@@ -93,9 +94,10 @@ def _driven(
 ) -> Diagnosis | list[GateCause] | None:
     """The diagnosis of a device that is run now; without `gates`, of its stages only."""
     bounds = read_policy(asked.policy, asked.precision)
-    if shared := gate_causes(run_until_failure(context, ["provenance"])):
-        return shared
     live = context.device()
+    first = BEFORE_STAGES if isinstance(live, Batched) else BEFORE_STAGES[:1]
+    if found := gate_causes(run_until_failure(context, first)):
+        return found
     red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, context.run, rerun)
     if not gates and not isinstance(red, FailingRun):
         return None

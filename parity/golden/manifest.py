@@ -218,7 +218,8 @@ class Case(Record):
     one, and `k` is the largest of them. `forced` are the stage templates whose tensors were replaced by the golden's
     while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
     for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
-    pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache.
+    pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache; `lanes`
+    are the sequences that a run's device had at once at the most.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -230,6 +231,7 @@ class Case(Record):
     shown: Annotated[tuple[ShownRecord, ...], Field(max_length=limits.LAYERS)] = ()
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
+    lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from parity.api import compare_dumps, run_device
 from parity.device.faults import CATALOGUE
+from parity.device.pipeline import Pipeline
+from parity.errors import UsageError
+from parity.factories import Factory
+from parity.faults import FaultRunRequest, compare_planted
 from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.golden.views import PromptSlice
@@ -56,6 +63,14 @@ def test_what_depends_on_a_neighbour_fails(name, judged):
     assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
 
 
+@pytest.mark.parametrize("name", sample(name for name, fault in FAULTS.items() if fault.chained))
+def test_a_comparison_names_the_stage_and_no_other(name, small_golden):
+    """Over both prompts at once: a lane alone has no neighbours."""
+    request = FaultRunRequest(small_golden, "numpy", builder("numpy", small_golden))
+    seen = compare_planted(request, FAULTS[name], "chained")
+    assert seen.placed, seen
+
+
 def test_a_device_without_lanes_is_not_judged(judged):
     (check,) = judged("parity.device.variants:plain").values()
     assert check.verdict == "not judged" and "takes no lanes" in check.evidence
@@ -64,3 +79,17 @@ def test_a_device_without_lanes_is_not_judged(judged):
 def test_one_prompt_has_no_neighbours(judged, shallow_golden):
     (check,) = judged("numpy", PromptSlice(shallow_golden, 0, 2)).values()
     assert check.verdict == "inconclusive"
+
+
+def test_lanes_that_no_prompt_sits_in_are_said(shallow_golden, tmp_path):
+    run = run_device(shallow_golden, "numpy,lanes=3", "chained", out=tmp_path / "run", free=False)
+    assert run.manifest.case.lanes == 3
+    assert "the last 1 of 3 lanes" in compare_dumps(shallow_golden, run).not_exercised
+
+
+@pytest.mark.parametrize(("lanes", "said"), [(3, "lacks verbs of parity.seam.Batched"), (0, "1 to"), (2.0, "1 to")])
+def test_lanes_without_their_verbs_are_refused(lanes, said, tiny, monkeypatch):
+    describe = Pipeline.describe
+    monkeypatch.setattr(Pipeline, "describe", lambda self: replace(describe(self), lanes=lanes))
+    with pytest.raises(UsageError, match=said):
+        Factory("numpy", tiny / "target", tiny / "drafter", 3)("float32")
