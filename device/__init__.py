@@ -37,6 +37,7 @@ def load(
     moe: str = "masked",
     partial_kv: str = "",
     lanes: int = 1,
+    prefill_rows: int | None = None,
 ) -> Pipeline | Batch:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -51,6 +52,7 @@ def load(
         tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
+        prefill_rows: rows of a prefill that run at a time; all of them where None.
         lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
 
     Raises:
@@ -59,9 +61,10 @@ def load(
     machine = _machine(engine)
     if precision not in PRECISIONS:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(PRECISIONS)}.")
-    for option, number in (("batch", batch), ("lanes", lanes)):
+    for option, number in (("batch", batch), ("lanes", lanes), ("prefill_rows", prefill_rows or 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise UsageError(f"{option}: {number!r} is no number of sequences, at least 1 is needed.")
+            counted = "rows" if option == "prefill_rows" else "sequences"
+            raise UsageError(f"{option}: {number!r} is no number of {counted}, at least 1 is needed.")
     if min(batch, lanes) > 1:
         raise UsageError("batch and lanes exclude each other: copies of one sequence, or sequences of their own.")
     from parity.device.assembly import assemble
@@ -72,6 +75,7 @@ def load(
         machine = with_lanes(machine, batch)
     pair = Path(target), Path(drafter)
     pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, partial_kv=partial_kv)
+    pipeline.prefill_rows = prefill_rows
     if lanes == 1:
         return pipeline
     from parity.device.batch import Batch

@@ -20,7 +20,7 @@ from parity.device.kernels.pages import PageStep, summarise
 from parity.device.kernels.program import program
 from parity.device.kernels.step import Step
 from parity.device.kernels.tap import Tap
-from parity.device.model import Model
+from parity.device.model import Model, Saved
 from parity.device.recorder import Recorder
 from parity.device.rows import Rows, pad_rows, refuse_outside
 from parity.device.weights import Weights
@@ -65,11 +65,21 @@ class Drafter(Model, ABC):
     def record(self, record: Recorder) -> bool:
         """As the parent's; where rows were replaced the summaries are made anew."""
         changed = super().record(record)
-        if changed and self.config.partial is not None:
+        if changed:
+            self._summarise()
+        return changed
+
+    def load(self, saved: Saved) -> None:
+        """As the parent's; the summaries are made anew."""
+        super().load(saved)
+        self._summarise()
+
+    def _summarise(self) -> None:
+        """Every page's summary, with partial KV."""
+        if self.config.partial is not None:
             every = self.engine.array(np.arange(self.config.partial.pages(self.positions), dtype=np.int32)[None])
             for keys, _, low, high in self.layer_caches():
                 summarise(keys, low, high, every, self.config.partial.page)
-        return changed
 
     def poison(self, value: float) -> None:
         """As the parent's, the summaries of pages that are not full included."""

@@ -18,6 +18,9 @@ from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
 from parity.device.sharding import Sharding
 from parity.device.weights import Weights, convert
 
+Saved = tuple[list[tuple[list[np.ndarray], ...]], int]
+"""Each layer's keys and values, rank by rank, and the length."""
+
 
 class Model:
     """Weights and static caches of one model.
@@ -85,6 +88,23 @@ class Model:
         lengths = self.engine.array(np.array([length]))
         self.caches = cache.rolled_back(lengths, self.caches)
         self.length = length
+
+    def off_load(self) -> Saved:
+        """Caches and length, on the host."""
+        return [tuple(map(self._hosts, pair)) for pair in self.caches], self.length
+
+    def load(self, saved: Saved) -> None:
+        """Put back what `off_load` gave."""
+        held, self.length = saved
+        self.caches = [(self._from_hosts(keys), self._from_hosts(values)) for keys, values in held]
+
+    def _hosts(self, value: Any) -> list[np.ndarray]:
+        return [self.engine.host(value)] if self.sharding is None else with_ranks(self.engine).hosts(value)
+
+    def _from_hosts(self, parts: list[np.ndarray]) -> Any:
+        if self.sharding is None:
+            return self.engine.array(parts[0], self.dtype)
+        return with_ranks(self.engine).shard(parts, self.dtype)
 
     def poison(self, value: float) -> None:
         """Put `value` into every cache row at or behind the length, the trash slot included."""

@@ -58,10 +58,18 @@ class NGram:
         return 0
 
     def clear(self) -> None:
+        """No rows."""
+        self.length = 0
+
+    def off_load(self) -> None:
+        """Nothing."""
+
+    def load(self, saved: None) -> None:
         """Nothing."""
 
     def rollback(self, length: int) -> None:
-        """Nothing."""
+        """So many rows, of nothing."""
+        self.length = length
 
     def poison(self, value: float) -> None:
         """Nothing."""

@@ -57,6 +57,7 @@ class Pipeline:
         self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
         self._drafted: np.ndarray | None = None  # in this round
+        self._saved: dict[str, Any] = {}  # sequences that were taken off, by name
 
     @property
     def engine(self) -> AnyEngine:
@@ -66,6 +67,7 @@ class Pipeline:
     def lane(self, engine: AnyEngine) -> Pipeline:
         """Another pipeline on the same weights, without a sequence, on an engine of one lane."""
         mine = copy(self)
+        mine._saved = {}
         mine._engine, mine.target, mine.drafter = engine, self.target.lane(engine), self.drafter.lane(engine)
         return mine
 
@@ -103,10 +105,49 @@ class Pipeline:
         prompt = self._admit(prompt_ids, max_new_tokens)
         record = Recorder(tap, self._engine)
         with self._whole():
+            self.target.clear()
             self.drafter.clear()
             first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
             self._record_caches(record)
         return first
+
+    def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> int:
+        """The prefill of a prompt whose first `cached` ids have rows in the caches, and are not run over again.
+
+        The last of them is: the drafter needs its taps.
+        """
+        prompt = self._admit(prompt_ids, max_new_tokens)
+        if not 0 <= cached < len(prompt) or cached > self.target.length:
+            raise UsageError(f"cached: {cached} rows of a prompt of {len(prompt)}; {self.target.length} are committed.")
+        if not np.array_equal(prompt[:cached], self._text[:cached]):
+            raise UsageError("prompt_ids: the caches hold another beginning.")
+        record = Recorder(tap, self._engine)
+        with self._whole():
+            rows = min(max(cached - 1, 0), self.drafter.length if self.drafter.caches else cached)
+            self.target.rollback(rows)
+            self.drafter.rollback(rows)
+            first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
+            self._record_caches(record)
+        return first
+
+    def save(self, name: str) -> None:
+        """Keep the sequence under this name, on the host."""
+        loop = self._text, self._emitted, self._taps, self._left
+        self._saved[name] = loop, self.target.off_load(), self.drafter.off_load()
+
+    def restore(self, name: str) -> None:
+        """Put that sequence back.
+
+        Raises:
+            UsageError: there is none of this name.
+        """
+        if name not in self._saved:
+            raise UsageError(f"restore: no sequence was saved as {name!r}.")
+        loop, target, drafter = self._saved[name]
+        self._text, self._emitted, self._taps, self._left = loop
+        self._verified = self._drafted = None
+        self.target.load(target)
+        self.drafter.load(drafter)
 
     def draft(self, tap: Tap | None = None, k: int | None = None) -> np.ndarray:
         """C committed rows, the tokens that the drafter has to run over, and what it drafts behind them; K ids.
@@ -153,8 +194,9 @@ class Pipeline:
 
     def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
         """Greedy decoding by the target alone, one row a step; no stage is shown."""
-        unwatched = Recorder(None, self._engine)
-        tokens = [self._start(self._admit(prompt_ids, max_new_tokens), max_new_tokens, unwatched)]
+        unwatched, prompt = Recorder(None, self._engine), self._admit(prompt_ids, max_new_tokens)
+        self.target.clear()
+        tokens = [self._start(prompt, max_new_tokens, unwatched)]
         while not self.finished:
             self._emitted, _ = self._target_pass(self._emitted[-1:], 1, "verify", unwatched)
             self.target.length += 1
@@ -202,15 +244,15 @@ class Pipeline:
         record: Recorder,
         behind: Callable[[np.ndarray, int, Any, Recorder], None] = lambda prompt, start, taps, record: None,
     ) -> int:
-        """The target over the prompt, in passes of `prefill_rows`; `behind` takes each pass' first row and taps."""
-        self.target.clear()
-        most = self.prefill_rows or len(prompt)
-        for start in range(0, len(prompt), most):
+        """The target over the prompt behind its cache, in passes of `prefill_rows`; `behind` takes each pass' row and
+        taps."""
+        most, cached = self.prefill_rows or len(prompt), self.target.length
+        for start in range(cached, len(prompt), most):
             ids = prompt[start : start + most]
-            part = record.part(start, len(ids), len(prompt))
+            part = record.part(start - cached, len(ids), len(prompt) - cached)
             tokens, taps = self._target_pass(ids, round_up(len(ids), self.prompt_bucket), "target", part)
             self.target.length += len(ids)
-            behind(prompt, start, taps, record)
+            behind(prompt[cached:], start - cached, taps, record)
         self._emitted, self._left, self._drafted = tokens[-1:], budget - 1, None
         self._text = np.concatenate([prompt, self._emitted])
         self._taps, self._verified = (taps, len(ids) - 1), None
@@ -219,7 +261,7 @@ class Pipeline:
     def _prefill_drafter(self, prompt: np.ndarray, start: int, taps: Any, record: Recorder) -> None:
         """The drafter over the rows that the target has just run over; a token ahead, the prompt's last one waits."""
         due = prompt[self.drafter.ahead :]
-        ids = due[start : self.target.length]
+        ids = due[start : start + self.target.length - self.drafter.length]
         if len(ids):
             part = record.part(start, len(ids), len(due))
             self.drafter.prefill(taps, ids, round_up(len(ids), self.prompt_bucket), part)

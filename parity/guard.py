@@ -20,7 +20,7 @@ from parity.batching import VERBS, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
-from parity.seam import Batched, Description, Device, Looping, OnRound, Poisonable, Tap
+from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Poisonable, Saving, Tap
 from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
@@ -215,6 +215,27 @@ class BatchedGuarded(BatchVerbs, Guarded):
         return values if verb == "prefill" else [self._few(verb, tokens) for tokens in values]
 
 
+class ContinuingGuarded(Guarded):
+    """One whose prefill can continue from its caches."""
+
+    def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Continuing.prefill_from`."""
+        token: int = self._ask("prefill_from", cached, prompt_ids, max_new_tokens, tap)
+        return token
+
+
+class SavingGuarded(Guarded):
+    """One whose sequence can be taken off and put back."""
+
+    def save(self, name: str) -> None:
+        """See `Saving.save`."""
+        self._ask("save", name)
+
+    def restore(self, name: str) -> None:
+        """See `Saving.restore`."""
+        self._ask("restore", name)
+
+
 class PoisonableGuarded(Guarded):
     """One whose dead cache rows can be overwritten."""
 
@@ -239,7 +260,13 @@ class LoopingGuarded(Guarded):
 
 def guard(device: Device, name: str) -> Guarded:
     """The device, guarded; `name` is what its errors call it."""
-    kinds = ((Looping, LoopingGuarded), (Batched, BatchedGuarded), (Poisonable, PoisonableGuarded))
+    kinds = (
+        (Looping, LoopingGuarded),
+        (Batched, BatchedGuarded),
+        (Continuing, ContinuingGuarded),
+        (Saving, SavingGuarded),
+        (Poisonable, PoisonableGuarded),
+    )
     offered = tuple(kind for offers, kind in kinds if isinstance(device, offers))
     guarded: Guarded = combined(offered or (Guarded,))(device, name)
     return guarded

@@ -244,6 +244,38 @@ class Looping(Protocol):
 
 
 @runtime_checkable
+class Continuing(Protocol):
+    """A device whose prefill can continue from its caches: prefix hits, what is resumed after a stop or an abort."""
+
+    def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """`Device.prefill` of a prompt whose first `cached` ids have committed rows in the caches.
+
+        It may run over more of them again (a drafter on taps needs those of the last one), and shows the rows that it
+        runs over: the prompt's last ones. Behind it everything is as after `prefill`, the caches shown whole.
+
+        Args:
+            cached: 0 to S - 1, at most the rows committed.
+
+        Raises:
+            ValueError: the caches' sequence does not begin with these ids.
+        """
+        ...
+
+
+@runtime_checkable
+class Saving(Protocol):
+    """A device whose sequence can be taken off and put back: swapped out, pre-empted, moved."""
+
+    def save(self, name: str) -> None:
+        """Keep the sequence between two rounds under this name, off the device; its own goes on."""
+        ...
+
+    def restore(self, name: str) -> None:
+        """Put that sequence back in the place of whatever is there."""
+        ...
+
+
+@runtime_checkable
 class Batched(Protocol):
     """A device that runs several sequences at once, each in a lane: 0 to B - 1, `Description.lanes`.
 

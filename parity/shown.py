@@ -13,7 +13,7 @@ import numpy as np
 from parity.batching import BatchVerbs
 from parity.errors import UsageError
 from parity.limits import LAYERS
-from parity.seam import Batched, Description, Device, Looping, OnRound, Rows, Shown, Tap, When
+from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Shown, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -261,6 +261,15 @@ class PartlyShown:
         return getattr(self.__dict__["inside"], name)
 
 
+class PartlyShownContinuing(PartlyShown):
+    """One whose prefill can continue from its caches."""
+
+    def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Continuing.prefill_from`."""
+        token: int = self.inside.prefill_from(cached, prompt_ids, max_new_tokens, PartTap(tap, self._view, 0))
+        return token
+
+
 class PartlyShownBatch(BatchVerbs, PartlyShown):
     """One of several lanes."""
 
@@ -304,6 +313,10 @@ def shown_only(device: Device, show: str) -> Device:
         raise UsageError(
             f"show={show} names no stage: it takes a view ({', '.join(VIEWS)}) or globs, as in logits+kv.*"
         )
-    kinds: tuple[tuple[type[Any], type[PartlyShown]], ...] = ((Looping, PartlyShownLoop), (Batched, PartlyShownBatch))
+    kinds: tuple[tuple[type[Any], type[PartlyShown]], ...] = (
+        (Looping, PartlyShownLoop),
+        (Batched, PartlyShownBatch),
+        (Continuing, PartlyShownContinuing),
+    )
     kind = next((kind for offers, kind in kinds if isinstance(device, offers)), PartlyShown)
     return kind(device, stages) if stages else device

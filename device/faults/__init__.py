@@ -22,6 +22,7 @@ from parity.device.faults import (
     drafting,
     experts,
     inputs,
+    lifecycle,
     loading,
     lookup,
     masks,
@@ -71,6 +72,7 @@ _FAMILIES = (
     block.fault,
     pages.fault,
     batch.fault,
+    lifecycle.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

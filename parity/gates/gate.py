@@ -27,6 +27,7 @@ GATES = {
     "acceptance": "acceptance against the reference on the same prompts, with an interval; counts that add up",
     "rollback": "caches after every accept and reject: lengths, contents, dead rows, errors in mid-round",
     "batch": "a sequence in a batch is what it is alone: in any lane, beside anybody, whoever joins or leaves",
+    "lifecycle": "continuing from a cache equals starting fresh: prefix hits, resumed, aborted, restored, in chunks",
     "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
     "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
 }

@@ -147,6 +147,28 @@ class IsolatedBatchedDevice(BatchVerbs, IsolatedDevice):
         return values
 
 
+class IsolatedContinuingDevice(IsolatedDevice):
+    """One whose prefill can continue from its caches."""
+
+    def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
+        """See `Continuing.prefill_from`."""
+        asked = [int(cached), tuple(int(token) for token in prompt_ids), int(max_new_tokens)]
+        first: int = self._verb("prefill_from", asked, tap)
+        return first
+
+
+class IsolatedSavingDevice(IsolatedDevice):
+    """One whose sequence can be taken off and put back."""
+
+    def save(self, name: str) -> None:
+        """See `Saving.save`."""
+        self._verb("save", [str(name)], None)
+
+    def restore(self, name: str) -> None:
+        """See `Saving.restore`."""
+        self._verb("restore", [str(name)], None)
+
+
 class IsolatedPoisonableDevice(IsolatedDevice):
     """One whose dead cache rows can be overwritten."""
 
@@ -168,6 +190,8 @@ class IsolatedLoopingDevice(IsolatedDevice):
 KINDS: dict[str, type[IsolatedDevice]] = {
     "loops": IsolatedLoopingDevice,
     "batches": IsolatedBatchedDevice,
+    "continues": IsolatedContinuingDevice,
+    "saves": IsolatedSavingDevice,
     "poisons": IsolatedPoisonableDevice,
 }
 """By what a device says that it offers."""

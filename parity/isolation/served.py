@@ -18,7 +18,7 @@ from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, U
 from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Batched, Device, Looping, Poisonable, Side
+from parity.seam import Batched, Continuing, Device, Looping, Poisonable, Saving, Side
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -113,7 +113,13 @@ class DeviceServer:
 
     def _build(self, number: int, precision: str, options: dict[str, Any]) -> list[str]:
         self.devices[number] = self.made(precision, **options)
-        kinds: dict[str, type[Any]] = {"loops": Looping, "batches": Batched, "poisons": Poisonable}
+        kinds: dict[str, type[Any]] = {
+            "loops": Looping,
+            "batches": Batched,
+            "continues": Continuing,
+            "saves": Saving,
+            "poisons": Poisonable,
+        }
         return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 
     def _describe(self, number: int) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""The gate of lifecycles: clean devices pass at every cut, what continuing leaves out fails in the check that asks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity import device
+from parity.batching import perform
+from parity.device.faults import CATALOGUE
+from parity.drive import free_rounds, untapped
+from parity.errors import UsageError
+from parity.families import FAMILIES
+from parity.gates import run_gate
+from parity.gates.context import GateContext
+from parity.isolation import ProcessLimits
+from parity.producers import builder
+from tests.sample import WHOLE, sample
+
+RED = {
+    "life-hit-drafter-unwritten": "prefix hit",
+    "life-caches-ahead": "resumed after a stop",
+    "life-positions-from-zero": "after an abort",
+    "life-restore-caches-left": "off-loaded and restored",
+    "life-restore-taps-left": "off-loaded and restored",
+    "life-chunk-blind": "prefill in chunks",
+}
+"""A check of each fault's that has to fail."""
+
+
+@pytest.fixture
+def judged(shallow_golden, tmp_path):
+    """The gate's checks of a device, by name."""
+
+    def run(name, limits=None):
+        context = GateContext(shallow_golden, name, builder(name, shallow_golden, limits), "bfloat16", tmp_path)
+        return {check.name: check for check in run_gate(context, "lifecycle").checks}
+
+    return run
+
+
+@pytest.mark.parametrize("limits", [None, ProcessLimits()])
+def test_a_clean_device_passes_at_every_cut(limits, judged):
+    checks = judged("numpy", limits)
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 6
+    assert "the same bits" in checks["off-loaded and restored"].evidence
+    assert "0 rows cached, 1 rows cached, 5 rows cached, 16 rows cached" in checks["prefix hit"].evidence
+
+
+def test_every_fault_of_a_lifecycle_has_its_check():
+    assert set(RED) == {name for name, fault in CATALOGUE.items() if fault.gate == "lifecycle"}
+
+
+@pytest.mark.parametrize("name", sample(RED))
+def test_what_continuing_leaves_out_fails(name, judged):
+    checks = judged(f"parity.device.faults:{name.replace('-', '_')}")
+    assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
+
+
+def test_what_a_device_does_not_offer_is_not_judged(judged):
+    """A lane of a batch continues nothing alone."""
+    checks = judged("numpy,lanes=2")
+    missing = {name for name, check in checks.items() if check.verdict == "not judged"}
+    assert missing == {"prefix hit", "off-loaded and restored"} and checks["the next prompt"].verdict == "pass"
+
+
+@pytest.mark.parametrize("family", FAMILIES if WHOLE else ["draft-model", "n-gram"])
+def test_every_family_continues_its_text(family, tiny):
+    pair = dict(target=tiny / "target", drafter=tiny / FAMILIES[family].checkpoint, k=3, precision="float32")
+    made, fresh = device.load(**pair), device.load(**pair)
+    text = [7, *range(30, 60)]
+    text += perform(made, free_rounds(made, text, 9)).emitted
+    turn = [*text, 11, 12, 13]
+    tokens = [made.prefill_from(len(text) - 1, turn, 9, untapped)]
+    made.save("aside")
+    made.prefill([5, 6, 7], 4)
+    made.restore("aside")
+    while not made.finished:
+        drafts = made.draft()
+        tokens += made.commit(drafts, made.verify(drafts)).tolist()
+    assert tokens == list(perform(fresh, free_rounds(fresh, turn, 9)).emitted)
+
+
+@pytest.mark.parametrize(
+    ("cached", "ids", "said"), [(4, [1, 2, 3], "cached: 4"), (9, range(9, 30), "cached: 9"), (2, [5, 9, 1], "another")]
+)
+def test_what_is_not_in_the_caches_is_refused_and_leaves_them(cached, ids, said, tiny):
+    made = device.load(tiny / "target", tiny / "drafter", 3)
+    made.prefill([5, 6, 7, 8], 4)
+    before = [made.target.length, made.drafter.length]
+    with pytest.raises(UsageError, match=said):
+        made.prefill_from(cached, list(ids), 4)
+    assert [made.target.length, made.drafter.length] == before
+    with pytest.raises(UsageError, match="no sequence was saved as 'x'"):
+        made.restore("x")
+    assert len(made.verify(np.array([1]))) == 2
