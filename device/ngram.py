@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from parity.device.drafter_config import NGramConfig
 from parity.device.recorder import Recorder
+from parity.device.sampler import Sampler
 
 
 class NGram:
@@ -17,6 +18,7 @@ class NGram:
     family = "n-gram"
     state = ("caches", "length")
     ahead = 0
+    sampler: Sampler | None = None
 
     def __init__(self, config: NGramConfig) -> None:
         self.config = config

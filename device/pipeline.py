@@ -21,9 +21,10 @@ from parity.device.kernels.accept import emitted_length
 from parity.device.ngram import NGram
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
+from parity.device.sampler import Proposed, Sampler
 from parity.device.target import Target
 from parity.errors import UsageError
-from parity.seam import Description, Tap
+from parity.seam import Description, Sampling, Tap
 
 
 class Pipeline:
@@ -35,6 +36,7 @@ class Pipeline:
     """
 
     prompt_bucket = PROMPT_BUCKET
+    make_sampler: type[Sampler] = Sampler
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
 
@@ -56,6 +58,7 @@ class Pipeline:
         self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
         self._drafted: np.ndarray | None = None  # in this round
+        self.sampler: Sampler | None = None
 
     def describe(self) -> Description:
         """What this device is."""
@@ -79,6 +82,7 @@ class Pipeline:
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
             varies_k=True,
+            samples=True,
         )
 
     @property
@@ -91,9 +95,11 @@ class Pipeline:
         prompt = self._admit(prompt_ids, max_new_tokens)
         record = Recorder(tap, self._engine)
         with self._whole():
+            self._begin(0)
             self.drafter.clear()
             first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
             self._record_caches(record)
+            self._begin(1)
         return first
 
     def draft(self, tap: Tap | None = None, k: int | None = None) -> np.ndarray:
@@ -108,6 +114,8 @@ class Pipeline:
             raise UsageError(f"draft: {k} drafts are asked for, this pipeline drafts 0 to {self.k} in a round.")
         committed = self.drafter.due(self._text, self._emitted)
         self._refuse_skipped(len(committed))
+        if self.sampler is not None:
+            self._begin(self.sampler.proposed.round)
         self._drafted = self.drafter.draft(*self._taps, committed, k, Recorder(tap, self._engine))
         return self._drafted.copy()
 
@@ -128,7 +136,27 @@ class Pipeline:
         verified = self._ids(verify_tokens, len(drafts) + 1)
         with self._whole():
             self._accept(drafts, verified, Recorder(tap, self._engine))
+            if self.sampler is not None:
+                self._begin(self.sampler.proposed.round + 1)
         return self._emitted.copy()
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """Sample by these numbers from the next prefill on; greedily again where None."""
+        greedy = settings is None or not settings.temperature
+        self.sampler = None if greedy or settings is None else self.make_sampler(settings, uniforms, self._engine)
+        self.target.sampler = self.drafter.sampler = self.sampler
+
+    def decide(
+        self,
+        settings: Sampling,
+        target_logits: np.ndarray,
+        draft_logits: np.ndarray,
+        drafts: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """What the accept rule makes of B rounds."""
+        sampler = self.make_sampler(settings, uniforms, self._engine)
+        return sampler.decide(target_logits, draft_logits, drafts, uniforms)
 
     def poison(self, value: float) -> None:
         """Overwrite every cache row that holds no committed row."""
@@ -141,6 +169,8 @@ class Pipeline:
 
     def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
         """Greedy decoding by the target alone, one row a step; no stage is shown."""
+        if self.sampler is not None:
+            raise UsageError("plain decoding is greedy, and this pipeline samples.")
         unwatched = Recorder(None, self._engine)
         tokens = [self._start(self._admit(prompt_ids, max_new_tokens), max_new_tokens, unwatched)]
         while not self.finished:
@@ -159,6 +189,7 @@ class Pipeline:
         """
         both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
         models = [(model, {name: getattr(model, name) for name in model.state}) for model in both]
+        proposed = self.sampler.proposed if self.sampler is not None else None
         kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield
@@ -166,6 +197,8 @@ class Pipeline:
             for model, state in models:
                 vars(model).update(state)
             self._text, self._emitted, self._taps, self._verified, self._left, self._drafted = kept
+            if self.sampler is not None and proposed is not None:
+                self.sampler.proposed = proposed
             raise
 
     def _accept(self, drafts: np.ndarray, verified: np.ndarray, record: Recorder) -> None:
@@ -219,6 +252,11 @@ class Pipeline:
         rows = pad_rows(ids, positions, positions, width, self.target.trash)
         x, taps = self.target.forward(rows, self.drafter.config.taps, record)
         return self.target.choose(x, rows, group, record), taps
+
+    def _begin(self, round_: int) -> None:
+        """Nothing is drafted in this round yet."""
+        if self.sampler is not None:
+            self.sampler.proposed = Proposed(round_)
 
     def _record_caches(self, record: Recorder) -> None:
         self.target.record(record)

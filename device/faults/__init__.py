@@ -27,6 +27,7 @@ from parity.device.faults import (
     pages,
     ranks,
     rope,
+    sampling,
     shards,
     skips,
     taps,
@@ -68,6 +69,7 @@ _FAMILIES = (
     lookup.fault,
     block.fault,
     pages.fault,
+    sampling.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

@@ -32,6 +32,7 @@ KNOWN_GATES = (
     "rollback",
     "boundary",
     "positions",
+    "sampling",
 )
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
