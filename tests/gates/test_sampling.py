@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from parity import device
-from parity.device.faults import CATALOGUE
 from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
 from parity.errors import NotOffered, UsageError
-from parity.gates import run_gate, sampling
+from parity.gates import run_gate, sampling, sampling_rule
 from parity.gates.context import GateContext
 from parity.gates.sampling_counts import Counts
 from parity.gates.sampling_oracle import processed, residual, round_outcomes
-from parity.gates.sampling_rounds import table
+from parity.gates.sampling_rounds import sampled, table
 from parity.guard import guard
+from parity.isolation import ProcessLimits
+from parity.producers import builder
 from parity.seam import Sampling
+from parity.shown import shown_only
 from tests.gates import planted
 
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
@@ -32,6 +34,8 @@ def few(monkeypatch):
     monkeypatch.setattr(sampling, "PROMPTS", 1)
     monkeypatch.setattr(sampling, "BUDGET", 10)
     monkeypatch.setattr(sampling, "ROUNDS", 0)
+    monkeypatch.setattr(sampling_rule, "FINE", 256)
+    monkeypatch.setattr(sampling, "FINE_BOUND", 1 / 256 + 1e-5)
 
 
 @pytest.fixture
@@ -44,37 +48,32 @@ def _lines(result):
     return {check.name: check for check in result.checks}
 
 
-def test_a_clean_device_passes_under_both_rules(judged, monkeypatch):
-    monkeypatch.setattr(sampling, "ROUNDS", 60)
-    found = judged()
+def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "ROUNDS", 40)
+    context = planted.context_of(shallow_golden, tmp_path)
+    found, built = run_gate(context, "sampling"), [context.device()]
     assert [check.verdict for check in found.checks] == ["pass"] * 8, found
     lines = _lines(found)
     assert lines["rule alone, residual"].figures["worst"] <= 1e-9
     assert lines["replay, residual, plain"].figures["near"] > 40
     assert "error rate 1e-06 each" in lines["distribution, match"].evidence
     assert not found.checks[2].figures["close"]
+    assert built[0].inside.sampler is None, "it is greedy again"
+
+
+WHAT = {"sample-ratio-inverted": "accept", "sample-replaced-from-p": "replace", "sample-bonus-row": "target"}
+WHAT |= {"sample-draft-temperature": "draft"}
+"""What some of them decide wrongly."""
 
 
 @pytest.mark.parametrize("fault", planted_faults.faults, ids=lambda fault: fault.id)
-def test_every_planted_fault_is_killed(fault, judged):
-    wrong = [check.name for check in judged(fault.plant).checks if check.verdict == "fail"]
-    assert any(name.startswith("replay") for name in wrong), wrong
-
-
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("sample-ratio-inverted", "accept"),
-        ("sample-replaced-from-p", "replace"),
-        ("sample-bonus-row", "target"),
-        ("sample-draft-temperature", "draft"),
-    ],
-)
-def test_a_failure_names_what_was_decided_wrongly(name, what, judged):
-    lines = _lines(judged(CATALOGUE[name].plant))
-    wrong = [check for check in lines.values() if check.name.startswith("replay") and check.verdict == "fail"]
-    assert any(f" of {what}" in check.evidence.split("wrong are")[1].split(";")[0] for check in wrong), wrong
+def test_every_planted_fault_is_killed_by_a_replay_that_names_it(fault, judged):
+    checks = judged(fault.plant).checks
+    wrong = [check for check in checks if check.name.startswith("replay") and check.verdict == "fail"]
+    assert wrong, checks
     assert wrong[0].place.stage in ("verify.tokens", "drafter.draft_tokens") and " by 0." in wrong[0].evidence
+    told = [check.evidence.split("wrong are")[1].split(";")[0] for check in wrong]
+    assert any(f" of {WHAT.get(fault.id, '')}" in said for said in told), wrong
 
 
 def test_what_comes_out_is_judged_without_the_formula(judged, monkeypatch):
@@ -87,7 +86,7 @@ def test_what_comes_out_is_judged_without_the_formula(judged, monkeypatch):
     def plant(pipeline):
         pipeline.make_sampler = LeastLikely
 
-    monkeypatch.setattr(sampling, "ROUNDS", 60)
+    monkeypatch.setattr(sampling, "ROUNDS", 40)
     lines = _lines(judged(plant))
     for rule in sampling.RULES:
         assert lines[f"distribution, {rule}"].verdict == "fail", lines[f"distribution, {rule}"].evidence
@@ -130,12 +129,6 @@ def test_numbers_of_its_own_are_found(judged):
         pipeline.sample = sample
 
     assert _lines(judged(plant))["replay, match, plain"].verdict == "fail"
-
-
-def test_a_device_is_greedy_behind_the_gate(shallow_golden, tmp_path):
-    context: GateContext = planted.context_of(shallow_golden, tmp_path)
-    run_gate(context, "sampling")
-    assert context.device().inside.sampler is None
 
 
 def test_the_seam_says_whether_the_rule_can_be_asked(tiny):
@@ -201,3 +194,79 @@ def test_every_outcome_of_a_small_round_is_enumerated():
     p, q = np.full((2, 2), 0.5), np.full((1, 2), 0.5)
     assert round_outcomes(p, q, "residual") == dict.fromkeys(product(range(2), repeat=2), 0.25)
     assert sum(round_outcomes(p, q, "match").values()) == 1
+
+
+def test_what_is_emitted_is_what_the_rule_accepts(judged):
+    def plant(pipeline):
+        commit = pipeline.commit
+        pipeline.commit = lambda *given: np.append(commit(*given)[:-1], 7)
+
+    found = _lines(judged(plant))["replay, match, plain"]
+    assert found.verdict == "fail" and found.evidence.startswith("round 1 emits [") and "is due" in found.evidence
+
+
+def test_a_replay_without_drafts_is_inconclusive(judged):
+    def plant(pipeline):
+        draft = pipeline.draft
+        pipeline.draft = lambda tap: draft(tap, 0)
+
+    found = _lines(judged(plant))["replay, residual, plain"]
+    assert found.verdict == "inconclusive" and found.evidence.startswith("no round has a draft")
+
+
+def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
+    monkeypatch.setattr(sampling, "CLOSE", -1)
+    found = _lines(judged())["replay, residual, plain"]
+    assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
+
+
+def test_without_logits_only_the_rule_alone_is_judged(shallow_golden, tmp_path):
+    build = builder("numpy", shallow_golden)
+    shown = GateContext(
+        shallow_golden, "numpy", lambda **options: shown_only(build(**options), "tokens"), "bfloat16", tmp_path
+    )
+    found = run_gate(shown, "sampling")
+    assert [check.verdict for check in found.checks] == ["pass", "pass", "not judged"]
+    assert "does not show every row of target.logits" in found.checks[-1].evidence
+
+
+def test_a_loop_in_one_piece_is_not_judged(shallow_golden, tmp_path):
+    class Loop:
+        def __init__(self, says):
+            self.describe = lambda: says
+
+        def speculate(self, *given):
+            raise AssertionError
+
+    says = planted.context_of(shallow_golden, tmp_path).device().describe()
+    context = GateContext(shallow_golden, "loop", lambda **options: Loop(says), "bfloat16", tmp_path)
+    assert run_gate(context, "sampling").verdict == "not judged"
+
+
+def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
+    ids = shallow_golden.manifest.case.prompts[0].ids
+    settings, uniforms = Sampling(temperature=1.5, top_k=20), table((4,), 6, 4)
+    logits = np.random.default_rng(0).normal(size=(2, 3, 9)).astype(np.float32)
+    rule = settings, logits, logits[:, :2], np.zeros((2, 2), np.int64), uniforms[:2, :, :3]
+    made = []
+    for limits in (None, ProcessLimits()):
+        one = builder("numpy", shallow_golden, limits)("bfloat16")
+        seen = [[*seen.tokens] for seen in sampled(one, settings, 0, ids, 6, uniforms)]
+        made.append((seen, one.decide(*rule).tolist()))
+    assert made[0] == made[1] and len(made[0][0]) > 2
+
+
+def test_the_kernels_are_the_same_compiled():
+    pytest.importorskip("jax")
+    from parity.device.engines import numpy_engine, xla_engine
+
+    random = np.random.default_rng(1)
+    target, draft = (random.normal(size=(64, rows, 50)).astype(np.float32) for rows in (4, 3))
+    drafts, uniforms = random.integers(0, 50, (64, 3)), random.random((64, 4, 4), np.float32)
+    for rule in sampling.RULES:
+        settings = replace(FULL, rule=rule)
+        ids = [
+            Sampler(settings, uniforms, engine).decide(target, draft, drafts, uniforms)
+            for engine in (numpy_engine, xla_engine.engine())
+        ]
+        np.testing.assert_array_equal(*ids)
