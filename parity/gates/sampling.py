@@ -51,6 +51,7 @@ def checks(context: GateContext) -> Iterator[Check]:
         yield _rule_alone(context, rule)
     has_logits = MODEL in family_of(context.golden.manifest.model.family).has
     vocabulary = read_draft_vocabulary(context.golden) if has_logits else DraftVocabulary(np.empty(0, np.int64), "")
+    yield _at_zero(context, vocabulary)
     for rule in RULES:
         counts, random = Counts(), np.random.default_rng(context.seed)
         for number, (name, values) in enumerate((("plain", PLAIN), ("processed", PROCESSED))):
@@ -76,6 +77,26 @@ def _rule_alone(context: GateContext, rule: Rule) -> Check:
     figures = {"rounds": count, "worst": worst.by, "shares": shares, "worst_share": share.by, "bound": FINE_BOUND}
     wrong = [str(off) for off, bound in ((worst, EXACT), (share, FINE_BOUND)) if not off.by <= bound]
     return Check(name, FAIL if wrong else PASS, "; ".join([*wrong, line]), figures)
+
+
+def _at_zero(context: GateContext, vocabulary: DraftVocabulary) -> Check:
+    """Temperature 0 is greedy: every row's token and every draft is the largest logit's, the lowest id on a tie."""
+    uniforms = table((context.seed,), BUDGET, context.golden.manifest.case.k)
+    rounds = list(_play(context, Sampling(temperature=0), 0, uniforms))
+    rows, wrong = 0, []
+    for seen in rounds:
+        made = [("token", seen.tokens, seen.logits.argmax(axis=1))]
+        if seen.draft_logits is not None:
+            made.append(("draft", seen.drafts, vocabulary.tokens[seen.draft_logits.argmax(axis=1)]))
+        rows += sum(len(got) for _, got, _ in made)
+        wrong += [
+            f"round {seen.round}, row {row}: {what} {got[row]}, {due[row]} is the largest"
+            for what, got, due in made
+            for row in np.flatnonzero(got != due)
+        ]
+    line = f"{len(rounds)} rounds, {rows} choices"
+    told = f"{wrong[0]}; {len(wrong)} wrong; {line}" if wrong else f"{line}, each the largest logit's"
+    return Check("temperature 0", FAIL if wrong else PASS, told, {"choices": rows, "wrong": len(wrong)})
 
 
 def _replayed(

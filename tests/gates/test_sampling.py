@@ -52,12 +52,12 @@ def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkey
     monkeypatch.setattr(sampling, "ROUNDS", 40)
     context = planted.context_of(shallow_golden, tmp_path)
     found, built = run_gate(context, "sampling"), [context.device()]
-    assert [check.verdict for check in found.checks] == ["pass"] * 8, found
+    assert [check.verdict for check in found.checks] == ["pass"] * 9, found
     lines = _lines(found)
     assert lines["rule alone, residual"].figures["worst"] <= 1e-9
     assert lines["replay, residual, plain"].figures["near"] > 40
     assert "error rate 1e-06 each" in lines["distribution, match"].evidence
-    assert not found.checks[2].figures["close"]
+    assert not found.checks[3].figures["close"]
     assert built[0].inside.sampler is None, "it is greedy again"
 
 
@@ -116,6 +116,20 @@ def test_a_rule_that_cannot_be_asked_alone_is_not_judged(judged):
 
     lines = _lines(judged(plant))
     assert lines["rule alone, match"].verdict == "not judged"
+    assert lines["replay, match, plain"].verdict == "pass"
+
+
+def test_a_device_that_samples_at_temperature_zero_fails(judged):
+    def plant(pipeline):
+        given = pipeline.sample
+
+        def sample(settings, uniforms):
+            given(settings and replace(settings, temperature=settings.temperature or 1.0), uniforms)
+
+        pipeline.sample = sample
+
+    lines = _lines(judged(plant))
+    assert lines["temperature 0"].verdict == "fail" and "is the largest" in lines["temperature 0"].evidence
     assert lines["replay, match, plain"].verdict == "pass"
 
 
