@@ -30,7 +30,9 @@ class Batch:
         """What this device is; its notes say how many programs ran for several lanes."""
         says, count = self.lanes[0].describe(), len(self.lanes)
         together = f"{self._lockstep.shared} of {self._lockstep.calls} calls of programs were of several lanes"
-        return replace(says, name=f"{says.name}, {count} lanes", lanes=count, notes=says.notes | {"batch": together})
+        return replace(
+            says, name=f"{says.name}, {count} lanes", lanes=count, samples=False, notes=says.notes | {"batch": together}
+        )
 
     def prefill_batch(
         self, lanes: Sequence[int], prompts: Sequence[Sequence[int]], budgets: Sequence[int], taps: Sequence[Tap]

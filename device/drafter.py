@@ -146,7 +146,11 @@ class Drafter(Model, ABC):
     def choose(self, x: Any, committed: int, k: int, record: Recorder) -> np.ndarray:
         """Drafts of row `committed` - 1 and of those behind it: target ids, int64 [k]."""
         x = kernel_rows.window(x, self.engine.array(np.array([committed - 1])), k)
-        ids = choose(x, self.outer, self.config.eps, record.bind(self.side, k))
+        tap = record.bind(self.side, k)
+        if self.sampler is None:
+            ids = choose(x, self.outer, self.config.eps, tap)
+        else:
+            ids = self.sampler.draft(scores(x, self.outer, self.config.eps, tap), self.outer["d2t"])
         return record.ids(self.side, "draft_tokens", ids, k)
 
     def nothing(self, record: Recorder) -> np.ndarray:
@@ -201,5 +205,9 @@ class FusedDrafter(Drafter):
 @program
 def choose(x: Any, outer: dict[str, Any], eps: float, tap: Tap) -> Any:
     """Final norm, draft logits and greedy ids of x [1, K, H], in the target's vocabulary: int32 [1, K]."""
-    logits = tap("logits", linear(tap("pre_head_hidden", llama_norm(x, outer["norm"], eps)), outer["head"]))
-    return to_target_ids(greedy(logits), outer["d2t"])
+    return to_target_ids(greedy(scores(x, outer, eps, tap)), outer["d2t"])
+
+
+def scores(x: Any, outer: dict[str, Any], eps: float, tap: Tap) -> Any:
+    """Final norm and draft logits of x [1, K, H]: [1, K, VD]."""
+    return tap("logits", linear(tap("pre_head_hidden", llama_norm(x, outer["norm"], eps)), outer["head"]))

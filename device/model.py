@@ -15,6 +15,7 @@ from parity.device.kernels.step import Step, make_step
 from parity.device.recorder import Recorder
 from parity.device.rope_config import RopeConfig
 from parity.device.rows import SPAN_BUCKET, Rows, refuse_outside, round_up
+from parity.device.sampler import Sampler
 from parity.device.sharding import Sharding
 from parity.device.weights import Weights, convert
 
@@ -33,6 +34,7 @@ class Model:
     """
 
     side = ""
+    sampler: Sampler | None = None
     state: tuple[str, ...] = ("caches", "length")
     """What a verb that raises puts back."""
     span_bucket = SPAN_BUCKET

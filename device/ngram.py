@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from parity.device.drafter_config import NGramConfig
 from parity.device.engines import AnyEngine
 from parity.device.recorder import Recorder
+from parity.device.sampler import Sampler
 
 
 class NGram:
@@ -18,6 +19,7 @@ class NGram:
     family = "n-gram"
     state = ("caches", "length")
     ahead = 0
+    sampler: Sampler | None = None
 
     def __init__(self, config: NGramConfig) -> None:
         self.config = config

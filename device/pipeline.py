@@ -22,9 +22,10 @@ from parity.device.kernels.accept import emitted_length
 from parity.device.ngram import NGram
 from parity.device.recorder import Recorder
 from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
+from parity.device.sampler import Proposed, Sampler
 from parity.device.target import Target
 from parity.errors import UsageError
-from parity.seam import Description, Tap
+from parity.seam import Description, Sampling, Tap
 
 
 class Pipeline:
@@ -36,6 +37,7 @@ class Pipeline:
     """
 
     prompt_bucket = PROMPT_BUCKET
+    make_sampler: type[Sampler] = Sampler
     prefill_rows: int | None = None
     """Rows of a prefill that run at a time; all of them where None."""
 
@@ -57,6 +59,7 @@ class Pipeline:
         self._verified: tuple[Any] | None = None  # taps of this round's verify, committed or not
         self._left = 0
         self._drafted: np.ndarray | None = None  # in this round
+        self.sampler: Sampler | None = None
         self._saved: dict[str, Any] = {}  # sequences that were taken off, by name
 
     @property
@@ -93,6 +96,7 @@ class Pipeline:
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
             varies_k=True,
+            samples=True,
         )
 
     @property
@@ -105,10 +109,12 @@ class Pipeline:
         prompt = self._admit(prompt_ids, max_new_tokens)
         record = Recorder(tap, self._engine)
         with self._whole():
+            self._begin(0)
             self.target.clear()
             self.drafter.clear()
             first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
             self._record_caches(record)
+            self._begin(1)
         return first
 
     def prefill_from(self, cached: int, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap | None = None) -> int:
@@ -124,15 +130,18 @@ class Pipeline:
         record = Recorder(tap, self._engine)
         with self._whole():
             rows = min(max(cached - 1, 0), self.drafter.length if self.drafter.caches else cached)
+            self._begin(0)
             self.target.rollback(rows)
             self.drafter.rollback(rows)
             first = self._start(prompt, max_new_tokens, record, self._prefill_drafter)
             self._record_caches(record)
+            self._begin(1)
         return first
 
     def save(self, name: str) -> None:
         """Keep the sequence under this name, on the host."""
-        loop = self._text, self._emitted, self._taps, self._left
+        round_ = 0 if self.sampler is None else self.sampler.proposed.round
+        loop = self._text, self._emitted, self._taps, self._left, round_
         self._saved[name] = loop, self.target.off_load(), self.drafter.off_load()
 
     def restore(self, name: str) -> None:
@@ -144,7 +153,8 @@ class Pipeline:
         if name not in self._saved:
             raise UsageError(f"restore: no sequence was saved as {name!r}.")
         loop, target, drafter = self._saved[name]
-        self._text, self._emitted, self._taps, self._left = loop
+        self._text, self._emitted, self._taps, self._left, round_ = loop
+        self._begin(round_)
         self._verified = self._drafted = None
         self.target.load(target)
         self.drafter.load(drafter)
@@ -161,6 +171,8 @@ class Pipeline:
             raise UsageError(f"draft: {k} drafts are asked for, this pipeline drafts 0 to {self.k} in a round.")
         committed = self.drafter.due(self._text, self._emitted)
         self._refuse_skipped(len(committed))
+        if self.sampler is not None:
+            self._begin(self.sampler.proposed.round)
         self._drafted = self.drafter.draft(*self._taps, committed, k, Recorder(tap, self._engine))
         return self._drafted.copy()
 
@@ -181,7 +193,27 @@ class Pipeline:
         verified = self._ids(verify_tokens, len(drafts) + 1)
         with self._whole():
             self._accept(drafts, verified, Recorder(tap, self._engine))
+            if self.sampler is not None:
+                self._begin(self.sampler.proposed.round + 1)
         return self._emitted.copy()
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """Sample by these numbers from the next prefill on; greedily again where None."""
+        greedy = settings is None or not settings.temperature
+        self.sampler = None if greedy or settings is None else self.make_sampler(settings, uniforms, self._engine)
+        self.target.sampler = self.drafter.sampler = self.sampler
+
+    def decide(
+        self,
+        settings: Sampling,
+        target_logits: np.ndarray,
+        draft_logits: np.ndarray,
+        drafts: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """What the accept rule makes of B rounds."""
+        sampler = self.make_sampler(settings, uniforms, self._engine)
+        return sampler.decide(target_logits, draft_logits, drafts, uniforms)
 
     def poison(self, value: float) -> None:
         """Overwrite every cache row that holds no committed row."""
@@ -194,6 +226,8 @@ class Pipeline:
 
     def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
         """Greedy decoding by the target alone, one row a step; no stage is shown."""
+        if self.sampler is not None:
+            raise UsageError("plain decoding is greedy, and this pipeline samples.")
         unwatched, prompt = Recorder(None, self._engine), self._admit(prompt_ids, max_new_tokens)
         self.target.clear()
         tokens = [self._start(prompt, max_new_tokens, unwatched)]
@@ -213,6 +247,7 @@ class Pipeline:
         """
         both: tuple[Target, Drafter | NGram] = (self.target, self.drafter)
         models = [(model, {name: getattr(model, name) for name in model.state}) for model in both]
+        proposed = self.sampler.proposed if self.sampler is not None else None
         kept = self._text, self._emitted, self._taps, self._verified, self._left, self._drafted
         try:
             yield
@@ -220,6 +255,8 @@ class Pipeline:
             for model, state in models:
                 vars(model).update(state)
             self._text, self._emitted, self._taps, self._verified, self._left, self._drafted = kept
+            if self.sampler is not None and proposed is not None:
+                self.sampler.proposed = proposed
             raise
 
     def _accept(self, drafts: np.ndarray, verified: np.ndarray, record: Recorder) -> None:
@@ -273,6 +310,11 @@ class Pipeline:
         rows = pad_rows(ids, positions, positions, widest(self._engine, width), self.target.trash)
         x, taps = self.target.forward(rows, self.drafter.config.taps, record)
         return self.target.choose(x, rows, group, record), taps
+
+    def _begin(self, round_: int) -> None:
+        """Nothing is drafted in this round yet."""
+        if self.sampler is not None:
+            self.sampler.proposed = Proposed(round_)
 
     def _record_caches(self, record: Recorder) -> None:
         self.target.record(record)

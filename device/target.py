@@ -58,13 +58,26 @@ class Target(Model):
         return np.concatenate([streams[number] for number in taps], axis=-1)
 
     def choose(self, x: Any, rows: Rows, group: str, record: Recorder) -> np.ndarray:
-        """Final norm, logits and greedy ids of every logical row, int64 [S]; `group` names the stages."""
-        ids = choose(x, self.outer, self.config.eps, group, record.bind("target", rows.count))
+        """Final norm, logits and ids of every logical row, int64 [S]; `group` names the stages.
+
+        They are greedy ones; where it samples, those of a verify pass and of a prompt's last row are drawn.
+        """
+        tap = record.bind("target", rows.count)
+        if self.sampler is None:
+            ids = choose(x, self.outer, self.config.eps, group, tap)
+        else:
+            logits = scores(x, self.outer, self.config.eps, group, tap)
+            ids = self.sampler.verify(logits, rows) if group == "verify" else self.sampler.first(logits, rows)
         return record.ids(group, "tokens", ids, rows.count)
 
 
 @program
 def choose(x: Any, outer: dict[str, Any], eps: float, group: str, tap: Tap) -> Any:
     """Final norm, logits and greedy ids of x [1, W, H]: int32 [1, W]."""
+    return greedy(scores(x, outer, eps, group, tap))
+
+
+def scores(x: Any, outer: dict[str, Any], eps: float, group: str, tap: Tap) -> Any:
+    """Final norm and logits of x [1, W, H]: [1, W, V]."""
     normed = tap("pre_head_hidden", gpt_oss_norm(x, outer["norm"], eps))
-    return greedy(tap.of(group)("logits", linear(normed, outer["head"])))
+    return tap.of(group)("logits", linear(normed, outer["head"]))

@@ -20,7 +20,7 @@ from parity.batching import VERBS, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Poisonable, Saving, Tap
+from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Poisonable, Sampling, Saving, Tap
 from parity.shown import PartlyShown, check_declarations
 
 INSTRUMENT = Path(__file__).parent
@@ -167,6 +167,17 @@ class Guarded:
         """See `Device.commit`."""
         emitted: np.ndarray = self._tokens("commit", draft_tokens, verify_tokens, tap)
         return emitted
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """See `Samples.sample`."""
+        self._ask("sample", settings, uniforms)
+
+    def decide(self, settings: Sampling, *arrays: np.ndarray) -> np.ndarray:
+        """See `Decides.decide`; `NotOffered` where the device has no such function."""
+        if not callable(getattr(self.inside, "decide", None)):
+            raise NotOffered(f"device {self.guarded_as} does not offer its accept rule alone (`parity.seam.Decides`)")
+        ids: np.ndarray = self._ask("decide", settings, *arrays)
+        return ids
 
     def _tokens(self, verb: str, *arguments: Any) -> Any:
         """What a verb returns, if it can be the tokens of one round: what reads it need not fear an endless one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -126,6 +126,7 @@ class Description:
             for the whole cache.
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
+        samples: it speculates by sampling as well; see `Sampling` and `Samples`.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -148,6 +149,7 @@ class Description:
     partial_kv: str = ""
     varies_k: bool = False
     lanes: int = 1
+    samples: bool = False
 
 
 class Device(Protocol):
@@ -202,6 +204,88 @@ class VaryingK(Device, Protocol):
 
         With 0 the drafter runs over the C committed rows alone, so that its cache misses nothing, and drafts nothing:
         the round is plain decoding of one token, and the next round may draft again.
+        """
+        ...
+
+
+Rule = Literal["residual", "match"]
+DRAWS = ("draft", "accept", "replace", "target")
+"""What a number in [0, 1) decides, in the order of a table of them: a draft; whether it is accepted; what takes the
+place of a rejected one; a token out of the target's own distribution."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn instead of chosen greedily.
+
+    The processors change the rows of target and drafter alike, in the order of the fields, which is that of
+    transformers. Ties at an edge are all kept.
+
+    Args:
+        temperature: what logits are divided by; 0 is greedy.
+        top_k: only the k largest logits; 0 for all.
+        top_p: only the smallest set of the likeliest tokens that holds this much probability.
+        min_p: only tokens at least this likely, as a share of the likeliest one.
+        rule: `residual`: draft d is accepted with probability min(1, p(d) / q(d)), and a rejected one replaced by a
+            draw from max(p - q, 0) made to sum to 1, q being what d was drawn from (arXiv 2211.17192, 2302.01318).
+            `match`: every row draws from p alone, and drafts are accepted as long as they are what was drawn.
+
+    Raises:
+        ValueError: a number outside its range, or an unknown rule.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    rule: Rule = "residual"
+
+    def __post_init__(self) -> None:
+        within = self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
+        if not within or self.rule not in get_args(Rule):
+            raise ValueError(f"{self} is no way to sample")
+
+
+class Samples(Device, Protocol):
+    """A device that samples, by numbers that it is given; it says so: `Description.samples`.
+
+    A token is drawn by the inverse of the cumulative distribution in the order of ids: the first whose sum is above
+    the number. `verify` returns for row i the draft where it is accepted, what takes its place where it is not (never
+    the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Drafts of
+    a drafter without logits are certain: q is 1 there.
+    """
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """Sample from the next `prefill` on; greedily again where `settings` is None.
+
+        Args:
+            uniforms: float32 [R, 4, n], n > K, in [0, 1): of round r, of what (`DRAWS`) and row i. The first token is
+                `target` of round 0, row 0; the token behind n accepted drafts is `target` of row n.
+        """
+        ...
+
+
+class Decides(Protocol):
+    """A sampling device whose rule can be asked alone. Optional; it must be what `verify` does."""
+
+    def decide(
+        self,
+        settings: Sampling,
+        target_logits: np.ndarray,
+        draft_logits: np.ndarray,
+        drafts: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """What `verify` would return in B rounds that have nothing to do with each other.
+
+        Args:
+            target_logits: float32 [B, K+1, V]; minus infinity stands for a probability of 0.
+            draft_logits: float32 [B, K, V], of the same vocabulary.
+            drafts: int64 [B, K].
+            uniforms: float32 [B, 4, K+1], as a round's in `Samples.sample`.
+
+        Returns:
+            int64 [B, K+1].
         """
         ...
 

@@ -30,6 +30,7 @@ from parity.device.faults import (
     pages,
     ranks,
     rope,
+    sampling,
     shards,
     skips,
     taps,
@@ -73,6 +74,7 @@ _FAMILIES = (
     pages.fault,
     batch.fault,
     lifecycle.fault,
+    sampling.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

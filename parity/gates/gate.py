@@ -30,6 +30,7 @@ GATES = {
     "lifecycle": "continuing from a cache equals starting fresh: prefix hits, resumed, aborted, restored, in chunks",
     "boundary": "the end of the caches: what just fits runs, what does not is refused or decoded plainly",
     "positions": "q and k after RoPE at every position up to 131,071, against float64; unknown schedules are errors",
+    "sampling": "speculative sampling draws from the target's own distribution, by the accept rule it names",
 }
 """Gate names in the order they run, each the module `parity.gates.NAME` with `checks(context)`."""
 

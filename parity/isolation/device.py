@@ -6,6 +6,7 @@ The process is not trusted to run code here: what comes back is numbers, names a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
@@ -16,7 +17,7 @@ from parity.batching import BatchVerbs
 from parity.errors import DeviceEnded
 from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
-from parity.seam import Description, OnRound, Rotary, Rows, Shown, Side, Tap, When
+from parity.seam import Description, OnRound, Rotary, Rows, Sampling, Shown, Side, Tap, When
 
 OFFERS = ("passes", "ranks", "rows", "on_round")
 """What a tap may have beside being called; `passes` says that it looks at nothing."""
@@ -81,6 +82,15 @@ class IsolatedDevice:
         """See `Device.commit`."""
         emitted: np.ndarray = self._verb("commit", [draft_tokens, verify_tokens], tap)
         return emitted
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """See `Samples.sample`."""
+        self._ask("sample", {"do": "sample", "settings": _said(settings), "uniforms": uniforms})
+
+    def decide(self, settings: Sampling, *arrays: np.ndarray) -> np.ndarray:
+        """See `Decides.decide`."""
+        ids: np.ndarray = self._ask("decide", {"do": "decide", "settings": _said(settings), "arrays": [*arrays]})
+        return ids
 
     def reached_modules(self, declared: Sequence[str], name: str, golden: Sequence[str]) -> set[str]:
         """See `parity.golden.trust.device_modules`: only its own process has them loaded."""
@@ -241,6 +251,10 @@ def _column(values: Sequence[Any]) -> list[Any]:
     return [tuple(map(int, one)) if isinstance(one, Sequence) else one for one in values]
 
 
+def _said(settings: Sampling | None) -> dict[str, Any] | None:
+    return None if settings is None else asdict(settings)
+
+
 def _texts(said: dict[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in said.items()}
 
@@ -266,6 +280,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "transactional": bool,
     "varies_k": bool,
     "lanes": int,
+    "samples": bool,
     "family": str,
     "partial_kv": str,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, U
 from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Batched, Continuing, Device, Looping, Poisonable, Saving, Side
+from parity.seam import Batched, Continuing, Device, Looping, Poisonable, Samples, Sampling, Saving, Side
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -45,6 +45,8 @@ class DeviceServer:
             "describe": self._describe,
             "verb": self._verb,
             "rotate": self._rotate,
+            "sample": self._sample,
+            "decide": self._decide,
             "modules": self._modules,
         }
 
@@ -137,6 +139,12 @@ class DeviceServer:
         if offers is not None and "on_round" in offers:
             taps = (*taps, self.rounded)
         return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps, *behind))
+
+    def _sample(self, number: int, settings: dict[str, Any] | None, uniforms: np.ndarray) -> None:
+        cast(Samples, self.devices[number]).sample(None if settings is None else Sampling(**settings), uniforms)
+
+    def _decide(self, number: int, settings: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
+        return self._sayable("decide", cast(Any, self.devices[number]).decide(Sampling(**settings), *arrays))
 
     def _rotate(self, folder: str, side: Side, x: np.ndarray, positions: np.ndarray) -> Any:
         rotate = self.made.rotary()

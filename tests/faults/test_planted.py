@@ -26,8 +26,8 @@ SHOWN = sample(
     name=lambda fault: fault.id,
     kind=lambda fault: fault.family,
 )
-DEAR = ("verify", "boundary")
-"""Gates that take half a minute; tests/gates plants faults of their own for them, without all of the rest."""
+DEAR = ("verify", "boundary", "sampling")
+"""Gates that take half a minute or nearly; tests/gates plants faults of their own for them, without all of the rest."""
 GATED = cover(
     (fault for fault in PARALLEL if fault.gate not in ("", "stages", *(() if WHOLE else DEAR))),
     lambda fault: (fault.gate,),

@@ -165,7 +165,7 @@ def test_only_of_cells_by_glob(expand):
         chosen(found, ["*.k2.*", "*.k3.*"])
 
 
-def test_the_shipped_matrix_has_twelve_cells_and_makes_six_goldens(parity, tiny):
+def test_the_shipped_matrix_has_thirteen_cells_and_makes_six_goldens(parity, tiny):
     ended = parity("nightly", "--dry-run")
     assert ended.code == 0 and ended.last == "13 cells" and ended.out.count("--device xla") == 4
     planned = cells(read_matrix(tiny / "nightly.toml"))

@@ -1,0 +1,286 @@
+"""The sampling gate: clean devices pass under both rules, every planted fault fails, the oracle is what others say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from parity import device
+from parity.device.faults.sampling import fault as planted_faults
+from parity.device.kernels.head import greedy
+from parity.device.sampler import Sampler
+from parity.errors import NotOffered, UsageError
+from parity.gates import run_gate, sampling, sampling_rule
+from parity.gates.context import GateContext
+from parity.gates.sampling_counts import Counts
+from parity.gates.sampling_oracle import processed, residual, round_outcomes
+from parity.gates.sampling_rounds import sampled, table
+from parity.guard import guard
+from parity.isolation import ProcessLimits
+from parity.producers import builder
+from parity.seam import Sampling
+from parity.shown import shown_only
+from tests.gates import planted
+
+FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """One prompt and a few rounds: enough to see it red, and cheap."""
+    monkeypatch.setattr(sampling, "PROMPTS", 1)
+    monkeypatch.setattr(sampling, "BUDGET", 10)
+    monkeypatch.setattr(sampling, "ROUNDS", 0)
+    monkeypatch.setattr(sampling_rule, "FINE", 256)
+    monkeypatch.setattr(sampling, "FINE_BOUND", 1 / 256 + 1e-5)
+
+
+@pytest.fixture
+def judged(shallow_golden, tmp_path):
+    """The gate over a device with this defect."""
+    return lambda plant=lambda device: None: run_gate(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
+
+
+def _lines(result):
+    return {check.name: check for check in result.checks}
+
+
+def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "ROUNDS", 40)
+    context = planted.context_of(shallow_golden, tmp_path)
+    found, built = run_gate(context, "sampling"), [context.device()]
+    assert [check.verdict for check in found.checks] == ["pass"] * 9, found
+    lines = _lines(found)
+    assert lines["rule alone, residual"].figures["worst"] <= 1e-9
+    assert lines["replay, residual, plain"].figures["near"] > 40
+    assert "error rate 1e-06 each" in lines["distribution, match"].evidence
+    assert not found.checks[3].figures["close"]
+    assert built[0].inside.sampler is None, "it is greedy again"
+
+
+WHAT = {"sample-ratio-inverted": "accept", "sample-replaced-from-p": "replace", "sample-bonus-row": "target"}
+WHAT |= {"sample-draft-temperature": "draft"}
+"""What some of them decide wrongly."""
+
+
+@pytest.mark.parametrize("fault", planted_faults.faults, ids=lambda fault: fault.id)
+def test_every_planted_fault_is_killed_by_a_replay_that_names_it(fault, judged):
+    checks = judged(fault.plant).checks
+    wrong = [check for check in checks if check.name.startswith("replay") and check.verdict == "fail"]
+    assert wrong, checks
+    assert wrong[0].place.stage in ("verify.tokens", "drafter.draft_tokens") and " by 0." in wrong[0].evidence
+    told = [check.evidence.split("wrong are")[1].split(";")[0] for check in wrong]
+    assert any(f" of {WHAT.get(fault.id, '')}" in said for said in told), wrong
+
+
+def test_what_comes_out_is_judged_without_the_formula(judged, monkeypatch):
+    """Whatever the replay says: a device that takes the least likely token in every row."""
+
+    class LeastLikely(Sampler):
+        def decided(self, p, q, drafts, uniforms):
+            return greedy(-p)
+
+    def plant(pipeline):
+        pipeline.make_sampler = LeastLikely
+
+    monkeypatch.setattr(sampling, "ROUNDS", 40)
+    lines = _lines(judged(plant))
+    for rule in sampling.RULES:
+        assert lines[f"distribution, {rule}"].verdict == "fail", lines[f"distribution, {rule}"].evidence
+        assert lines[f"distribution, {rule}"].evidence.startswith("tokens, position 0")
+
+
+def test_the_smallest_bias_is_the_bound():
+    """Tokens that lie 0.1 too low are found with 800 samples, and 800 clean ones are not."""
+    random = np.random.default_rng(0)
+    clean, low = random.random(800), random.random(800) * 0.8
+    (right,), (wrong,) = (Counts(ranks={0: list(ranks)}).lines() for ranks in (clean, low))
+    assert right.off < right.bound < wrong.off
+
+
+def test_a_device_that_does_not_sample_is_not_judged(shallow_golden, tmp_path):
+    def plant(pipeline):
+        says = replace(pipeline.describe(), samples=False)
+        pipeline.describe = lambda: says
+
+    found = run_gate(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
+    assert (found.verdict, len(found.checks)) == ("not judged", 1)
+
+
+def test_a_rule_that_cannot_be_asked_alone_is_not_judged(judged):
+    def plant(pipeline):
+        pipeline.decide = None
+
+    lines = _lines(judged(plant))
+    assert lines["rule alone, match"].verdict == "not judged"
+    assert lines["replay, match, plain"].verdict == "pass"
+
+
+def test_a_device_that_samples_at_temperature_zero_fails(judged):
+    def plant(pipeline):
+        given = pipeline.sample
+
+        def sample(settings, uniforms):
+            given(settings and replace(settings, temperature=settings.temperature or 1.0), uniforms)
+
+        pipeline.sample = sample
+
+    lines = _lines(judged(plant))
+    assert lines["temperature 0"].verdict == "fail" and "is the largest" in lines["temperature 0"].evidence
+    assert lines["replay, match, plain"].verdict == "pass"
+
+
+def test_numbers_of_its_own_are_found(judged):
+    def plant(pipeline):
+        given = pipeline.sample
+
+        def sample(settings, uniforms):
+            given(settings, np.random.default_rng(1).random(uniforms.shape, np.float32))
+
+        pipeline.sample = sample
+
+    assert _lines(judged(plant))["replay, match, plain"].verdict == "fail"
+
+
+def test_the_seam_says_whether_the_rule_can_be_asked(tiny):
+    class Bare:
+        decide = None
+
+    with pytest.raises(NotOffered, match="does not offer its accept rule alone"):
+        guard(Bare(), "bare").decide(Sampling())
+    with pytest.raises(ValueError, match="no way to sample"):
+        Sampling(top_p=0)
+    pipeline = device.load(tiny / "target", tiny / "drafter", 2)
+    assert pipeline.describe().samples
+    with pytest.raises(UsageError, match=r"uniforms: \[R, 4, n\]"):
+        pipeline.sample(Sampling(), np.zeros((2, 2)))
+    pipeline.sample(Sampling(temperature=0), table((0,), 4, 2))
+    assert pipeline.sampler is None
+
+
+@pytest.mark.parametrize("settings", [Sampling(temperature=0.4), Sampling(top_k=5), Sampling(top_p=0.7), FULL])
+def test_the_processors_are_those_of_transformers(settings):
+    import torch
+    from transformers import (
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    logits = np.random.default_rng(3).normal(size=(50, 40)) * 2
+    chain = [TemperatureLogitsWarper(settings.temperature)] if settings.temperature != 1 else []
+    chain += [TopKLogitsWarper(settings.top_k)] if settings.top_k else []
+    chain += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
+    chain += [MinPLogitsWarper(settings.min_p)] if settings.min_p else []
+    theirs = LogitsProcessorList(chain)(None, torch.from_numpy(logits)).softmax(-1).numpy()
+    np.testing.assert_allclose(processed(logits, settings), theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["residual", "match"])
+def test_the_enumeration_keeps_the_targets_distribution(rule):
+    """Whatever q is, the first token is drawn from the first row of p, and a rejected draft never comes out again."""
+    random = np.random.default_rng(0)
+    p, q = (random.dirichlet(np.ones(5), rows) for rows in (3, 2))
+    outcomes = round_outcomes(p, q, rule)
+    firsts = [sum(chance for emitted, chance in outcomes.items() if emitted[0] == token) for token in range(5)]
+    np.testing.assert_allclose(firsts, p[0], atol=1e-12)
+    for first in range(5):  # and the second, where there is one, from the second row
+        seconds = [sum(outcomes.get((first, token, *rest), 0) for rest in _rests()) for token in range(5)]
+        np.testing.assert_allclose(np.array(seconds) / sum(seconds), p[1], atol=1e-12)
+
+
+def _rests():
+    return [(), *((token,) for token in range(5))]
+
+
+def test_nothing_is_left_of_a_draft_that_q_never_overrates():
+    p = np.array([[0.5, 0.5, 0.0]])
+    assert residual(p, p).tolist() == p.tolist()
+    assert residual(p, np.array([[0.75, 0.25, 0]])).tolist() == [[0, 1, 0]]
+
+
+def test_every_outcome_of_a_small_round_is_enumerated():
+    p, q = np.full((2, 2), 0.5), np.full((1, 2), 0.5)
+    assert round_outcomes(p, q, "residual") == dict.fromkeys(product(range(2), repeat=2), 0.25)
+    assert sum(round_outcomes(p, q, "match").values()) == 1
+
+
+def test_what_is_emitted_is_what_the_rule_accepts(judged):
+    def plant(pipeline):
+        commit = pipeline.commit
+        pipeline.commit = lambda *given: np.append(commit(*given)[:-1], 7)
+
+    found = _lines(judged(plant))["replay, match, plain"]
+    assert found.verdict == "fail" and found.evidence.startswith("round 1 emits [") and "is due" in found.evidence
+
+
+def test_a_replay_without_drafts_is_inconclusive(judged):
+    def plant(pipeline):
+        draft = pipeline.draft
+        pipeline.draft = lambda tap: draft(tap, 0)
+
+    found = _lines(judged(plant))["replay, residual, plain"]
+    assert found.verdict == "inconclusive" and found.evidence.startswith("no round has a draft")
+
+
+def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
+    monkeypatch.setattr(sampling, "CLOSE", -1)
+    found = _lines(judged())["replay, residual, plain"]
+    assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
+
+
+def test_without_logits_only_the_rule_alone_is_judged(shallow_golden, tmp_path):
+    build = builder("numpy", shallow_golden)
+    shown = GateContext(
+        shallow_golden, "numpy", lambda **options: shown_only(build(**options), "tokens"), "bfloat16", tmp_path
+    )
+    found = run_gate(shown, "sampling")
+    assert [check.verdict for check in found.checks] == ["pass", "pass", "not judged"]
+    assert "does not show every row of target.logits" in found.checks[-1].evidence
+
+
+def test_a_loop_in_one_piece_is_not_judged(shallow_golden, tmp_path):
+    class Loop:
+        def __init__(self, says):
+            self.describe = lambda: says
+
+        def speculate(self, *given):
+            raise AssertionError
+
+    says = planted.context_of(shallow_golden, tmp_path).device().describe()
+    context = GateContext(shallow_golden, "loop", lambda **options: Loop(says), "bfloat16", tmp_path)
+    assert run_gate(context, "sampling").verdict == "not judged"
+
+
+def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
+    ids = shallow_golden.manifest.case.prompts[0].ids
+    settings, uniforms = Sampling(temperature=1.5, top_k=20), table((4,), 6, 4)
+    logits = np.random.default_rng(0).normal(size=(2, 3, 9)).astype(np.float32)
+    rule = settings, logits, logits[:, :2], np.zeros((2, 2), np.int64), uniforms[:2, :, :3]
+    made = []
+    for limits in (None, ProcessLimits()):
+        one = builder("numpy", shallow_golden, limits)("bfloat16")
+        seen = [[*seen.tokens] for seen in sampled(one, settings, 0, ids, 6, uniforms)]
+        made.append((seen, one.decide(*rule).tolist()))
+    assert made[0] == made[1] and len(made[0][0]) > 2
+
+
+def test_the_kernels_are_the_same_compiled():
+    pytest.importorskip("jax")
+    from parity.device.engines import numpy_engine, xla_engine
+
+    random = np.random.default_rng(1)
+    target, draft = (random.normal(size=(64, rows, 50)).astype(np.float32) for rows in (4, 3))
+    drafts, uniforms = random.integers(0, 50, (64, 3)), random.random((64, 4, 4), np.float32)
+    for rule in sampling.RULES:
+        settings = replace(FULL, rule=rule)
+        ids = [
+            Sampler(settings, uniforms, engine).decide(target, draft, drafts, uniforms)
+            for engine in (numpy_engine, xla_engine.engine())
+        ]
+        np.testing.assert_array_equal(*ids)
