@@ -20,7 +20,8 @@ from parity.trace import ForcingTrace, Tensors
 class FitRange(Protocol):
     """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any.
 
-    `clean` is the value that changes nothing; None where there is none that is known.
+    `clean` is the value that changes nothing; None where there is none that is known. A golden that has `constant`,
+    a side and a config key, in its manifest says it for its own checkpoints.
     """
 
     @property
@@ -33,6 +34,8 @@ class FitRange(Protocol):
     def log(self) -> bool: ...
     @property
     def whole(self) -> bool: ...
+    @property
+    def constant(self) -> str: ...
 
 
 class CheckableHypothesis(Protocol):

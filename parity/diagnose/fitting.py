@@ -8,6 +8,7 @@ from math import exp, log
 import numpy as np
 
 from parity.diagnose.counterfactual_runs import FitRange
+from parity.golden.manifest import Checkpoint, Model
 
 GRID, STEPS, VERTICES = 9, 7, 5
 """Points of the first scan of a parameter, golden-section steps behind it (an interval of GRID shrinks to
@@ -16,6 +17,18 @@ and a constant that is off by 0.03 % is found as well."""
 
 BESIDE_CLEAN = 1e-3
 """How far from the value that changes nothing a parameter is tried, as a share of its range."""
+
+
+def clean_value(fit: FitRange, model: Model) -> float | None:
+    """The value of a parameter at which nothing is wrong with these checkpoints; None where it is not known.
+
+    A golden's own record goes first; one outside the parameter's range is no place to search at.
+    """
+    side, _, key = fit.constant.partition(".")
+    read: dict[str, Checkpoint] = {"target": model.target, "drafter": model.drafter}
+    recorded = read[side].constants.get(key) if side in read else None
+    clean = fit.clean if isinstance(recorded, bool) or not isinstance(recorded, int | float) else float(recorded)
+    return clean if clean is not None and fit.low <= clean <= fit.high else None
 
 
 class Curve:

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
-from parity.diagnose.fitting import STEPS, VERTICES, Curve, beside_clean, golden_section, parabolas
+from parity.diagnose.fitting import STEPS, VERTICES, Curve, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
@@ -193,8 +193,10 @@ class HypothesisSearch:
             golden_section(error, *ends, STEPS)
             if not fit.whole:
                 parabolas(error, *ends, error.seen, VERTICES)
-        elif fit.clean is not None and not fit.whole and self.first.error < inf:
-            beside_clean(error, error.at(fit.clean), error.low, error.high)
+        elif not fit.whole and self.first.error < inf:
+            clean = clean_value(fit, self.trials.golden.manifest.model)
+            if clean is not None:
+                beside_clean(error, error.at(clean), error.low, error.high)
         return ranked_trials(trial for trial in made.values() if trial)[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:

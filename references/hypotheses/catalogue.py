@@ -48,7 +48,9 @@ MODELS = (*ROWS, *DENOISING)
 class Fit:
     """A parameter that is fitted: between `low` and `high`, on a log scale or a linear one, whole numbers or any.
 
-    `clean` is the value at which nothing is wrong; None where every value is.
+    `clean` is the value at which nothing is wrong; None where every value is. `constant` is the side and the key of
+    config.json under which a golden records that value for its own checkpoints, `drafter.rms_norm_eps`; `{side}` is
+    filled in.
     """
 
     low: float
@@ -56,6 +58,7 @@ class Fit:
     clean: float | None
     log: bool = False
     whole: bool = False
+    constant: str = ""
 
 
 FACTOR = Fit(0.1, 10.0, clean=1.0, log=True)
@@ -225,6 +228,8 @@ class Family:
         fields = {name: _of_side(value, side) for name, value in {**self.common, **details}.items()}
         values = tuple(fields.pop("values", ("all",) if fields.get("layered") else (None,)))
         stages = tuple(stage.replace("{side}", side) for stage in fields.pop("stages"))
+        if fit := fields.get("fit"):
+            fields["fit"] = replace(fit, constant=fit.constant.replace("{side}", side))
         self._declared.append((side, Hypothesis(id, says, stages, apply, values, **fields)))
 
 

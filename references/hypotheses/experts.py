@@ -97,14 +97,14 @@ constants(
     "ffn-alpha",
     "the activation's alpha is {value:g}",
     values=(1.0, 1.7),
-    fit=Fit(0.5, 4.0, clean=1.702),
+    fit=Fit(0.5, 4.0, clean=1.702, constant="target.swiglu_alpha"),
     fix="swiglu_alpha of the config",
 )(partial(constant, name="alpha"))
 constants(
     "ffn-limit",
     "the activation's clamp is at {value:g}",
     values=(1.0, 6.0, 10.0),
-    fit=Fit(0.5, 20.0, clean=7.0),
+    fit=Fit(0.5, 20.0, clean=7.0, constant="target.swiglu_limit"),
     fix="swiglu_limit of the config",
 )(partial(constant, name="limit"))
 

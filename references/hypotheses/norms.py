@@ -122,7 +122,7 @@ for (side, part), stages in STAGES.items():
     "eps of the norms is {value:g}",
     stages={"target": ("target.layers.0.attn_in",), "drafter": STAGES["drafter", INPUT]},
     values=(1e-6, 1e-12, 1e-3),
-    fit=Fit(1e-8, 1.0, clean=1e-5, log=True),
+    fit=Fit(1e-8, 1.0, clean=1e-5, log=True, constant="{side}.rms_norm_eps"),
     fix="rms_norm_eps of the config",
 )
 def _(loop: Loop, value: float, side: str) -> Mutation:

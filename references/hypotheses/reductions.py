@@ -22,6 +22,8 @@ Reduce = Callable[[list[Tensor], Tensor], Tensor]
 
 SUM_FIX = "the all-reduce behind row-parallel projections: once each, over all ranks, waited for, the bias outside it"
 NARROW = ("float8 e4m3", "float8 e5m2", "int8 per row", "bfloat16")
+ADDED = ("behind", "on the first rank", "in parts")
+"""Where a bias is added: behind the reduction, to one partial sum, or a part of it to each."""
 
 
 def reduced(loop: Loop, ranks: int, side: str, part: str, reduce: Callable[[int], Reduce]) -> Mutation:
@@ -82,12 +84,23 @@ def scaled(loop: Loop, ranks: int, side: str, part: str, averaged: bool, biased:
     return reduced(loop, ranks, side, part, lambda _: reduce)
 
 
-def narrowed(loop: Loop, value: tuple[str, int], side: str, part: str) -> Mutation:
-    """Partial sums are added up in a narrower form, `value` = (form, ranks): every rank's, its own as well."""
-    form, ranks = value
-    return reduced(
-        loop, ranks, side, part, lambda _: lambda sums, bias: torch.stack([*map(FORMS[form], sums)]).sum(0) + bias
-    )
+def narrowed(loop: Loop, value: tuple[str, int, str], side: str, part: str) -> Mutation:
+    """Partial sums are added up in a narrower form: every rank's, its own as well.
+
+    `value` = (form, ranks, where the bias is added, one of `ADDED`).
+    """
+    form, ranks, where = value
+
+    def reduce(sums: list[Tensor], bias: Tensor) -> Tensor:
+        travel = torch.stack(sums)
+        if where == "on the first rank":
+            travel[0] += bias
+        elif where == "in parts":
+            travel += bias / ranks
+        total = torch.stack([*map(FORMS[form], travel)]).sum(0)
+        return total + bias if where == "behind" else total
+
+    return reduced(loop, ranks, side, part, lambda _: reduce)
 
 
 def stale(loop: Loop, value: tuple[int, int], side: str, part: str, first: str) -> Mutation:
@@ -133,8 +146,8 @@ for side, part in product(SIDES, PARTS):
         continue
     add(
         f"{id}-narrowed",
-        f"{theirs} travel in another form: (form, ranks) {{value}}",
-        values=[(form, ranks) for ranks in (2, 4) for form in NARROW],
+        f"{theirs} travel in another form: (form, ranks, the bias added) {{value}}",
+        values=tuple(product(NARROW, SPLITS, ADDED if side == "target" else ADDED[:1])),
         fix="the dtype of the all-reduce",
     )(partial(narrowed, part=part))
     for end, first, says in (

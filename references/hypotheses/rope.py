@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,9 @@ ROPE_FIX = {
     "drafter": "rope_scaling and rope_theta of the drafter's config",
 }
 FORM_FIX = "rotation is half-split, by the row's own position, on q and k alike"
+
+READ = "{side}.rope_parameters"
+"""Where a golden records what was read of config.json, see `Fit.constant`."""
 
 schedules = Family(stages=TABLE, fix=ROPE_FIX)
 tables = Family(stages=MOVED)
@@ -82,12 +86,13 @@ def parameter(loop: Loop, value: float | bool, side: str, key: str) -> Mutation:
     return _scheduled(loop, side, parameters | {key: value})
 
 
-WIDE = Fit(1.0, 128.0, clean=None, log=True)
+WIDE = Fit(1.0, 128.0, clean=None, log=True, constant=f"{READ}.factor")
 LENGTHS = Fit(16, 262144, clean=None, log=True, whole=True)
 NEAR = partial(Fit, 0.1, 128.0, log=True)
+THETA = Fit(1e3, 1e7, clean=None, log=True)
 
 for id, key, values, fit, sides in (
-    ("theta", "rope_theta", (10000.0, 150000.0, 500000.0, 1e6), Fit(1e3, 1e7, clean=None, log=True), "both"),
+    ("theta", "rope_theta", (10000.0, 150000.0, 500000.0, 1e6), THETA, "both"),
     ("factor", "factor", (1.0, 32.0, 8.0, 4.0), WIDE, "both"),
     ("original-context", "original_max_position_embeddings", (4096, 8192, 131072, 2048), LENGTHS, "both"),
     ("beta-fast", "beta_fast", (16.0, 64.0), NEAR(clean=32.0), "target"),
@@ -96,7 +101,9 @@ for id, key, values, fit, sides in (
     ("high-freq-factor", "high_freq_factor", (2.0, 8.0), NEAR(clean=4.0), "drafter"),
 ):
     on = ("target", "drafter") if sides == "both" else (sides,)
-    declared = schedules.both(f"rope-{id}", f"{key} is {{value:g}}", sides=on, values=values, fit=fit)
+    declared = schedules.both(
+        f"rope-{id}", f"{key} is {{value:g}}", sides=on, values=values, fit=replace(fit, constant=f"{READ}.{key}")
+    )
     declared(partial(parameter, key=key))
 
 schedules.both(

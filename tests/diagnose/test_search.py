@@ -10,11 +10,12 @@ import pytest
 
 from parity.diagnose import clock
 from parity.diagnose.clock import SearchClock
-from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, golden_section, parabolas
+from parity.diagnose.fitting import STEPS, VERTICES, beside_clean, clean_value, golden_section, parabolas
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import Trial, best_of_each
 from parity.diagnose.step import CONFIRMED, VALUES, DiagnosisStep, leading_trials
 from parity.diagnose.trials import ResidualChange
+from parity.references.hypotheses.catalogue import Fit
 from tests.diagnose.test_honest import Q, red
 from tests.diagnose.toys import Toy, explained, scaled
 from tests.meta import plants as p
@@ -60,6 +61,39 @@ def test_a_constant_that_every_point_of_a_scan_is_further_from_is_fitted(true, a
         assert abs(min(seen, key=seen.__getitem__) - true) < 1e-6 and len(seen) <= 2 + 1 + VERTICES
     else:
         assert len(seen) <= 3
+
+
+THETA_KEY = "rope_parameters.rope_theta"
+
+
+@pytest.mark.parametrize("recorded", [{THETA_KEY: 20000.0}, {}, {THETA_KEY: 30.0}])
+def test_a_constant_beside_what_the_golden_records_of_its_config_is_fitted(recorded, tmp_path):
+    """No point of the scan is near 20000; without a record, or with one out of range, the search cannot know of it."""
+    failing = red(times(1.002), tmp_path)
+    model = failing.golden.manifest.model
+    drafter = model.drafter.model_copy(update={"constants": recorded})
+    model = model.model_copy(update={"drafter": drafter})
+    failing.golden.manifest = failing.golden.manifest.model_copy(update={"model": model})
+    fit = Fit(1e3, 1e7, clean=None, log=True, constant=f"drafter.{THETA_KEY}")
+    theta = Toy("theta", Q, lambda value, round_, x: (x * np.float32(value / 20000)).astype(np.float32), fit=fit)
+    causes = explained(failing, [theta]).causes
+    assert [round(cause.value, -1) for cause in causes] == ([20040] if 20000.0 in recorded.values() else [])
+
+
+@pytest.mark.parametrize(
+    ("fit", "clean"),
+    [
+        (Fit(1.0, 9.0, clean=2.0, constant="target.alpha"), 3.0),
+        (Fit(1.0, 9.0, clean=2.0, constant="target.beta"), 2.0),
+        (Fit(1.0, 9.0, clean=2.0, constant="drafter.alpha"), 2.0),
+        (Fit(1.0, 9.0, clean=2.0, constant="target.tied"), 2.0),
+        (Fit(4.0, 9.0, clean=5.0, constant="target.alpha"), None),
+        (Fit(1.0, 9.0, clean=None), None),
+    ],
+)
+def test_what_the_golden_records_is_the_value_that_changes_nothing(fit, clean):
+    target, drafter = (SimpleNamespace(constants=said) for said in ({"alpha": 3, "tied": True}, {}))
+    assert clean_value(fit, SimpleNamespace(target=target, drafter=drafter)) == clean
 
 
 def test_without_time_the_stage_is_unexplained_and_what_was_left_out_is_said(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from parity.references.constants import constants
 from parity.references.counterfactual import Counterfactuals
 from parity.references.hypotheses import DECISIONS, HYPOTHESES, NotApplicable, offered
 from parity.references.hypotheses.__main__ import page
@@ -255,6 +256,15 @@ def test_mxfp4_is_read_wrongly_from_a_quantised_checkpoint(tiny):
 def test_the_clean_value_of_a_fit_changes_nothing(name, case):
     with suppress(NotApplicable):
         assert case.first(case.run([(BY_ID[name], BY_ID[name].fit.clean)], stop=True)) is None
+
+
+@pytest.mark.parametrize("name", sample(one.id for one in HYPOTHESES if one.fit and one.fit.constant))
+def test_the_recorded_value_of_a_fit_is_of_its_key_and_changes_nothing(name, case):
+    side, _, key = BY_ID[name].fit.constant.partition(".")
+    said = constants(case.counterfactuals.loop)[side]
+    assert BY_ID[name].fit.clean in (None, said[key])
+    with suppress(NotApplicable):
+        assert case.first(case.run([(BY_ID[name], said[key])], stop=True)) is None
 
 
 PAIRS = [

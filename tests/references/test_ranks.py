@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from parity.references.counterfactual import Counterfactuals
 from parity.references.hypotheses import HYPOTHESES, NotApplicable
 from parity.references.hypotheses.ranks import dealt, gate_up_split
-from parity.references.hypotheses.reductions import reduced, stale
+from parity.references.hypotheses.reductions import ADDED, reduced, stale
 
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
+BEHIND, FIRST, PARTS = ADDED
 SIDES_AND_PARTS = [(side, part) for side in ("target", "drafter") for part in ("attn", "ffn")]
 
 
@@ -52,6 +53,18 @@ def test_one_rank_of_o_proj_is_its_own_heads_and_the_bias(loop):
     half = o.in_features // 2
     with BY_ID["tp-attn-not-reduced"].apply(loop, (1, 2)):
         torch.testing.assert_close(o(x), F.linear(x[:, half:], o.weight[:, half:], o.bias))
+
+
+@pytest.mark.parametrize(
+    ("where", "first", "second", "behind"), [(BEHIND, 0, 0, 1), (FIRST, 1, 0, 0), (PARTS, 0.5, 0.5, 0)]
+)
+def test_narrow_sums_travel_with_the_bias_where_it_is_added(where, first, second, behind, loop):
+    o, (x,) = projection(loop, "target", "attn")
+    half = o.in_features // 2
+    low, high = (F.linear(x[:, cut], o.weight[:, cut]) for cut in (slice(half), slice(half, None)))
+    narrow = [(rank + share * o.bias).bfloat16().float() for rank, share in ((low, first), (high, second))]
+    with BY_ID["tp-attn-narrowed"].apply(loop, ("bfloat16", 2, where)):
+        torch.testing.assert_close(o(x), sum(narrow) + behind * o.bias, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("first", "expected"), [("zero", 0), ("own", 1), ("last", 7)])
@@ -108,6 +121,9 @@ def test_gate_up_as_each_rank_cuts_it(how, ranks, loop):
 def test_a_split_that_does_not_come_out_even_is_not_tried(name, loop):
     """11 divides no axis of the tiny pair that ranks share out."""
     value = BY_ID[name].values[0]
-    uneven = 11 if isinstance(value, int) else (11, value[1]) if isinstance(value[1], str) else (value[0], 11)
+    if isinstance(value, int):
+        uneven = 11
+    else:  # (one of them, how many), or (how many, in which way)
+        uneven = (11, value[1]) if isinstance(value[1], str) else (value[0], 11, *value[2:])
     with pytest.raises(NotApplicable, match="cannot share out"), BY_ID[name].apply(loop, uneven):
         pass
