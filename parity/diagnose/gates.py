@@ -12,7 +12,10 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.gate import Check, GateReport
 
-ORDER = ("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions")
+ORDER = (
+    *("provenance", "verify", "lossless", "acceptance", "rollback", "boundary", "positions"),
+    *("lifecycle", "sampling"),
+)
 """Gates that need more than stages, the cheap and telling first."""
 
 BEFORE_STAGES = ("provenance", "batch")
@@ -43,6 +46,7 @@ class GateRule:
     seen: tuple[str, ...] = ()
 
 
+CONTINUED = "which rows of both caches, and which hidden, a prefix hit, a resume or a restore leaves"
 OF_LANES = "what a batched kernel or its host code takes for every lane: lengths, slots, budgets, pages"
 
 GATE_RULES = (
@@ -79,6 +83,24 @@ GATE_RULES = (
         "a sequence depends on its lane, or on who sits beside it",
         OF_LANES,
         ("vllm#48089", "llama.cpp#27117", "vllm#47926"),
+    ),
+    GateRule(
+        "lifecycle",
+        "*",
+        "",
+        "life-not-fresh",
+        "a sequence that is continued from the caches is not what it is fresh",
+        CONTINUED,
+        ("vllm#47926", "Rapid-MLX#2742"),
+    ),
+    GateRule(
+        "sampling",
+        "*",
+        "",
+        "sample-not-lossless",
+        "a draw or an acceptance is not what its numbers decide: sampling changes the target's distribution",
+        "q as it was sampled from, behind the processors; the residual, not p; numbers of their own for each row",
+        ("SafeAILab/EAGLE #329", "transformers #47932"),
     ),
     GateRule(
         "provenance",
