@@ -99,8 +99,29 @@ def _call(device: Batched, verb: str, lanes: list[int], calls: list[VerbCall]) -
         [list(column) for column in zip(*rows, strict=True)]
         for rows in ([call.arguments for call in calls], [call.behind for call in calls])
     )
-    results: Sequence[Any] = getattr(device, f"{verb}_batch")(lanes, *before, [call.tap for call in calls], *behind)
-    return results
+    return BatchCall(verb, lanes, before, [call.tap for call in calls], behind).on(device)
+
+
+@dataclass(frozen=True)
+class BatchCall:
+    """A verb of `Device` for some lanes: `before` and `behind` the taps the lanes' values of each argument."""
+
+    verb: str
+    lanes: Sequence[int]
+    before: Sequence[Sequence[Any]]
+    taps: Sequence[Tap]
+    behind: Sequence[Sequence[Any]] = ()
+
+    def on(self, device: Any) -> Sequence[Any]:
+        """Call it."""
+        verb = getattr(device, self.name)
+        given: Sequence[Any] = verb(self.lanes, *self.before, self.taps, *self.behind)
+        return given
+
+    @property
+    def name(self) -> str:
+        """The method of `parity.seam.Batched`."""
+        return f"{self.verb}_batch"
 
 
 class BatchVerbs(ABC):
@@ -110,19 +131,8 @@ class BatchVerbs(ABC):
     """
 
     @abstractmethod
-    def batch(
-        self,
-        verb: str,
-        lanes: Sequence[int],
-        before: Sequence[Sequence[Any]],
-        taps: Sequence[Tap],
-        behind: Sequence[Sequence[Any]] = (),
-    ) -> Sequence[Any]:
-        """A verb of `Device` for these lanes.
-
-        Args:
-            before, behind: what stands around the tap, a sequence with the lanes' values for each argument.
-        """
+    def batch(self, call: BatchCall) -> Sequence[Any]:
+        """What the verb gives, in the order of its lanes."""
 
     if TYPE_CHECKING:
 
@@ -133,25 +143,25 @@ class BatchVerbs(ABC):
         self, lanes: Sequence[int], prompts: Sequence[Sequence[int]], budgets: Sequence[int], taps: Sequence[Tap]
     ) -> Sequence[int]:
         """See `parity.seam.Batched`."""
-        return self.batch("prefill", lanes, [prompts, budgets], taps)
+        return self.batch(BatchCall("prefill", lanes, [prompts, budgets], taps))
 
     def draft_batch(
         self, lanes: Sequence[int], taps: Sequence[Tap], ks: Sequence[int] | None = None
     ) -> Sequence[np.ndarray]:
         """See `parity.seam.Batched`."""
-        return self.batch("draft", lanes, [], taps, [] if ks is None else [ks])
+        return self.batch(BatchCall("draft", lanes, [], taps, [] if ks is None else [ks]))
 
     def verify_batch(
         self, lanes: Sequence[int], drafts: Sequence[np.ndarray], taps: Sequence[Tap]
     ) -> Sequence[np.ndarray]:
         """See `parity.seam.Batched`."""
-        return self.batch("verify", lanes, [drafts], taps)
+        return self.batch(BatchCall("verify", lanes, [drafts], taps))
 
     def commit_batch(
         self, lanes: Sequence[int], drafts: Sequence[np.ndarray], verified: Sequence[np.ndarray], taps: Sequence[Tap]
     ) -> Sequence[np.ndarray]:
         """See `parity.seam.Batched`."""
-        return self.batch("commit", lanes, [drafts, verified], taps)
+        return self.batch(BatchCall("commit", lanes, [drafts, verified], taps))
 
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
         """See `Device.prefill`."""
@@ -175,4 +185,4 @@ class BatchVerbs(ABC):
 
     def _last(self, verb: str, before: Sequence[Any], tap: Tap, behind: Sequence[Any] = ()) -> Any:
         lane = self.describe().lanes - 1
-        return self.batch(verb, [lane], [[one] for one in before], [tap], [[one] for one in behind])[0]
+        return self.batch(BatchCall(verb, [lane], [[one] for one in before], [tap], [[one] for one in behind]))[0]

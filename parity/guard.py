@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parity.batching import VERBS, BatchVerbs
+from parity.batching import VERBS, BatchCall, BatchVerbs
 from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, NotOffered, ParityError, UsageError
 from parity.golden.sources import ROOMS, package
 from parity.limits import LANES, TOKENS
@@ -210,20 +210,13 @@ def _count(tokens: Any) -> int:
 class BatchedGuarded(BatchVerbs, Guarded):
     """One of several lanes."""
 
-    def batch(
-        self,
-        verb: str,
-        lanes: Sequence[int],
-        before: Sequence[Sequence[Any]],
-        taps: Sequence[Tap],
-        behind: Sequence[Sequence[Any]] = (),
-    ) -> Sequence[Any]:
+    def batch(self, call: BatchCall) -> Sequence[Any]:
         """See `BatchVerbs.batch`."""
-        values: Sequence[Any] = self._ask(f"{verb}_batch", lanes, *before, taps, *behind)
-        if call_guarded(self.guarded_as, f"{verb}_batch", lambda: len(values)) != len(lanes):
-            said = f"it returned {len(values)} results for {len(lanes)} lanes"
-            raise DeviceFailed(self.guarded_as, f"{verb}_batch", said)
-        return values if verb == "prefill" else [self._few(verb, tokens) for tokens in values]
+        values: Sequence[Any] = call_guarded(self.guarded_as, call.name, lambda: call.on(self.inside))
+        if call_guarded(self.guarded_as, call.name, lambda: len(values)) != len(call.lanes):
+            said = f"it returned {len(values)} results for {len(call.lanes)} lanes"
+            raise DeviceFailed(self.guarded_as, call.name, said)
+        return values if call.verb == "prefill" else [self._few(call.verb, tokens) for tokens in values]
 
 
 class ContinuingGuarded(Guarded):

@@ -10,7 +10,7 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from parity.batching import BatchVerbs
+from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
 from parity.limits import LAYERS
 from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Shown, Tap, When
@@ -273,18 +273,10 @@ class PartlyShownContinuing(PartlyShown):
 class PartlyShownBatch(BatchVerbs, PartlyShown):
     """One of several lanes."""
 
-    def batch(
-        self,
-        verb: str,
-        lanes: Sequence[int],
-        before: Sequence[Sequence[Any]],
-        taps: Sequence[Tap],
-        behind: Sequence[Sequence[Any]] = (),
-    ) -> Sequence[Any]:
+    def batch(self, call: BatchCall) -> Sequence[Any]:
         """See `BatchVerbs.batch`."""
-        parts = [PartTap(tap, self._view, int(verb != "prefill")) for tap in taps]
-        values: Sequence[Any] = getattr(self.inside, f"{verb}_batch")(lanes, *before, parts, *behind)
-        return values
+        parts = [PartTap(tap, self._view, int(call.verb != "prefill")) for tap in call.taps]
+        return replace(call, taps=parts).on(self.inside)
 
 
 class PartlyShownLoop(PartlyShown):

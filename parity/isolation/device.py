@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from parity.batching import BatchVerbs
+from parity.batching import BatchCall, BatchVerbs
 from parity.errors import DeviceEnded
 from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
@@ -141,19 +141,12 @@ class LaneTaps:
 class IsolatedBatchedDevice(BatchVerbs, IsolatedDevice):
     """One of several lanes."""
 
-    def batch(
-        self,
-        verb: str,
-        lanes: Sequence[int],
-        before: Sequence[Sequence[Any]],
-        taps: Sequence[Tap],
-        behind: Sequence[Sequence[Any]] = (),
-    ) -> Sequence[Any]:
+    def batch(self, call: BatchCall) -> Sequence[Any]:
         """See `BatchVerbs.batch`."""
-        arguments = [list(map(int, lanes)), *map(_column, before)]
-        asked = {"verb": f"{verb}_batch", "arguments": arguments, "behind": list(map(_column, behind))}
-        offers = [[name for name in OFFERS if _offers(tap, name)] for tap in taps]
-        values: Sequence[Any] = self._ask(verb, {"do": "verb", "offers": offers, **asked}, LaneTaps(taps))
+        arguments = [list(map(int, call.lanes)), *map(_column, call.before)]
+        asked = {"verb": call.name, "arguments": arguments, "behind": list(map(_column, call.behind))}
+        offers = [[name for name in OFFERS if _offers(tap, name)] for tap in call.taps]
+        values: Sequence[Any] = self._ask(call.verb, {"do": "verb", "offers": offers, **asked}, LaneTaps(call.taps))
         return values
 
 
