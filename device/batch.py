@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -67,4 +68,7 @@ class Batch:
 
     def _together(self, verb: str, lanes: Sequence[int], *columns: Sequence[Any]) -> list[Any]:
         rows = zip(lanes, *columns, strict=True)
-        return self._lockstep.run([partial(getattr(self.lanes[lane], verb), *given) for lane, *given in rows])
+        with ExitStack() as all_or_none:
+            for lane in lanes:
+                all_or_none.enter_context(self.lanes[lane].whole())
+            return self._lockstep.run([partial(getattr(self.lanes[lane], verb), *given) for lane, *given in rows])

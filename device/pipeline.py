@@ -108,7 +108,7 @@ class Pipeline:
         """Round 0: S target rows, S-1 rows of a drafter on taps or S of another; the first token."""
         prompt = self._admit(prompt_ids, max_new_tokens)
         record = Recorder(tap, self._engine)
-        with self._whole():
+        with self.whole():
             self._begin(0)
             self.target.clear()
             self.drafter.clear()
@@ -128,7 +128,7 @@ class Pipeline:
         if not np.array_equal(prompt[:cached], self._text[:cached]):
             raise UsageError("prompt_ids: the caches hold another beginning.")
         record = Recorder(tap, self._engine)
-        with self._whole():
+        with self.whole():
             rows = min(max(cached - 1, 0), self.drafter.length if self.drafter.caches else cached)
             self._begin(0)
             self.target.rollback(rows)
@@ -191,7 +191,7 @@ class Pipeline:
             raise UsageError("commit takes the tokens of this round's verify: verify comes first.")
         drafts = self._drafts(draft_tokens)
         verified = self._ids(verify_tokens, len(drafts) + 1)
-        with self._whole():
+        with self.whole():
             self._accept(drafts, verified, Recorder(tap, self._engine))
             if self.sampler is not None:
                 self._begin(self.sampler.proposed.round + 1)
@@ -239,7 +239,7 @@ class Pipeline:
         return tokens
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def whole(self) -> Iterator[None]:
         """All of a verb or nothing of it: an error puts back what the verb found.
 
         Passes write in place behind the lengths only, and `clear` and `rollback` make new caches: the old ones,

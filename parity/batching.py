@@ -7,18 +7,23 @@ script runs on a device of one sequence (`perform`) and on one of many (`perform
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from parity.errors import DeviceFailed
 from parity.seam import Batched, Description, Device, Tap
 
 T = TypeVar("T")
 
 VERBS = ("prefill", "draft", "verify", "commit")
 """In the order of a round: of lanes that wait for different verbs those come first that are behind."""
+
+
+WAIT = "wait"
+"""In place of a verb: the sequence's lane is left out of the next call."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ def perform(device: Device, script: Script[T]) -> T:
     try:
         call = next(script)
         while True:
-            call = script.send(getattr(device, call.verb)(*call.arguments, call.tap, *call.behind))
+            waits = call.verb == WAIT
+            given = None if waits else getattr(device, call.verb)(*call.arguments, call.tap, *call.behind)
+            call = script.send(given)
     except StopIteration as end:
         value: T = end.value
         return value
@@ -64,6 +71,7 @@ def perform_together(
 
     Raises:
         ValueError: a verb returns another number of results than it was given lanes.
+        DeviceFailed: as the device raises it, its place the lanes of the verb and the numbers of their scripts.
     """
     free = list(range(device.describe().lanes) if lanes is None else lanes)
     coming = iter(scripts)
@@ -74,9 +82,12 @@ def perform_together(
             seats[lane] = _Seat(number, script, next(script))
         if not seats:
             return
-        verb = min((seat.call.verb for seat in seats.values()), key=VERBS.index)
+        waiting = [lane for lane, seat in seats.items() if seat.call.verb == WAIT]
+        verbs = {seat.call.verb for seat in seats.values()} - {WAIT}
+        verb = min(verbs, key=VERBS.index) if verbs else ""
         called = [lane for lane, seat in seats.items() if seat.call.verb == verb]
-        for lane, value in zip(called, _call(device, verb, called, [seats[lane].call for lane in called]), strict=True):
+        values = _call(device, verb, {lane: seats[lane] for lane in called}) if verb else []
+        for lane, value in (*zip(called, values, strict=True), *((lane, None) for lane in waiting)):
             try:
                 seats[lane].call = seats[lane].script.send(value)
             except StopIteration as end:
@@ -93,13 +104,18 @@ class _Seat:
     call: VerbCall
 
 
-def _call(device: Batched, verb: str, lanes: list[int], calls: list[VerbCall]) -> Sequence[Any]:
+def _call(device: Batched, verb: str, seats: Mapping[int, _Seat]) -> Sequence[Any]:
     """One verb for these lanes."""
+    calls = [seat.call for seat in seats.values()]
     before, behind = (
         [list(column) for column in zip(*rows, strict=True)]
         for rows in ([call.arguments for call in calls], [call.behind for call in calls])
     )
-    return BatchCall(verb, lanes, before, [call.tap for call in calls], behind).on(device)
+    try:
+        return BatchCall(verb, list(seats), before, [call.tap for call in calls], behind).on(device)
+    except DeviceFailed as error:
+        error.place = ", ".join(f"lane {lane} (prompt {seat.number})" for lane, seat in seats.items())
+        raise
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _device_errors(name: str, case: Case, traces: Mapping[int, ForcingTrace]) ->
         raise
     except BaseException as error:
         failed = error if isinstance(error, ParityError) else as_parity_error(name, "what it handed back", error)
-        if isinstance(failed, DeviceFailed):
+        if isinstance(failed, DeviceFailed) and not failed.place:
             at = (f"prompt {case.prompts[number].id}, round {trace.round}" for number, trace in traces.items())
             failed.place = " and ".join(at)
         raise failed from (error if failed is not error else error.__cause__)

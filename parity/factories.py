@@ -55,12 +55,13 @@ class Factory:
             UsageError: an option does not fit, or the device describes itself as another than it was asked for.
         """
         made, k = self.unchecked(precision, **options), int(options.get("k", self.k))
-        call_guarded(self.name, "describe", lambda: self._check(made, precision, k))
+        lanes = self.given(**options).get("lanes")
+        call_guarded(self.name, "describe", lambda: self._check(made, precision, k, lanes))
         return made
 
-    def _check(self, made: Guarded, precision: str, k: int) -> None:
+    def _check(self, made: Guarded, precision: str, k: int, lanes: int | None) -> None:
         says = made.describe()
-        check_description(says, self.name, precision, k, self.partial_kv)
+        check_description(says, self.name, precision, k, self.partial_kv, lanes)
         if says.lanes > 1 and not isinstance(made, Batched):
             raise UsageError(
                 f"--device {self.name} describes itself as {says.lanes} lanes and lacks verbs of parity.seam.Batched"

@@ -212,11 +212,13 @@ class BatchedGuarded(BatchVerbs, Guarded):
 
     def batch(self, call: BatchCall) -> Sequence[Any]:
         """See `BatchVerbs.batch`."""
+        count = len(call.lanes)
         values: Sequence[Any] = call_guarded(self.guarded_as, call.name, lambda: call.on(self.inside))
-        if call_guarded(self.guarded_as, call.name, lambda: len(values)) != len(call.lanes):
-            said = f"it returned {len(values)} results for {len(call.lanes)} lanes"
+        if not isinstance(values, list | tuple | np.ndarray) or len(values) != count:
+            one = f"{len(values)} results" if isinstance(values, Sized) else f"a value of type {type(values).__name__}"
+            said = f"it returned {one} for {count} lanes: a list is due, with one entry for each of them in their order"
             raise DeviceFailed(self.guarded_as, call.name, said)
-        return values if call.verb == "prefill" else [self._few(call.verb, tokens) for tokens in values]
+        return values if call.verb == "prefill" else [self._few(call.name, tokens) for tokens in values]
 
 
 class ContinuingGuarded(Guarded):
@@ -304,8 +306,10 @@ def unguarded(device: Device) -> Device:
     return device
 
 
-def check_description(says: Description, name: str, precision: str, k: int, partial_kv: str = "") -> None:
-    """What a device was asked for is what it describes.
+def check_description(
+    says: Description, name: str, precision: str, k: int, partial_kv: str = "", lanes: int | None = None
+) -> None:
+    """What a device was asked for is what it describes; `lanes` where they were.
 
     Raises:
         UsageError: it is not.
@@ -314,6 +318,7 @@ def check_description(says: Description, name: str, precision: str, k: int, part
         ("precision", precision, says.precision),
         ("K", k, says.k),
         ("partial_kv", partial_kv or "none", says.partial_kv or "none"),
+        ("lanes", says.lanes if lanes is None else lanes, says.lanes),
     ):
         if asked != described:
             raise UsageError(
@@ -321,5 +326,7 @@ def check_description(says: Description, name: str, precision: str, k: int, part
                 f"has to take {what} as it is asked for, or the command has to ask for {described}"
             )
     if type(says.lanes) is not int or not 1 <= says.lanes <= LANES:
-        raise UsageError(f"--device {name} describes itself as {says.lanes!r} lanes; there are 1 to {LANES}")
+        raise UsageError(
+            f"--device {name} describes itself as {says.lanes!r} lanes: a whole number of 1 to {LANES} is due"
+        )
     check_declarations(says, name)

@@ -117,7 +117,7 @@ class Family:
 
         def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
             fault = Fault(
-                id=id, family=self.name, what=what, stage=stage, plant=_uncompiled(plant, details["batched"]), **details
+                id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant, details["batched"]), **details
             )
             self.faults.append(fault)
             return plant
@@ -125,7 +125,7 @@ class Family:
         return enter
 
 
-def _uncompiled(plant: Callable[[Any], None], batched: bool) -> Callable[[Pipeline | Batch], None]:
+def uncompiled(plant: Callable[[Any], None], batched: bool = False) -> Callable[[Pipeline | Batch], None]:
     """The same, in a device that runs its kernels operation by operation where its engine compiles them.
 
     A defect may look at values on the host, or remember them from call to call: a compiled program does that

@@ -9,10 +9,13 @@ another seating: the same bits, or, where the number of rows in a product decide
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
+from parity.batching import VERBS
+from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place
 from parity.errors import NotOffered
-from parity.gates.batch_seating import Difference, Prompts, Seated, owners
+from parity.gates.batch_errors import error_check
+from parity.gates.batch_seating import Difference, Prompts, Seated, Stay, owners
 from parity.gates.context import GateContext, NoiseFloors
 from parity.gates.gate import Check
 from parity.gates.rollback.sameness import WithinNoise
@@ -29,14 +32,21 @@ BUDGET = 4
 
 EXACT = "float32"
 
-LANES_DIFFER = "a lane computes something else than its neighbours"
 NEIGHBOURS = "a sequence depends on who sits beside it"
+MEANING = {
+    "the same again": "a race, or state that an earlier batch left",
+    "in other lanes": "a lane computes something else than its neighbours",
+    "one prompt in all lanes": "a lane computes something else than its neighbours",
+    "an end token of one": "an end token ends, or cuts, another sequence",
+    "other numbers of drafts": "a lane is verified with another's number of drafts",
+}
+"""What a difference says, by the check; `NEIGHBOURS` in any other."""
 
 
 def checks(context: GateContext) -> Iterator[Check]:
     """In float32 where the device offers it: what a neighbour leaks is far beyond its rounding."""
     try:
-        device, alone = _devices(context)
+        device, single = _devices(context)
     except NotOffered as error:
         yield Check("batch", NOT_JUDGED, f"the device runs one sequence at a time: {error}")
         return
@@ -44,20 +54,25 @@ def checks(context: GateContext) -> Iterator[Check]:
     if lanes < 2:
         yield Check("batch", NOT_JUDGED, "the device has one lane")
         return
-    prompts = list(range(len(context.golden.manifest.case.prompts)))[:lanes]
-    if len(prompts) < 2:
+    ids = [prompt.ids for prompt in context.golden.manifest.case.prompts]
+    if len(ids) < 2:
         yield Check("batch", INCONCLUSIVE, "the golden has one prompt: neighbours would be copies of it")
         return
-    yield from _judged(context, device, alone, prompts)
+    shortest_first = sorted(range(len(ids)), key=lambda number: len(ids[number]))
+    yield from BatchChecks(context, device, single, shortest_first).all()
+    if context.precision != EXACT and device.describe().precision == EXACT:
+        yield repeated(context, _lanes_of(context, context.precision), shortest_first)
 
 
-def _devices(context: GateContext) -> tuple[Device, Device | None]:
-    """The device with lanes, and without; None where it always has them."""
+def _devices(context: GateContext) -> tuple[Device, Device]:
+    """The device with lanes, and the one that runs a sequence alone: without them where it takes the option."""
     precision = EXACT if _offers_float32(context) else context.precision
+    return _lanes_of(context, precision), context.device(precision)
+
+
+def _lanes_of(context: GateContext, precision: str) -> Device:
     named = context.device(precision)
-    if isinstance(named, Batched):
-        return named, None
-    return context.device(precision, lanes=LANES), named
+    return context.fresh(precision) if isinstance(named, Batched) else context.fresh(precision, lanes=LANES)
 
 
 def _offers_float32(context: GateContext) -> bool:
@@ -68,40 +83,94 @@ def _offers_float32(context: GateContext) -> bool:
     return True
 
 
-def _judged(context: GateContext, device: Device, alone: Device | None, prompts: Sequence[int]) -> Iterator[Check]:
-    says = device.describe()
-    within = WithinNoise(context.golden.declared, says.precision, NoiseFloors(context.golden))
-    seating, lanes = Prompts(context.golden, device), range(says.lanes)
-    all_rounds = [ROUNDS] * len(prompts)
-    first = seating.seat(prompts, all_rounds)
-    mine = {seat.prompt: seat for seat in first}
+class BatchChecks:
+    """The checks of one device.
 
-    def unaccompanied(prompt: int, rounds: int, budget: int | None) -> Seated:
-        if alone:
-            return Prompts(context.golden, alone).alone(prompt, rounds, budget)
-        return seating.seat([prompt], [rounds], [0], None if budget is None else [budget])[0]
+    Args:
+        device, single: with lanes; and what runs a sequence alone.
+        prompts: all of the golden's, the shortest first.
+    """
 
-    def compared(name: str, seats: Sequence[Seated], otherwise: str, with_first: bool = False) -> Check:
-        found = Difference()
-        for seat in seats:
-            found.add(seats[0] if with_first else mine[seat.prompt], seat, within)
-        return _check(name, found, within, otherwise)
+    def __init__(self, context: GateContext, device: Device, single: Device, prompts: Sequence[int]) -> None:
+        says = device.describe()
+        self.context, self.lanes, self.k = context, list(range(says.lanes)), says.k
+        self.ends, self.device = bool(says.eos), device
+        self.within = WithinNoise(context.golden.declared, says.precision, NoiseFloors(context.golden))
+        self.seating, self.single = Prompts(context.golden, device), Prompts(context.golden, single)
+        self.prompts, self.longest = prompts[: says.lanes], prompts[-1]
+        self.stays = [Stay(prompt, ROUNDS) for prompt in self.prompts]
 
-    yield _captured(first, context)
-    yield compared("the same again", seating.seat(prompts, all_rounds), "a race, or state that an earlier batch left")
-    turned = seating.seat(prompts, all_rounds, list(lanes)[::-1])
-    yield compared("in other lanes", turned, LANES_DIFFER)
-    queue = [*prompts, *prompts]
-    ragged = [1 + number % ROUNDS for number in range(len(queue))]
-    yield compared("joining and leaving", seating.seat(queue, ragged), NEIGHBOURS)
-    by_itself = [unaccompanied(prompt, ROUNDS, None) for prompt in prompts]
-    yield compared("beside nobody", by_itself, NEIGHBOURS)
-    budgets = [BUDGET + 2 * number for number in range(len(prompts))]
-    last = [seating.ending(*one) for one in zip(prompts, budgets, strict=True)]
-    mine = {seat.prompt: seat for seat in map(unaccompanied, prompts, last, budgets)}
-    yield compared("budgets of their own", seating.seat(prompts, last, None, budgets), NEIGHBOURS)
-    copies = seating.seat([prompts[-1]] * len(lanes), [ROUNDS] * len(lanes))
-    yield compared("one prompt in all lanes", copies, LANES_DIFFER, True)
+    def all(self) -> Iterator[Check]:
+        """Each seating against the first one, or against the sequences alone."""
+        yield self.beside_others("joining and leaving", self._joining())  # the first: caches may grow once
+        first = self.seating.seat(self.stays)
+        yield _captured(first, self.context)
+        yield self.same("the same again", first, self.seating.seat(self.stays))
+        yield self.same("in other lanes", first, self.seating.seat(self.stays, self.lanes[::-1]))
+        by_itself = [self.single.alone(stay) for stay in self.stays]
+        yield self.compared("beside nobody", first, by_itself)
+        yield self.waiting()
+        budgets = [BUDGET + 2 * place for place in range(len(self.stays))]
+        ending = [Stay(stay.prompt, self.seating.ending(stay.prompt, budget), budget)
+                  for stay, budget in zip(self.stays, budgets, strict=True)]  # fmt: skip
+        yield self.beside_others("budgets of their own", ending)
+        if self.ends:
+            yield self.beside_others("an end token of one", self._ending())
+        some = [replace(stay, drafts=max(self.k - place, 0)) for place, stay in enumerate(self.stays)]
+        yield self.beside_others("other numbers of drafts", some)
+        case = self.context.golden.manifest.case
+        yield error_check(self.device, [case.prompts[number].ids for number in self.prompts], case.max_new_tokens)
+        copies = self.seating.seat([Stay(self.prompts[-1], ROUNDS)] * len(self.lanes))
+        yield self.compared("one prompt in all lanes", copies[:1] * len(copies), copies)
+
+    def waiting(self) -> Check:
+        """The first sequence is left out of a round, once in the first lane, once in the last."""
+        stays = [replace(self.stays[0], waits=len(VERBS) - 1), *self.stays[1:]]
+        alone = [self.single.alone(stay) for stay in stays]
+        now = [self.seating.seat(stays, lanes) for lanes in (self.lanes, self.lanes[::-1])]
+        return self.compared("a lane that waits", alone * 2, [seat for seats in now for seat in seats])
+
+    def _joining(self) -> list[Stay]:
+        """Shorter prompts in all lanes; the longest joins where the first one ends, then each once more."""
+        shorter = [prompt for prompt in self.prompts if prompt != self.longest]
+        queue = [shorter[place % len(shorter)] for place in self.lanes] + [self.longest, *self.prompts]
+        return [Stay(prompt, 1 if not place else 2 + place % 2) for place, prompt in enumerate(queue)]
+
+    def _ending(self) -> list[Stay]:
+        """The first sequence ends in a round in which another emits several tokens, if there is one."""
+        lengths = [self.context.golden.manifest.case.prompts[prompt].generated.acceptance_length
+                   for prompt in self.prompts[1:]]  # fmt: skip
+        several = (place + 1 for place in range(ROUNDS) if any(one[place] > 1 for one in lengths if len(one) > place))
+        first = Stay(self.prompts[0], next(several, ROUNDS), drafts=self.k, ends=True)
+        return [first, *(replace(stay, drafts=self.k) for stay in self.stays[1:])]
+
+    def beside_others(self, name: str, stays: Sequence[Stay]) -> Check:
+        """A seating against the same sequences alone."""
+        now = self.seating.seat(stays)  # before anything that is alone: its prompts may be longer
+        return self.compared(name, [self.single.alone(stay) for stay in stays], now)
+
+    def compared(self, name: str, before: Sequence[Seated], now: Sequence[Seated]) -> Check:
+        """Each sequence in two seatings, within its bound."""
+        return _check(name, _difference(before, now, self.within), self.within)
+
+    def same(self, name: str, before: Sequence[Seated], now: Sequence[Seated]) -> Check:
+        """As many rows in every product: the same bits are due."""
+        return _check(name, _difference(before, now, self.within), self.within, WARN)
+
+
+def repeated(context: GateContext, device: Device, prompts: Sequence[int]) -> Check:
+    """The same seating twice in the context's own precision."""
+    within = WithinNoise(context.golden.declared, context.precision, NoiseFloors(context.golden))
+    stays = [Stay(prompt, ROUNDS) for prompt in prompts[: device.describe().lanes]]
+    first, again = (Prompts(context.golden, device).seat(stays) for _ in range(2))
+    return _check(f"the same again, {context.precision}", _difference(first, again, within), within, WARN)
+
+
+def _difference(before: Sequence[Seated], now: Sequence[Seated], within: WithinNoise) -> Difference:
+    found = Difference()
+    for one, other in zip(before, now, strict=True):
+        found.add(one, other, within)
+    return found
 
 
 def _captured(seats: Sequence[Seated], context: GateContext) -> Check:
@@ -120,7 +189,8 @@ def _captured(seats: Sequence[Seated], context: GateContext) -> Check:
     return Check(name, FAIL, said, {"tensors": len(wrong)}, Place(stage, None, seat.prompt, round_))
 
 
-def _check(name: str, found: Difference, within: WithinNoise, otherwise: str) -> Check:
+def _check(name: str, found: Difference, within: WithinNoise, moved: str = PASS) -> Check:
+    """What a difference means; `moved` where there is one within the bound."""
     figures = {"tensors": found.tensors, "moved": found.moved, "worst": min(found.worst, 1e30)}
     if found.place is None:
         return Check(name, PASS, f"the same bits in all {found.tensors} tensors", figures)
@@ -128,10 +198,12 @@ def _check(name: str, found: Difference, within: WithinNoise, otherwise: str) ->
     if found.apart <= 1.0:
         most = within.said(at.stage, found.apart)
         said = f"{found.moved} of {found.tensors} tensors have other bits, at most {most} in {at.stage}"
-        return Check(name, PASS, said, figures)
+        said += "" if moved == PASS else "; as many rows in every pass: the device does not repeat itself"
+        return Check(name, moved, said, figures)
     far = "another value" if found.apart == float("inf") else within.said(at.stage, found.apart)
-    where = f"lane {at.lane}" if at.lane == at.other else f"lane {at.other} (first in lane {at.lane})"
+    where = f"lane {at.other}" if at.lane == at.other else f"lane {at.other} (first in lane {at.lane})"
+    meaning = MEANING.get(name.partition(",")[0], NEIGHBOURS)
     if name == "budgets of their own" and at.stage.startswith("accept."):
-        otherwise = "a lane ends with another's budget"
-    said = f"prompt {at.prompt} in {where}, row {at.row}: {far}; {otherwise}"
+        meaning = "a lane ends with another's budget"
+    said = f"prompt {at.prompt} in {where}, row {at.row}: {far}; {meaning}"
     return Check(name, FAIL, said, figures, Place(at.stage, None, at.prompt, at.round, at.row))

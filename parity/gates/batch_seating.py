@@ -4,21 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from parity.batching import Script, perform, perform_together
+from parity.batching import WAIT, Script, VerbCall, perform, perform_together
 from parity.drive import forced_of, forced_rounds, truth_of
 from parity.gates.rollback.sameness import WithinNoise, changed_row
 from parity.golden.views import TrustedGolden
 from parity.seam import Batched, Device
 from parity.shown import View, with_returned
-from parity.trace import ForcingTrace, Tensors
+from parity.stages import ACCEPT_EMITTED
+from parity.trace import ForcingTrace, Tensors, Trace
 
 LIKE = 0.99
 """Correlation of a tensor with the golden of its prompt; bfloat16's noise, a few percent, leaves 0.999."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What one sequence does in a seating.
+
+    Attributes:
+        prompt: its number in the golden.
+        rounds: how many it stays.
+        budget: its tokens; the golden's where None.
+        waits: calls that its lane is left out of behind its first round.
+        drafts: those of a round that are verified, and the device goes on with its own choices; all where None, and
+            with the golden's.
+        ends: of its own choices, the target's tokens in its last round are end tokens.
+    """
+
+    prompt: int
+    rounds: int
+    budget: int | None = None
+    waits: int = 0
+    drafts: int | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,47 +64,72 @@ class Prompts:
     golden: TrustedGolden
     device: Device
 
-    def alone(self, prompt: int, rounds: int, budget: int | None = None) -> Seated:
-        """A prompt on a device of one sequence."""
-        trace, script = self._script(prompt, rounds, budget)
+    def alone(self, stay: Stay) -> Seated:
+        """A sequence on a device of one, or in the first lane of several."""
+        if isinstance(self.device, Batched):
+            return self.seat([stay], [0])[0]
+        trace, script = self._script(stay)
         perform(self.device, script)
-        return Seated(prompt, 0, trace.tensors)
+        return Seated(stay.prompt, 0, trace.tensors)
 
-    def seat(
-        self,
-        queue: Sequence[int],
-        rounds: Sequence[int],
-        lanes: Sequence[int] | None = None,
-        budgets: Sequence[int] | None = None,
-    ) -> list[Seated]:
-        """Prompts in lanes, in the order of `queue`: the first ones at once, the others as lanes become free.
+    def seat(self, stays: Sequence[Stay], lanes: Sequence[int] | None = None) -> list[Seated]:
+        """Sequences in lanes, in this order: the first ones at once, the others as lanes become free.
 
         Args:
-            rounds: how many each of them stays.
             lanes: those that are used, in the order in which they are filled; all where None.
-            budgets: tokens of each; the golden's where None.
         """
         device: Any = self.device
-        made = [self._script(*one) for one in zip(queue, rounds, budgets or repeat(None), strict=False)]
+        made = [self._script(stay) for stay in stays]
         where: dict[int, int] = {}
-        ended = perform_together(_Watched(device, where), enumerate(script for _, script in made), lanes)
-        for _ in ended:
+        for _ in perform_together(_Watched(device, where), enumerate(script for _, script in made), lanes):
             pass
-        return [Seated(prompt, where[number], made[number][0].tensors) for number, prompt in enumerate(queue)]
+        return [Seated(stay.prompt, where[number], made[number][0].tensors) for number, stay in enumerate(stays)]
 
     def ending(self, prompt: int, budget: int) -> int:
         """The round in which a smaller budget is spent."""
         lengths = self.golden.manifest.case.prompts[prompt].generated.acceptance_length
         return int(np.searchsorted(1 + np.cumsum(lengths), budget)) + 1
 
-    def _script(self, prompt: int, rounds: int, budget: int | None) -> tuple[ForcingTrace, Script[None]]:
+    def _script(self, stay: Stay) -> tuple[Trace, Script[None]]:
         names, says, case = self.golden.declared, self.device.describe(), self.golden.manifest.case
+        prompt = case.prompts[stay.prompt]
+        ids, tokens = prompt.ids, stay.budget or case.max_new_tokens
+        if stay.drafts is not None:
+            free = Trace(names)
+            return free, own_rounds(ids, tokens, free, stay, says.eos)
         view = View(with_returned(says.shown, names, False), names)
-        trace = ForcingTrace(names, truth_of(self.golden, prompt), forced_of("chained", says, view))
-        most = len(case.prompts[prompt].generated.acceptance_length)
+        trace = ForcingTrace(names, truth_of(self.golden, stay.prompt), forced_of("chained", says, view))
+        rounds = min(stay.rounds, len(prompt.generated.acceptance_length))
         drafts = case.drafts if case.schedule else None
-        ids, tokens = case.prompts[prompt].ids, budget or case.max_new_tokens
-        return trace, forced_rounds(self.device, ids, tokens, trace, min(rounds, most), drafts)
+        script = forced_rounds(self.device, ids, tokens, trace, rounds, drafts)
+        return trace, _pausing(script, stay.waits)
+
+
+def own_rounds(ids: Sequence[int], budget: int, trace: Trace, stay: Stay, eos: Sequence[int]) -> Script[None]:
+    """Rounds of the device's own choices, of which so many drafts are verified."""
+    trace.begin(0)
+    yield VerbCall("prefill", (ids, budget), trace)
+    for round_ in range(1, stay.rounds + 1):
+        trace.begin(round_)
+        drafts = np.asarray((yield VerbCall("draft", (), trace)))[: stay.drafts]
+        tokens = np.asarray((yield VerbCall("verify", (drafts,), trace)))
+        tokens = np.full_like(tokens, eos[0]) if stay.ends and round_ == stay.rounds else tokens
+        emitted = yield VerbCall("commit", (drafts, tokens), trace)
+        trace.tensors[round_, ACCEPT_EMITTED] = np.array(emitted, np.int64)  # what is returned counts
+
+
+def _pausing(script: Script[None], waits: int) -> Script[None]:
+    """The same calls, with a pause behind the first round."""
+    call, round_ = next(script), 0
+    while True:
+        round_ += call.verb == "draft"
+        if call.verb == "draft" and round_ == 2:
+            for _ in range(waits):
+                yield VerbCall(WAIT, (), call.tap)
+        try:
+            call = script.send((yield call))
+        except StopIteration:
+            return
 
 
 class _Watched:

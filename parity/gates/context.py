@@ -126,6 +126,10 @@ class GateContext:
             self._devices[wanted] = self._built(chosen, **options)
         return self._devices[wanted]
 
+    def fresh(self, precision: str, **options: int) -> Device:
+        """The same, built for whoever asks: nothing has run on it yet."""
+        return self._built(precision, **{"k": self.golden.manifest.case.k, **options})
+
     def _built(self, precision: str, **options: int) -> Device:
         try:
             device = self.build(precision=precision, **options)

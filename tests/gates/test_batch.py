@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from parity import device
 from parity.api import compare_dumps, run_device
 from parity.device.faults import CATALOGUE
 from parity.device.pipeline import Pipeline
@@ -48,7 +49,7 @@ def judged(shallow_golden, tmp_path):
 @pytest.mark.parametrize("name", ["numpy", "numpy,lanes=2"])
 def test_a_clean_device_passes(name, judged):
     checks = judged(name)
-    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 7
+    assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 12
     assert "the same bits" in checks["the same again"].evidence
     assert "bound 256" in checks["beside nobody"].evidence
 
@@ -71,6 +72,30 @@ def test_a_comparison_names_the_stage_and_no_other(name, small_golden):
     assert seen.placed, seen
 
 
+@pytest.mark.parametrize(
+    ("defect", "check", "verdict"),
+    [
+        ("EndsAll", "an end token of one", "fail"),
+        ("ForgetsWaiting", "a lane that waits", "fail"),
+        ("Ragged", "other numbers of drafts", "fail"),
+        ("Grows", "joining and leaving", "fail"),
+        ("HalfDone", "an error in one lane", "fail"),
+        ("Races", "the same again", "warn"),
+    ],
+)
+def test_what_only_one_event_in_a_batch_shows_is_asked_for(defect, check, verdict, judged):
+    """Each passes every check but the one that brings the event about, or those behind it."""
+    checks = judged(f"tests.gates.batch_defects:load,defect={defect}")
+    said = {check.name: check.evidence for check in checks.values()}
+    assert checks[check].verdict == verdict, said
+    if defect in ("EndsAll", "HalfDone"):
+        assert {name for name, each in checks.items() if each.verdict == "fail"} == {check}, said
+
+
+def test_a_device_that_always_has_lanes_is_alone_in_its_first(judged):
+    assert {each.verdict for each in judged("tests.gates.batch_defects:load,defect=Wrapped").values()} == {"pass"}
+
+
 def test_a_device_without_lanes_is_not_judged(judged):
     (check,) = judged("parity.device.variants:plain").values()
     assert check.verdict == "not judged" and "takes no lanes" in check.evidence
@@ -85,6 +110,15 @@ def test_lanes_that_no_prompt_sits_in_are_said(shallow_golden, tmp_path):
     run = run_device(shallow_golden, "numpy,lanes=3", "chained", out=tmp_path / "run", free=False)
     assert run.manifest.case.lanes == 3
     assert "the last 1 of 3 lanes" in compare_dumps(shallow_golden, run).not_exercised
+
+
+def test_a_device_has_the_lanes_that_are_asked_for(tiny):
+    with pytest.raises(UsageError, match="was asked for lanes 2 and describes itself as lanes 3"):
+        Factory("tests.gates.test_batch:three,lanes=2", tiny / "target", tiny / "drafter", 3)("float32")
+
+
+def three(target, drafter, k, precision, lanes: int = 3):
+    return device.load(target, drafter, k, precision, lanes=3)
 
 
 @pytest.mark.parametrize(("lanes", "said"), [(3, "lacks verbs of parity.seam.Batched"), (0, "1 to"), (2.0, "1 to")])

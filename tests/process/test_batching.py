@@ -71,7 +71,7 @@ def test_another_number_of_results_than_lanes_is_an_error():
     device.draft_batch = lambda lanes, taps, ks=None: [np.arange(2)]
     with pytest.raises(ValueError, match="zip"):
         list(perform_together(device, enumerate([sequence(5, 1), sequence(6, 1)])))
-    with pytest.raises(DeviceFailed, match="draft_batch: it returned 1 results for 2 lanes"):
+    with pytest.raises(DeviceFailed, match="draft_batch: it returned 1 results for 2 lanes: a list is due"):
         guard(device, "lanes").draft_batch([0, 1], [print, print])
 
 
