@@ -55,11 +55,8 @@ def print_gate_findings(defects: Sequence[GateCause], golden: DumpView) -> None:
     out = console()
     gate = defects[0].gate
     whose = "the ranks differ" if gate == "stages" else f"gate {gate} fails"
-    out.print(
-        f"{whose}; no stage was compared"
-        if gate in BEFORE_STAGES
-        else f"every stage passes, local and chained; {whose}"
-    )
+    early = f"{whose}; no stage was compared" if gate in BEFORE_STAGES else ""
+    out.print(defects[0].headline or early or f"every stage passes, local and chained; {whose}", soft_wrap=True)
     for number, defect in enumerate(defects, 1):
         check, says = defect.check, defect.says or "no known defect"
         at = f"; first at {check.place}" if check.place else ""

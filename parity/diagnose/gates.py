@@ -197,7 +197,10 @@ GATE_RULES = (
 
 @dataclass(frozen=True)
 class GateCause:
-    """A failing gate and the defect it speaks of; `id` is empty where nobody has read such a failure yet."""
+    """A failing gate and the defect it speaks of; `id` is empty where nobody has read such a failure yet.
+
+    `headline` says what was found where that is not the gate itself.
+    """
 
     gate: str
     check: Check
@@ -206,6 +209,7 @@ class GateCause:
     says: str = ""
     fix: str = ""
     seen: tuple[str, ...] = ()
+    headline: str = ""
 
 
 def run_until_failure(context: GateContext, names: Sequence[str] = ORDER) -> GateReport:

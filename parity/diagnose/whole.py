@@ -10,6 +10,7 @@ from pathlib import Path
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.company import company_cause
 from parity.diagnose.failing_run import (
     FailingRun,
     RerunOnGolden,
@@ -101,6 +102,10 @@ def _driven(
     red = find_failing_run(asked.golden, live, bounds, asked.folder, asked.progress, context.run, rerun)
     if not gates and not isinstance(red, FailingRun):
         return None
+    if isinstance(red, FailingRun):
+        cause = company_cause(asked.golden, red, context, bounds, asked.folder)
+        if cause is not None:
+            return [cause]
     return _explained(asked, red, bounds, rerun, context)
 
 

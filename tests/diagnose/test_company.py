@@ -1,0 +1,24 @@
+"""A prompt that fails by others, before it or beside it, is told from one that fails alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.api import diagnose_device
+from parity.diagnose.gates import GateCause
+
+
+@pytest.mark.parametrize(
+    ("name", "defect", "where"),
+    [("remembers", "state-across-prompts", "behind another sequence"), ("beside", "batch-neighbours", "beside others")],
+)
+def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, small_golden):
+    (cause,) = diagnose_device(small_golden, f"tests.diagnose.company_devices:{name}", limit=30)
+    assert isinstance(cause, GateCause) and cause.id == defect
+    assert where in cause.check.evidence and "target.layers.3.attn_out" in cause.headline
+    assert cause.reproduce.endswith(("local", "chained"))
+
+
+def test_a_defect_that_every_sequence_has_is_named_as_ever(small_golden):
+    found = diagnose_device(small_golden, "parity.device.faults:tap_off_by_one,lanes=2", limit=60)
+    assert [cause.hypothesis for cause in found.causes] == ["tap-off-by-one"]
