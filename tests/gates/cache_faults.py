@@ -61,7 +61,7 @@ def error_loses_state(**options) -> Pipeline:
 
 def losing_state(broken: Pipeline) -> Pipeline:
     """The same of any pipeline."""
-    broken._whole = nullcontext
+    broken.whole = nullcontext
     return broken
 
 
