@@ -36,6 +36,7 @@ NEIGHBOURS = "a sequence depends on who sits beside it"
 MEANING = {
     "the same again": "a race, or state that an earlier batch left",
     "in other lanes": "a lane computes something else than its neighbours",
+    "in reverse order": "a lane computes something else than its neighbours",
     "one prompt in all lanes": "a lane computes something else than its neighbours",
     "an end token of one": "an end token ends, or cuts, another sequence",
     "other numbers of drafts": "a lane is verified with another's number of drafts",
@@ -107,6 +108,7 @@ class BatchChecks:
         yield _captured(first, self.context)
         yield self.same("the same again", first, self.seating.seat(self.stays))
         yield self.same("in other lanes", first, self.seating.seat(self.stays, self.lanes[::-1]))
+        yield self.compared("in reverse order", first[::-1], self.seating.seat(self.stays[::-1]))
         by_itself = [self.single.alone(stay) for stay in self.stays]
         yield self.compared("beside nobody", first, by_itself)
         yield self.waiting()
