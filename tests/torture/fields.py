@@ -18,7 +18,7 @@ SIDES = ("golden", "run")
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
     r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|model\.draft_vocabulary.*|derived"
-    r"|case\.(prompts_digest|roundings|forced.*)|case\.prompts\.#\.id"
+    r"|case\.(prompts_digest|roundings|lanes|forced.*)|case\.prompts\.#\.id"
 )
 """Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What
 a forced entry less does to a run that is not clean is tried among the edits.)"""
