@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from parity.device.config import Attention
-from parity.device.engines import AnyEngine, widest, with_ranks
+from parity.device.engines import AnyEngine, from_hosts, to_hosts, widest
 from parity.device.kernels import cache
 from parity.device.kernels.rope import tables
 from parity.device.kernels.step import Step, make_step
@@ -93,20 +94,14 @@ class Model:
 
     def off_load(self) -> Saved:
         """Caches and length, on the host."""
-        return [tuple(map(self._hosts, pair)) for pair in self.caches], self.length
+        saved = [tuple(to_hosts(self.engine, self.sharding, one) for one in pair) for pair in self.caches]
+        return saved, self.length
 
     def load(self, saved: Saved) -> None:
         """Put back what `off_load` gave."""
         held, self.length = saved
-        self.caches = [(self._from_hosts(keys), self._from_hosts(values)) for keys, values in held]
-
-    def _hosts(self, value: Any) -> list[np.ndarray]:
-        return [self.engine.host(value)] if self.sharding is None else with_ranks(self.engine).hosts(value)
-
-    def _from_hosts(self, parts: list[np.ndarray]) -> Any:
-        if self.sharding is None:
-            return self.engine.array(parts[0], self.dtype)
-        return with_ranks(self.engine).shard(parts, self.dtype)
+        load = partial(from_hosts, self.engine, self.sharding, dtype=self.dtype)
+        self.caches = [(load(keys), load(values)) for keys, values in held]
 
     def poison(self, value: float) -> None:
         """Put `value` into every cache row at or behind the length, the trash slot included."""
@@ -134,6 +129,4 @@ class Model:
 
     def _place(self, name: str, value: np.ndarray) -> Any:
         parts = self.sharding.weight(self.side, name, value) if self.sharding else None
-        return (
-            self.engine.array(value, self.dtype) if parts is None else with_ranks(self.engine).shard(parts, self.dtype)
-        )
+        return from_hosts(self.engine, self.sharding if parts else None, parts or [value], self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ class NGram:
         self.length = 0
 
     def lane(self, engine: AnyEngine) -> NGram:
-        """Itself: it keeps nothing of a sequence."""
-        return self
+        """The same look-up for another sequence."""
+        return copy(self)
 
     def due(self, text: np.ndarray, emitted: np.ndarray) -> np.ndarray:
         """All tokens so far [S]."""
@@ -63,11 +64,13 @@ class NGram:
         """No rows."""
         self.length = 0
 
-    def off_load(self) -> None:
-        """Nothing."""
+    def off_load(self) -> int:
+        """Its length."""
+        return self.length
 
-    def load(self, saved: None) -> None:
-        """Nothing."""
+    def load(self, saved: int) -> None:
+        """Put back what `off_load` gave."""
+        self.length = saved
 
     def rollback(self, length: int) -> None:
         """So many rows, of nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.engines import AnyEngine, with_ranks
+from parity.device.engines import AnyEngine, from_hosts, to_hosts
 from parity.device.kernels.tap import Tap as LayerTap
 from parity.device.kernels.tap import untapped
 from parity.device.sharding import Sharding
@@ -56,7 +56,10 @@ class Recorder:
         Raises:
             RuntimeError: the ranks chose differently, and nobody watches who could say so.
         """
-        stage, shards = _name(group, part), [one[0, :rows].astype(np.int64) for one in self._hosts(value)]
+        stage, shards = (
+            _name(group, part),
+            [one[0, :rows].astype(np.int64) for one in to_hosts(self._engine, self._sharding, value)],
+        )
         if self._tap is None:
             return shards[0] if self._sharding is None else self._sharding.merge(stage, shards)
         return self._ask(self._tap, stage, shards)[0]
@@ -71,18 +74,18 @@ class Recorder:
         """
         if self._tap is None:
             return False
-        given = [one[0] for one in self._hosts(cache[:1, :length])]
+        given = [one[0] for one in to_hosts(self._engine, self._sharding, cache[:1, :length])]
         taken = self._ask(self._tap, _name(group, part, layer), given)
-        cache[:, :length] = self._array([one[None] for one in taken], cache.dtype)
+        cache[:, :length] = from_hosts(self._engine, self._sharding, [one[None] for one in taken], cache.dtype)
         return not all(map(np.array_equal, given, taken))
 
     def exchange(self, tap: Tap, stage: str, value: Any, rows: int) -> Any:
         """Hand the logical rows of `value` to `tap`; the value to continue with, padding unchanged."""
-        given = self._hosts(value)
+        given = to_hosts(self._engine, self._sharding, value)
         # A copy: an observer may keep what it is shown, or write to it and return another tensor.
         for one, taken in zip(given, self._ask(tap, stage, [one[0, :rows].copy() for one in given]), strict=True):
             one[0, :rows] = taken
-        return self._array(given, value.dtype)
+        return from_hosts(self._engine, self._sharding, given, value.dtype)
 
     def _ask(self, tap: Tap, stage: str, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What the tap makes of a stage, each rank's part of it."""
@@ -95,15 +98,6 @@ class Recorder:
             whole = self._sharding.merge(stage, shards)
             taken = self._sharding.split(stage, _fitting(stage, tap(stage, whole), whole))
         return [_fitting(stage, *pair) for pair in zip(taken, shards, strict=True)]
-
-    def _hosts(self, value: Any) -> list[np.ndarray]:
-        """Each rank's array on the host; one where there are no ranks."""
-        return [self._engine.host(value)] if self._sharding is None else with_ranks(self._engine).hosts(value)
-
-    def _array(self, parts: Sequence[np.ndarray], dtype: Any) -> Any:
-        if self._sharding is None:
-            return self._engine.array(parts[0], dtype)
-        return with_ranks(self._engine).shard(parts, dtype)
 
 
 def _fitting(stage: str, taken: Any, given: np.ndarray) -> np.ndarray:

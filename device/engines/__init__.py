@@ -62,6 +62,16 @@ def widest(engine: AnyEngine, number: int) -> int:
     return int(getattr(engine, "widest", int)(number))
 
 
+def to_hosts(engine: AnyEngine, sharding: Sharding | None, value: Any) -> list[np.ndarray]:
+    """An array as one host array a rank; one where there are no ranks."""
+    return [engine.host(value)] if sharding is None else with_ranks(engine).hosts(value)
+
+
+def from_hosts(engine: AnyEngine, sharding: Sharding | None, parts: Sequence[np.ndarray], dtype: Any) -> Any:
+    """The array of which `to_hosts` gave these parts."""
+    return engine.array(parts[0], dtype) if sharding is None else with_ranks(engine).shard(parts, dtype)
+
+
 def with_ranks(engine: AnyEngine) -> RankEngine:
     """The same engine, which has ranks.
 

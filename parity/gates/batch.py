@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from parity.batching import VERBS
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place
 from parity.errors import NotOffered
 from parity.gates.batch_errors import error_check
-from parity.gates.batch_seating import Difference, Prompts, Seated, Stay, owners
-from parity.gates.context import GateContext, NoiseFloors
+from parity.gates.batch_seating import Prompts, Seated, Stay, likenesses
+from parity.gates.context import EXACT, GateContext, NoiseFloors
+from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.rollback.sameness import WithinNoise
 from parity.seam import Batched, Device
+from parity.shown import View
 
 LANES = 3
 """Of a device that has as many as it is asked for: a first one, a last one, and one between."""
@@ -29,8 +32,6 @@ ROUNDS = 3
 
 BUDGET = 4
 """Tokens of the sequence that ends first, in one or two rounds; each next one has two more."""
-
-EXACT = "float32"
 
 NEIGHBOURS = "a sequence depends on who sits beside it"
 MEANING = {
@@ -67,21 +68,12 @@ def checks(context: GateContext) -> Iterator[Check]:
 
 def _devices(context: GateContext) -> tuple[Device, Device]:
     """The device with lanes, and the one that runs a sequence alone: without them where it takes the option."""
-    precision = EXACT if _offers_float32(context) else context.precision
-    return _lanes_of(context, precision), context.device(precision)
+    return _lanes_of(context, context.sharpest), context.device(context.sharpest)
 
 
 def _lanes_of(context: GateContext, precision: str) -> Device:
     named = context.device(precision)
     return context.fresh(precision) if isinstance(named, Batched) else context.fresh(precision, lanes=LANES)
-
-
-def _offers_float32(context: GateContext) -> bool:
-    try:
-        context.device(EXACT)
-    except NotOffered:
-        return False
-    return True
 
 
 class BatchChecks:
@@ -96,7 +88,7 @@ class BatchChecks:
         says = device.describe()
         self.context, self.lanes, self.k = context, list(range(says.lanes)), says.k
         self.ends, self.device = bool(says.eos), device
-        self.within = WithinNoise(context.golden.declared, says.precision, NoiseFloors(context.golden))
+        self.within = _bound(context, says.precision)
         self.seating, self.single = Prompts(context.golden, device), Prompts(context.golden, single)
         self.prompts, self.longest = prompts[: says.lanes], prompts[-1]
         self.stays = [Stay(prompt, ROUNDS) for prompt in self.prompts]
@@ -105,7 +97,7 @@ class BatchChecks:
         """Each seating against the first one, or against the sequences alone."""
         yield self.beside_others("joining and leaving", self._joining())  # the first: caches may grow once
         first = self.seating.seat(self.stays)
-        yield _captured(first, self.context)
+        yield _captured(first, self.context, View(self.device.describe().shown, self.within.names))
         yield self.same("the same again", first, self.seating.seat(self.stays))
         yield self.same("in other lanes", first, self.seating.seat(self.stays, self.lanes[::-1]))
         yield self.compared("in reverse order", first[::-1], self.seating.seat(self.stays[::-1]))
@@ -153,59 +145,77 @@ class BatchChecks:
 
     def compared(self, name: str, before: Sequence[Seated], now: Sequence[Seated]) -> Check:
         """Each sequence in two seatings, within its bound."""
-        return _check(name, _difference(before, now, self.within), self.within)
+        return _check(name, _difference(before, now, self.within))
 
     def same(self, name: str, before: Sequence[Seated], now: Sequence[Seated]) -> Check:
         """As many rows in every product: the same bits are due."""
-        return _check(name, _difference(before, now, self.within), self.within, WARN)
+        return _check(name, _difference(before, now, self.within), WARN)
 
 
 def repeated(context: GateContext, device: Device, prompts: Sequence[int]) -> Check:
     """The same seating twice in the context's own precision."""
-    within = WithinNoise(context.golden.declared, context.precision, NoiseFloors(context.golden))
+    within = _bound(context, context.precision)
     stays = [Stay(prompt, ROUNDS) for prompt in prompts[: device.describe().lanes]]
     first, again = (Prompts(context.golden, device).seat(stays) for _ in range(2))
-    return _check(f"the same again, {context.precision}", _difference(first, again, within), within, WARN)
+    return _check(f"the same again, {context.precision}", _difference(first, again, within), WARN)
 
 
-def _difference(before: Sequence[Seated], now: Sequence[Seated], within: WithinNoise) -> Difference:
-    found = Difference()
+def _bound(context: GateContext, precision: str) -> WithinNoise:
+    return WithinNoise(context.golden.declared, precision, NoiseFloors(context.golden))
+
+
+Seats = tuple[Seated, Seated]
+
+
+def _difference(before: Sequence[Seated], now: Sequence[Seated], within: WithinNoise) -> Difference[Seats]:
+    found = Difference[Seats](within)
     for one, other in zip(before, now, strict=True):
-        found.add(one, other, within)
+        found.add(one.tensors, other.tensors, (one, other))
     return found
 
 
-def _captured(seats: Sequence[Seated], context: GateContext) -> Check:
+def _captured(seats: Sequence[Seated], context: GateContext, view: View) -> Check:
     """Whether each lane's tap was handed its own lane's tensors."""
-    wrong = list(owners(seats, context.golden))
-    name = "each lane's own tensors"
+    like = list(likenesses(seats, context.golden))
+    name, wrong = "each lane's own tensors", [one for one in like if one.other is not None]
+    if not like:
+        due = any(view.shows(stage) for stage, named in view.declared.items() if not named.stage.exact)
+        said = "no float stage is shown: nothing tells the lanes' tensors apart"
+        return Check(name, INCONCLUSIVE if due else NOT_JUDGED, said)
     if not wrong:
-        said = f"all float stages of {len(seats)} lanes are most like their own prompt's golden"
-        return Check(name, PASS, said)
-    seat, other, round_, stage, own, best = wrong[0]
-    own_id, other_id = (context.golden.manifest.case.prompts[number].id for number in (seat.prompt, other))
+        said = f"none of {len(like)} tensors in {len(seats)} lanes is like another lane's prompt"
+        return Check(name, PASS, said, {"tensors": len(like)})
+    one = wrong[0]
+    own_id, other_id = (context.golden.manifest.case.prompts[number].id for number in (one.seat.prompt, one.other or 0))
     said = (
-        f"lane {seat.lane} runs prompt {own_id} and shows {stage} of {other_id}: correlation {best:.3f} with that, "
-        f"{own:.3f} with its own; {len(wrong)} tensors in all"
+        f"lane {one.seat.lane} runs prompt {own_id} and shows {one.stage} of {other_id}: correlation {one.best:.3f} "
+        f"with that, {one.own:.3f} with its own; {len(wrong)} tensors in all"
     )
-    return Check(name, FAIL, said, {"tensors": len(wrong)}, Place(stage, None, seat.prompt, round_))
+    place = Place(one.stage, None, one.seat.prompt, one.round)
+    return Check(name, FAIL, said, {"tensors": len(like), "wrong": len(wrong)}, place)
 
 
-def _check(name: str, found: Difference, within: WithinNoise, moved: str = PASS) -> Check:
+def _check(name: str, found: Difference[Seats], moved: str = PASS) -> Check:
     """What a difference means; `moved` where there is one within the bound."""
     figures = {"tensors": found.tensors, "moved": found.moved, "worst": min(found.worst, 1e30)}
-    if found.place is None:
+    if not found.tensors:
+        return Check(name, INCONCLUSIVE, "no tensor is shown", figures)
+    if found.first is not None:
+        return _failed(name, found.first, found.within, figures)
+    if found.furthest is None:
         return Check(name, PASS, f"the same bits in all {found.tensors} tensors", figures)
-    at = found.place
-    if found.apart <= 1.0:
-        most = within.said(at.stage, found.apart)
-        said = f"{found.moved} of {found.tensors} tensors have other bits, at most {most} in {at.stage}"
-        said += "" if moved == PASS else "; as many rows in every pass: the device does not repeat itself"
-        return Check(name, moved, said, figures)
-    far = "another value" if found.apart == float("inf") else within.said(at.stage, found.apart)
-    where = f"lane {at.other}" if at.lane == at.other else f"lane {at.other} (first in lane {at.lane})"
+    most = f"at most {found.within.said(found.furthest.stage, found.furthest.apart)} in {found.furthest.stage}"
+    said = f"{found.moved} of {found.tensors} tensors have other bits, {most}"
+    said += "" if moved == PASS else "; as many rows in every pass: the device does not repeat itself"
+    return Check(name, moved, said, figures)
+
+
+def _failed(name: str, at: DifferingRow[Seats], within: WithinNoise, figures: dict[str, Any]) -> Check:
+    first, other = at.where
+    far = "another value" if at.apart == float("inf") else within.said(at.stage, at.apart)
+    where = f"lane {other.lane}" if first.lane == other.lane else f"lane {other.lane} (first in lane {first.lane})"
     meaning = MEANING.get(name.partition(",")[0], NEIGHBOURS)
     if name == "budgets of their own" and at.stage.startswith("accept."):
         meaning = "a lane ends with another's budget"
-    said = f"prompt {at.prompt} in {where}, row {at.row}: {far}; {meaning}"
-    return Check(name, FAIL, said, figures, Place(at.stage, None, at.prompt, at.round, at.row))
+    said = f"prompt {first.prompt} in {where}, {at.stage} row {at.row}: {far}; {meaning}"
+    return Check(name, FAIL, said, figures, Place(at.stage, None, first.prompt, at.round, at.row))

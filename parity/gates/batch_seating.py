@@ -1,4 +1,4 @@
-"""Prompts seated in the lanes of a batch, what each lane shows of its own, and how two seatings of a prompt differ."""
+"""Prompts seated in the lanes of a batch, and whose tensors each lane shows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 
 from parity.batching import WAIT, Script, VerbCall, perform, perform_together
 from parity.drive import forced_of, forced_rounds, truth_of
-from parity.gates.rollback.sameness import WithinNoise, changed_row
+from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
 from parity.golden.views import TrustedGolden
 from parity.seam import Batched, Device
 from parity.shown import View, with_returned
-from parity.stages import ACCEPT_EMITTED
-from parity.trace import ForcingTrace, Tensors, Trace
+from parity.trace import ForcingTrace, Tensors
 
 LIKE = 0.99
 """Correlation of a tensor with the golden of its prompt; bfloat16's noise, a few percent, leaves 0.999."""
@@ -90,13 +89,13 @@ class Prompts:
         lengths = self.golden.manifest.case.prompts[prompt].generated.acceptance_length
         return int(np.searchsorted(1 + np.cumsum(lengths), budget)) + 1
 
-    def _script(self, stay: Stay) -> tuple[Trace, Script[None]]:
+    def _script(self, stay: Stay) -> tuple[ForcingTrace, Script[None]]:
         names, says, case = self.golden.declared, self.device.describe(), self.golden.manifest.case
         prompt = case.prompts[stay.prompt]
         ids, tokens = prompt.ids, stay.budget or case.max_new_tokens
         if stay.drafts is not None:
-            free = Trace(names)
-            return free, own_rounds(ids, tokens, free, stay, says.eos)
+            free = free_trace(names)
+            return free, _own(free, ids, tokens, stay, says.eos)
         view = View(with_returned(says.shown, names, False), names)
         trace = ForcingTrace(names, truth_of(self.golden, stay.prompt), forced_of("chained", says, view))
         rounds = min(stay.rounds, len(prompt.generated.acceptance_length))
@@ -105,17 +104,10 @@ class Prompts:
         return trace, _pausing(script, stay.waits)
 
 
-def own_rounds(ids: Sequence[int], budget: int, trace: Trace, stay: Stay, eos: Sequence[int]) -> Script[None]:
-    """Rounds of the device's own choices, of which so many drafts are verified."""
-    trace.begin(0)
-    yield VerbCall("prefill", (ids, budget), trace)
-    for round_ in range(1, stay.rounds + 1):
-        trace.begin(round_)
-        drafts = np.asarray((yield VerbCall("draft", (), trace)))[: stay.drafts]
-        tokens = np.asarray((yield VerbCall("verify", (drafts,), trace)))
-        tokens = np.full_like(tokens, eos[0]) if stay.ends and round_ == stay.rounds else tokens
-        emitted = yield VerbCall("commit", (drafts, tokens), trace)
-        trace.tensors[round_, ACCEPT_EMITTED] = np.array(emitted, np.int64)  # what is returned counts
+def _own(trace: ForcingTrace, ids: Sequence[int], budget: int, stay: Stay, eos: Sequence[int]) -> Script[None]:
+    """A stay of the device's own choices."""
+    yield from own_prefill(trace, ids, budget)
+    yield from own_rounds(trace, stay.rounds, eos, stay.drafts, stay.ends)
 
 
 def _pausing(script: Script[None], waits: int) -> Script[None]:
@@ -148,85 +140,33 @@ class _Watched:
 
 
 @dataclass(frozen=True)
-class SeatedRow:
-    """A row of a stage: its prompt's lane in the first seating, and in the other."""
-
-    round: int
-    prompt: int
-    stage: str
-    row: int
-    lane: int
-    other: int
-
-
-@dataclass
-class Difference:
-    """How sequences differ from themselves elsewhere.
+class Likeness:
+    """Which prompt a lane's tensor is like.
 
     Attributes:
-        tensors: how many were compared.
-        moved: how many have other bits.
-        worst: the largest distance of a row, as a multiple of its bound; infinite for what may not differ or lacks.
-        place: of the first row beyond its bound, or of the worst where none is.
-        apart: that row's distance.
+        other: the prompt of another lane whose golden it is most like, more than its own; None where it is its own.
+        own, best: correlations with the own golden and with the most like one.
     """
 
-    tensors: int = 0
-    moved: int = 0
-    worst: float = 0.0
-    place: SeatedRow | None = None
-    apart: float = 0.0
-
-    def add(self, first: Seated, other: Seated, within: WithinNoise) -> None:
-        """Compare a prompt in two seats, as far as it went in both."""
-        last = min(max(round_ for round_, _ in one.tensors) for one in (first, other))
-        for round_ in range(last + 1):
-            before, now = _of_round(first, round_), _of_round(other, round_)
-            for stage in dict.fromkeys((*before, *now)):
-                self.tensors += 1
-                if stage in before and changed_row(before[stage], now.get(stage, np.empty(0))) is None:
-                    continue
-                self.moved += 1
-                self._count(first, other, round_, stage, _apart(stage, before, now, within))
-
-    def _count(self, first: Seated, other: Seated, round_: int, stage: str, apart: np.ndarray) -> None:
-        beyond = np.flatnonzero(apart > 1.0)
-        row = 0 if not apart.size else int(beyond[0]) if beyond.size else int(np.argmax(apart))
-        here = float(apart[row]) if apart.size else np.inf
-        self.worst = max(self.worst, here, *apart)
-        at = SeatedRow(round_, first.prompt, stage, row, first.lane, other.lane)
-        new = self.place is None or (here > self.apart if max(self.apart, here) <= 1.0 else here > 1.0 >= self.apart)
-        earlier = self.place is not None and min(here, self.apart) > 1.0 and at.round < self.place.round
-        if new or earlier:
-            self.place, self.apart = at, here
+    seat: Seated
+    round: int
+    stage: str
+    other: int | None
+    own: float
+    best: float
 
 
-def _of_round(seated: Seated, round_: int) -> dict[str, np.ndarray]:
-    return {stage: value for (number, stage), value in seated.tensors.items() if number == round_}
-
-
-def _apart(stage: str, before: dict[str, np.ndarray], now: dict[str, np.ndarray], within: WithinNoise) -> np.ndarray:
-    """How far each row is from its bound [S]; nothing where one of both has no such rows."""
-    if stage not in before or stage not in now or before[stage].shape != now[stage].shape:
-        return np.zeros(0)
-    return within.apart(stage, before, now)
-
-
-def owners(seats: Sequence[Seated], golden: TrustedGolden) -> Iterator[tuple[Seated, int, int, str, float, float]]:
-    """Stages of a lane that are like another lane's prompt, and more so than like its own.
-
-    Yields:
-        seat, that prompt, round, stage, and the correlations with the own golden and with that one's.
-    """
+def likenesses(seats: Sequence[Seated], golden: TrustedGolden) -> Iterator[Likeness]:
+    """Every float tensor of the prefill and the first round: behind them prompts may be in each other's state."""
     for seat in seats:
         for (round_, stage), value in seat.tensors.items():
             if golden.declared[stage].stage.exact or round_ > 1:
                 continue
             like = {one.prompt: _correlation(value, golden.contents("float32", one.prompt, round_, stage))
                     for one in seats}  # fmt: skip
-            best = max(like, key=lambda prompt: like[prompt])
-            if best != seat.prompt and like[best] > max(like[seat.prompt], LIKE):
-                yield seat, best, round_, stage, like[seat.prompt], like[best]
+            best, own = max(like, key=lambda prompt: like[prompt]), like[seat.prompt]
+            other = best if best != seat.prompt and like[best] > max(own, LIKE) else None
+            yield Likeness(seat, round_, stage, other, own, like[best])
 
 
 def _correlation(value: np.ndarray, golden: np.ndarray | None) -> float:

@@ -18,10 +18,13 @@ from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
 from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
+from parity.guard import raised_text, refuses
 from parity.metrics import measure
 from parity.policy import read_policy
 from parity.progress import Progress, quiet
 from parity.seam import Device, Rotary
+
+EXACT = "float32"
 
 
 class NoiseFloors:
@@ -130,6 +133,27 @@ class GateContext:
         """The same, built for whoever asks: nothing has run on it yet."""
         return self._built(precision, **{"k": self.golden.manifest.case.k, **options})
 
+    def offers(self, precision: str) -> str:
+        """Why the device has not this precision; empty where it has.
+
+        Raises:
+            UsageError: the device cannot be built, or is not the one that made a given run.
+        """
+        try:
+            says = self.device(precision).describe().precision
+        except UsageError:
+            raise
+        except Exception as error:
+            if not _not_offered(error, precision):
+                raise
+            return f"the device does not offer it ({raised_text(error)})"
+        return "" if says == precision else f"asked for it, the device says that it computes in {says}"
+
+    @property
+    def sharpest(self) -> str:
+        """Float32 where the device offers it, which leaves a defect no rounding to hide in; the context's elsewhere."""
+        return self.precision if self.offers(EXACT) else EXACT
+
     def _built(self, precision: str, **options: int) -> Device:
         try:
             device = self.build(precision=precision, **options)
@@ -191,3 +215,10 @@ class GateContext:
             raise UsageError(f"{run.folder} is a run in {run.manifest.case.precision}, not in {self.precision}")
         self._given.append(run)
         self._runs[run.manifest.case.mode] = run
+
+
+def _not_offered(error: Exception, precision: str) -> bool:
+    """Whether a device says that it lacks a precision: in so many words, or by a refusal that names a precision."""
+    if isinstance(error, NotOffered | NotImplementedError):
+        return True
+    return refuses(error) and any(word in raised_text(error).lower() for word in (precision, "precision", "dtype"))

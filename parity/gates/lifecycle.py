@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from parity.batching import perform
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Place
 from parity.drive import free_rounds, untapped
 from parity.errors import DeviceFailed, NotOffered, UsageError
 from parity.gates.context import GateContext, NoiseFloors
+from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
-from parity.gates.rollback.sameness import WithinNoise, changed_row
+from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
+from parity.gates.rollback.sameness import WithinNoise
 from parity.guard import raised_text
 from parity.seam import Continuing, Device, Saving
 from parity.shown import stages_of
-from parity.trace import Tensors, Trace
+from parity.trace import Tensors
 
 ROUNDS = 2
 """Behind the prefill: a draft, and one that finds its rows in the caches."""
 
-CHUNK, EXACT = 16, "float32"
-"""Rows of a prefill that runs in parts; the precision in which what is read wrongly is far beyond rounding."""
+CHUNK = 16
+"""Rows of a prefill that runs in parts."""
 
 
 def checks(context: GateContext) -> Iterator[Check]:
     """Every event that the device offers, at every cut; in float32 where it offers that."""
-    device = _device(context)
+    device = context.device(context.sharpest)
     *others, longest = sorted((list(prompt.ids) for prompt in context.golden.manifest.case.prompts), key=len)
     says = device.describe()
     within = WithinNoise(stages_of(says), says.precision, NoiseFloors(context.golden))
@@ -51,13 +51,6 @@ def checks(context: GateContext) -> Iterator[Check]:
     else:
         yield Check("off-loaded and restored", NOT_JUDGED, "the device has no save and restore (parity.seam.Saving)")
     yield _in_chunks(context, lives, says.precision)
-
-
-def _device(context: GateContext) -> Device:
-    try:
-        return context.device(EXACT)
-    except NotOffered:
-        return context.device()
 
 
 def _cuts(context: GateContext, size: int) -> list[int]:
@@ -99,17 +92,18 @@ class Lives:
         """Tokens for the rounds, and one more."""
         return (ROUNDS + 1) * (self.device.describe().k + 1)
 
-    def fresh(
-        self, device: Device | None = None, ids: Sequence[int] | None = None, cached: int | None = None
-    ) -> Tensors:
-        """Prefill, from the caches where `cached` rows of it are there, and rounds."""
-        device, ids, trace = device or self.device, ids or self.ids, Trace(self.within.names)
-        trace.begin(0)
-        if cached is None:
-            device.prefill(ids, self.budget, trace)
-        elif isinstance(device, Continuing):
-            device.prefill_from(cached, ids, self.budget, trace)
-        self._rounds(trace, device, ROUNDS)
+    def fresh(self, device: Device | None = None, ids: Sequence[int] | None = None) -> Tensors:
+        """Prefill and rounds."""
+        return self._run(device or self.device, ids or self.ids)
+
+    def continued(self, cached: int, ids: Sequence[int] | None = None) -> Tensors:
+        """The same, the prefill from the caches, where `cached` rows of it are there."""
+        return self._run(self.device, ids or self.ids, cached)
+
+    def _run(self, device: Device, ids: Sequence[int], cached: int | None = None) -> Tensors:
+        trace = free_trace(self.within.names)
+        perform(device, own_prefill(trace, ids, self.budget, cached))
+        perform(device, own_rounds(trace, ROUNDS, device.describe().eos))
         return trace.tensors
 
     def after_another(self) -> Both:
@@ -122,14 +116,14 @@ class Lives:
         """Behind a prompt that begins alike, of which rounds were decoded."""
         before = self.fresh()
         self.fresh(ids=[*self.ids[:cut], *self.other])
-        return before, self.fresh(cached=cut)
+        return _behind(before, self.continued(cut), cut)
 
     def resumed(self) -> Both:
         """The text to its end, and another turn behind it."""
         text = [*self.ids, *perform(self.device, free_rounds(self.device, self.ids, self.budget)).emitted]
         turn = [*text, *self.other[:CHUNK]]
-        after = self.fresh(ids=turn, cached=len(text) - 1)
-        return self.fresh(ids=turn), after
+        after = self.continued(len(text) - 1, turn)
+        return _behind(self.fresh(ids=turn), after, len(text) - 1)
 
     def aborted(self, verb: str) -> Both:
         """A request that goes away in mid-round; its prompt comes again with another end."""
@@ -139,7 +133,7 @@ class Lives:
         drafts = self.device.draft(untapped)
         if verb == "verify":
             self.device.verify(drafts, untapped)
-        return before, self.fresh(ids=turn, cached=len(self.ids))
+        return _behind(before, self.continued(len(self.ids), turn), len(self.ids))
 
     def restored(self, rounds: int) -> Both:
         """Taken off behind some rounds, another prompt in its place, and put back."""
@@ -147,15 +141,14 @@ class Lives:
             raise NotOffered("no save and restore")
         tensors: list[Tensors] = []
         for between in (False, True):
-            trace = Trace(self.within.names)
-            trace.begin(0)
-            self.device.prefill(self.ids, self.budget, trace)
-            self._rounds(trace, self.device, rounds)
+            trace, eos = free_trace(self.within.names), self.device.describe().eos
+            perform(self.device, own_prefill(trace, self.ids, self.budget))
+            perform(self.device, own_rounds(trace, rounds, eos))
             if between:
                 self.device.save("parity")
                 perform(self.device, free_rounds(self.device, self.other, self.budget))
                 self.device.restore("parity")
-            self._rounds(trace, self.device, ROUNDS)
+            perform(self.device, own_rounds(trace, ROUNDS, eos))
             tensors.append(trace.tensors)
         return tensors[0], tensors[1]
 
@@ -170,73 +163,40 @@ class Lives:
             run: takes one of `values`, or nothing where there are none.
             says: a value in words.
         """
-        count, moved, worst, at = 0, 0, 0.0, ""
         arguments: list[tuple[Any, ...]] = [(value,) for value in values] or [()]
-        cases = [says.format(*one) for one in arguments]
+        cases, found = [says.format(*one) for one in arguments], Difference[str](self.within)
         for case, given in zip(cases, arguments, strict=True):
             try:
-                fresh, continued = run(*given)
+                found.add(*run(*given), case)
             except (UsageError, DeviceFailed) as error:
                 return Check(name, INCONCLUSIVE, f"{case}: the device raises: {raised_text(error)}", {"case": case})
-            for round_, stage, before, now in _pairs(fresh, continued):
-                count += 1
-                if changed_row(before[stage], now[stage]) is None:
-                    continue
-                apart = _apart(self.within, stage, before, now)
-                row, moved = int(np.argmax(apart > 1.0)), moved + 1
-                if (apart > 1.0).any():
-                    far = "another value" if np.isinf(apart[row]) else self.within.said(stage, float(apart[row]))
-                    said = f"{case}: {stage} is not what it is fresh: {far}" if case else f"{stage} differs: {far}"
-                    return Check(name, FAIL, said, {"case": case}, Place(stage, None, 0, round_, row))
-                if apart.max() > worst:
-                    worst, at = float(apart.max()), stage
-        if not count:
-            return Check(name, INCONCLUSIVE, "no tensor is shown")
-        figures = {"tensors": count, "moved": moved, "worst": worst, "cases": cases}
-        of = f" in {len(cases)} cases ({', '.join(cases)})" if len(cases) > 1 else ""
-        if not moved:
-            return Check(name, PASS, f"the same bits in all {count} tensors{of}", figures)
-        most = f"at most {self.within.said(at, worst)} in {at}" if at else "as ties and noise explain"
-        return Check(name, PASS, f"{moved} of {count} tensors have other bits{of}, {most}", figures)
-
-    def _rounds(self, trace: Trace, device: Device, count: int) -> None:
-        """So many rounds, the device choosing; none behind its end."""
-        eos = device.describe().eos
-        for _ in range(count):
-            trace.begin(trace.round + 1)
-            drafts = device.draft(trace)
-            emitted = device.commit(drafts, device.verify(drafts, trace), trace)
-            if set(map(int, emitted)) & set(eos):
-                return
+            if found.first is not None:
+                return _failed(name, found.first, self.within)
+        return _passed(name, found, cases)
 
 
-Rows = dict[str, np.ndarray]
+def _failed(name: str, at: DifferingRow[str], within: WithinNoise) -> Check:
+    far = "another value" if at.apart == float("inf") else within.said(at.stage, at.apart)
+    said = f"{at.where}: {at.stage} is not what it is fresh: {far}" if at.where else f"{at.stage} differs: {far}"
+    return Check(name, FAIL, said, {"case": at.where}, Place(at.stage, None, 0, at.round, at.row))
 
 
-def _pairs(fresh: Tensors, continued: Tensors) -> Iterator[tuple[int, str, Rows, Rows]]:
-    """Round and stage, with the round's tensors of both; of the fresh prefill the rows that were run in both."""
-    for round_ in dict.fromkeys(number for number, _ in (*fresh, *continued)):
-        before, now = (
-            {stage: value for (number, stage), value in one.items() if number == round_} for one in (fresh, continued)
-        )
-        if round_ == 0:
-            before = {stage: _behind(value, now.get(stage)) for stage, value in before.items()}
-        for stage in dict.fromkeys((*before, *now)):
-            yield (
-                round_,
-                stage,
-                before | dict.fromkeys(now.keys() - before, np.zeros(0)),
-                (now | dict.fromkeys(before.keys() - now, np.zeros(0))),
-            )
+def _passed(name: str, found: Difference[str], cases: Sequence[str]) -> Check:
+    if not found.tensors:
+        return Check(name, INCONCLUSIVE, "no tensor is shown")
+    figures = {"tensors": found.tensors, "moved": found.moved, "worst": found.worst, "cases": cases}
+    of = f" in {len(cases)} cases ({', '.join(cases)})" if len(cases) > 1 else ""
+    if found.furthest is None:
+        return Check(name, PASS, f"the same bits in all {found.tensors} tensors{of}", figures)
+    at = found.furthest
+    most = f"at most {found.within.said(at.stage, at.apart)} in {at.stage}" if at.apart else "as ties and noise explain"
+    return Check(name, PASS, f"{found.moved} of {found.tensors} tensors have other bits{of}, {most}", figures)
 
 
-def _behind(value: np.ndarray, other: np.ndarray | None) -> np.ndarray:
-    """As many of its last rows as another has, where that has fewer."""
-    return value if other is None or len(other) >= len(value) else value[len(value) - len(other) :]
-
-
-def _apart(within: WithinNoise, stage: str, before: Rows, now: Rows) -> np.ndarray:
-    """How far each row is from fresh, as a multiple of its bound; infinite where one side has other rows."""
-    if before[stage].shape != now[stage].shape:
-        return np.full(max(len(now[stage]), 1), np.inf)
-    return within.apart(stage, before, now)
+def _behind(fresh: Tensors, continued: Tensors, cached: int) -> Both:
+    """Of the fresh prefill the rows that the other runs over: all behind those cached, at least."""
+    for (round_, stage), value in fresh.items():
+        rows = len(continued.get((round_, stage), value))
+        if round_ == 0 and len(value) - cached <= rows < len(value):
+            fresh = fresh | {(round_, stage): value[len(value) - rows :]}
+    return fresh, continued

@@ -13,17 +13,15 @@ from typing import Any
 
 from parity.compare.constants import check_constants
 from parity.compare.report import DISPUTED, FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, Report
-from parity.errors import DeviceFailed, NotOffered, ParityError, UsageError
-from parity.gates.context import GateContext
+from parity.errors import DeviceFailed, ParityError, UsageError
+from parity.gates.context import EXACT, GateContext
 from parity.gates.gate import Check
 from parity.golden.manifest import Mode
 from parity.golden.views import GoldenSlice
-from parity.guard import raised_text, refuses
+from parity.guard import raised_text
 
 ROUNDS = 3
 """Of the float32 runs: a draft, and behind it two that find its rows in the caches, rejected ones and accepted ones."""
-
-EXACT = "float32"
 
 
 def checks(context: GateContext) -> Iterator[Check]:
@@ -60,21 +58,14 @@ def float32_checks(context: GateContext) -> Iterator[Check]:
     longest = max(range(len(prompts)), key=lambda number: len(prompts[number].ids))
     view = GoldenSlice(context.golden, longest, ROUNDS)
     try:
-        says = context.device(EXACT).describe().precision
+        refused = context.offers(EXACT)
     except UsageError:
         raise
     except Exception as error:
-        if _not_offered(error):
-            yield Check(
-                EXACT, NOT_JUDGED, f"not judged in float32: the device does not offer it ({raised_text(error)})"
-            )
-        else:
-            yield Check(EXACT, INCONCLUSIVE, f"asked for float32, {_broke(error)}")
+        yield Check(EXACT, INCONCLUSIVE, f"asked for float32, {_broke(error)}")
         return
-    if says != EXACT:
-        yield Check(
-            EXACT, NOT_JUDGED, f"not judged in float32: asked for it, the device says that it computes in {says}"
-        )
+    if refused:
+        yield Check(EXACT, NOT_JUDGED, f"not judged in float32: {refused}")
         return
     for mode in ("local", "chained"):
         try:
@@ -85,13 +76,6 @@ def float32_checks(context: GateContext) -> Iterator[Check]:
         name = f"{EXACT} {mode}, prompt {prompts[longest].id}, {len(report.stages)} stages"
         place = report.first and replace(report.first, prompt=longest)
         yield Check(name, report.verdict, _line(report), _figures(report), place, exact=True)
-
-
-def _not_offered(error: Exception) -> bool:
-    """Whether a device says that it has no float32: in so many words, or by a refusal that names a precision."""
-    if isinstance(error, NotOffered | NotImplementedError):
-        return True
-    return refuses(error) and any(word in raised_text(error).lower() for word in (EXACT, "precision", "dtype"))
 
 
 def _broke(error: Exception) -> str:

@@ -100,3 +100,11 @@ def test_lengths_that_make_no_sense_are_refused_by_name(config, tiny, tmp_path):
     for made in (device.load, load):
         with pytest.raises(UsageError, match="prompt_lookup"):
             made(tiny / "target", folder, 2)
+
+
+def test_each_lane_has_a_length_of_its_own():
+    first = DeviceNGram(DeviceConfig(shortest=2, longest=3))
+    second = first.lane(None)
+    first.rollback(7)
+    second.load(3)
+    assert (first.off_load(), second.off_load()) == (7, 3)

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from parity.errors import NotOffered
+from parity.gates import run_gate
 from parity.gates.context import GateContext
+from parity.producers import builder
 from tests.gates.positions import LONG, SHORT, shortened
 
 
@@ -20,6 +22,17 @@ def short_configs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def long_configs(tmp_path_factory) -> Path:
     return shortened(tmp_path_factory.mktemp("long"), LONG)
+
+
+@pytest.fixture
+def gate_checks(shallow_golden, tmp_path):
+    """A gate's checks of a device, by name."""
+
+    def run(gate, name, golden=shallow_golden, limits=None):
+        context = GateContext(golden, name, builder(name, golden, limits), "bfloat16", tmp_path)
+        return {check.name: check for check in run_gate(context, gate).checks}
+
+    return run
 
 
 @pytest.fixture

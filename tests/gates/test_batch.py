@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,8 +14,6 @@ from parity.device.pipeline import Pipeline
 from parity.errors import UsageError
 from parity.factories import Factory
 from parity.faults import FaultRunRequest, compare_planted
-from parity.gates import run_gate
-from parity.gates.context import GateContext
 from parity.golden.views import PromptSlice
 from parity.producers import builder
 from tests.sample import sample
@@ -36,14 +35,8 @@ RED = {
 
 
 @pytest.fixture
-def judged(shallow_golden, tmp_path):
-    """The gate's checks of a device, by name."""
-
-    def run(name, golden=shallow_golden):
-        context = GateContext(golden, name, builder(name, golden), "bfloat16", tmp_path)
-        return {check.name: check for check in run_gate(context, "batch").checks}
-
-    return run
+def judged(gate_checks):
+    return partial(gate_checks, "batch")
 
 
 @pytest.mark.parametrize("name", ["numpy", "numpy,lanes=2"])
@@ -99,6 +92,37 @@ def test_a_device_that_always_has_lanes_is_alone_in_its_first(judged):
 def test_a_device_without_lanes_is_not_judged(judged):
     (check,) = judged("parity.device.variants:plain").values()
     assert check.verdict == "not judged" and "takes no lanes" in check.evidence
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        ("none", ""),
+        ("batch-budget-of-first", "budgets of their own"),
+        ("batch-page-of-neighbour", "other numbers of drafts"),
+    ],
+)
+def test_what_verbs_return_is_compared_where_nothing_is_tapped(fault, check, judged):
+    checks = judged(f"tests.gates.host_only:load,fault={fault}")
+    unseen = {name: each.verdict for name, each in checks.items() if each.verdict != "pass"}
+    assert {name for name, each in unseen.items() if each == "not judged"} == {
+        "each lane's own tensors",
+        "an error in one lane",
+    }
+    assert (check in unseen and unseen[check] == "fail") if check else "fail" not in unseen.values(), unseen
+
+
+def test_a_device_that_refuses_float32_is_judged_in_its_own_precision(judged):
+    """In whatever way it refuses: an error of Python's own counts."""
+    checks = judged("tests.gates.test_batch:only_bfloat16,lanes=2")
+    assert {each.verdict for each in checks.values()} == {"pass"}
+    assert "noise" in checks["beside nobody"].evidence or "the same bits" in checks["beside nobody"].evidence
+
+
+def only_bfloat16(target, drafter, k, precision, lanes: int = 1):
+    if precision != "bfloat16":
+        raise ValueError(f"the weights are bfloat16: no precision {precision}")
+    return device.load(target, drafter, k, precision, lanes=lanes)
 
 
 def test_one_prompt_has_no_neighbours(judged, shallow_golden):

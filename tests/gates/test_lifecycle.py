@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,7 @@ from parity.device.faults import CATALOGUE
 from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
-from parity.gates import run_gate
-from parity.gates.context import GateContext
 from parity.isolation import ProcessLimits
-from parity.producers import builder
 from tests.sample import WHOLE, sample
 
 RED = {
@@ -29,19 +28,13 @@ RED = {
 
 
 @pytest.fixture
-def judged(shallow_golden, tmp_path):
-    """The gate's checks of a device, by name."""
-
-    def run(name, limits=None):
-        context = GateContext(shallow_golden, name, builder(name, shallow_golden, limits), "bfloat16", tmp_path)
-        return {check.name: check for check in run_gate(context, "lifecycle").checks}
-
-    return run
+def judged(gate_checks):
+    return partial(gate_checks, "lifecycle")
 
 
 @pytest.mark.parametrize("limits", [None, ProcessLimits()])
 def test_a_clean_device_passes_at_every_cut(limits, judged):
-    checks = judged("numpy", limits)
+    checks = judged("numpy", limits=limits)
     assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 6
     assert "the same bits" in checks["off-loaded and restored"].evidence
     assert "0 rows cached, 1 rows cached, 5 rows cached, 16 rows cached" in checks["prefix hit"].evidence
@@ -55,6 +48,32 @@ def test_every_fault_of_a_lifecycle_has_its_check():
 def test_what_continuing_leaves_out_fails(name, judged):
     checks = judged(f"parity.device.faults:{name.replace('-', '_')}")
     assert checks[RED[name]].verdict == "fail", {check.name: check.evidence for check in checks.values()}
+
+
+@pytest.mark.parametrize("name", ["none", *sample(name for name in RED if name != "life-chunk-blind")])
+def test_what_verbs_return_is_compared_where_nothing_is_tapped(name, judged):
+    checks = judged(f"tests.gates.host_only:load,fault={name}")
+    red = {check.name for check in checks.values() if check.verdict == "fail"}
+    assert RED[name] in red if name in RED else not red, {check.name: check.evidence for check in checks.values()}
+
+
+def test_a_prefill_in_chunks_that_shows_fewer_rows_fails(judged):
+    check = judged("tests.gates.test_lifecycle:last_rows")["prefill in chunks"]
+    assert check.verdict == "fail" and "another value" in check.evidence and check.place.stage == "target.embed"
+
+
+def last_rows(target, drafter, k, precision="bfloat16", prefill_rows: int = 0):
+    """With chunks, it shows the last one alone."""
+    made = device.load(target, drafter, k, precision)
+    if prefill_rows:
+        clean = made.prefill
+        made.prefill = lambda ids, budget, tap: clean(ids, budget, partial(_two, tap))
+    return made
+
+
+def _two(tap, stage, value):
+    tap(stage, value[-2:])
+    return value
 
 
 def test_what_a_device_does_not_offer_is_not_judged(judged):

@@ -89,7 +89,7 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
         tensors += 1
         if BitExact().changed(stage, before, now) is None:
             continue
-        rows = _apart(within, stage, before, now)
+        rows = within.apart(stage, before, now)
         bad.append((verb != "prefill", stage))
         worst = max(worst, (float(rows.max()), stage))
         if place is None and worst[0] > 1.0:
@@ -103,13 +103,6 @@ def repeat_round(device: Device, baseline: Baseline, within: WithinNoise) -> Rep
     }
     first = min(bad, key=lambda differing: (differing[0], order.get(differing, 0)), default=(False, ""))[1]
     return RepeatResult(len(others), tensors, len(bad), first, worst, place, int("commit" in true))
-
-
-def _apart(within: WithinNoise, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
-    """How far each row is, as a multiple of its bound; infinite where the tensor is of another shape, or lacking."""
-    if stage not in now or before[stage].shape != now[stage].shape:
-        return np.array([np.inf])
-    return within.apart(stage, before, now)
 
 
 def _play(device: Device, baseline: Baseline, names: Mapping[str, Named], script: RecordedPlay | None) -> RecordedPlay:

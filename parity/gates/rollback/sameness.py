@@ -60,14 +60,18 @@ class WithinNoise:
 
     def changed(self, stage: str, before: StageTensors, now: StageTensors) -> int | None:
         """The first row beyond its bound."""
-        if stage not in now or before[stage].shape != now[stage].shape or before[stage].dtype != now[stage].dtype:
-            return 0
         bad = np.flatnonzero(self.apart(stage, before, now) > 1.0)
         return int(bad[0]) if bad.size else None
 
     def apart(self, stage: str, before: StageTensors, now: StageTensors) -> np.ndarray:
-        """How far each row is from the first time, as a multiple of its bound [S]; infinite for what may not differ."""
-        old, new = before[stage], now[stage]
+        """How far each row is from the first time, as a multiple of its bound [S].
+
+        Infinite for what may not differ, and one infinite row where the tensor is of another shape or dtype, or there
+        one time only.
+        """
+        old, new = before.get(stage), now.get(stage)
+        if old is None or new is None or old.shape != new.shape or old.dtype != new.dtype:
+            return np.array([np.inf])
         if not len(old):
             return np.zeros(0)
         if self.names[stage].stage.exact:
