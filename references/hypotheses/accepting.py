@@ -8,18 +8,32 @@ from functools import partial
 
 from parity.references.hypotheses.catalogue import Family, Mutation
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
+from parity.references.hypotheses.mutating import together
 
 ACCEPTED = ("accept.length", "accept.emitted")
 
 
-def _matching(loop: Loop, value: None, change: Callable[[int, Tensor, Tensor], Tensor | int]) -> Mutation:
-    """`change(matched, drafts, tokens)` counts the matches of drafts [K] and tokens [K+1] another way."""
-    return loop.matched.around(lambda inner, drafts, tokens: int(change(inner(drafts, tokens), drafts, tokens)))
+Count = Callable[[int, Tensor, Tensor], Tensor | int]
+
+
+def _matching(loop: Loop, value: str, change: Count) -> Mutation:
+    """`change(matched, drafts, tokens)` counts the matches of drafts [K] and tokens [K+1] another way.
+
+    What stands for the drafts in what a round emits, `value`, is the same where the count is right.
+    """
+
+    def emission(inner: Callable[..., list[int]], drafts: Tensor, tokens: Tensor, matched: int) -> list[int]:
+        ids = inner(drafts, tokens, matched)
+        return drafts[:matched].tolist() + ids[matched:] if value == "drafts" else ids
+
+    counted = loop.matched.around(lambda inner, drafts, tokens: int(change(inner(drafts, tokens), drafts, tokens)))
+    return together((counted, loop.emission.around(emission)))
 
 
 matching = Family(
     _matching,
     stages=ACCEPTED,
+    values=("tokens", "drafts"),
     fix="accepted drafts are those before the first mismatch, each against the row of the token before it",
     cost=2,
 )
@@ -30,7 +44,9 @@ matching("accept-last-match", "matched drafts are counted: up to the last match"
     lambda matched, drafts, tokens: ((drafts == tokens[:-1]) * torch.arange(1, len(tokens))).max()
 )
 matching("accept-none", "matched drafts are counted: none")(lambda matched, drafts, tokens: 0)
-matching("accept-all", "matched drafts are counted: all")(lambda matched, drafts, tokens: len(drafts))
+matching("accept-all", "matched drafts are counted: all", seen=("vLLM #2658",))(
+    lambda matched, drafts, tokens: len(drafts)
+)
 matching("accept-one-fewer", "matched drafts are counted: one fewer")(
     lambda matched, drafts, tokens: max(matched - 1, 0)
 )
