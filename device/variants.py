@@ -16,8 +16,10 @@ import numpy as np
 
 from parity.device import rotate  # noqa: F401  no variant changes the rotary embedding: there is no sum in it
 from parity.device.assembly import assemble
+from parity.device.batch import Batch
 from parity.device.engines.reordered import Order, engine
 from parity.device.pipeline import Pipeline
+from parity.errors import UsageError
 
 PLAIN = Order()
 
@@ -28,7 +30,7 @@ class Variant:
 
     Args:
         order: of every sum.
-        lanes: sequences in the batch.
+        copies: of the sequence, which run together.
         prompt_bucket: prompts are padded to a multiple of it; the device's own where None.
         span_bucket: attended cache rows likewise.
         tp: tensor-parallel ranks.
@@ -37,7 +39,7 @@ class Variant:
     """
 
     order: Order = PLAIN
-    lanes: int = 1
+    copies: int = 1
     prompt_bucket: int | None = None
     span_bucket: int | None = None
     tp: int = 1
@@ -52,15 +54,25 @@ class Variant:
         precision: str = "bfloat16",
         batch: int | None = None,
         partial_kv: str = "",
-    ) -> Pipeline:
-        """Load a pair of checkpoints, as `parity.device.load`; `batch` takes the place of the variant's lanes."""
-        machine = engine(f"numpy, {self.name}", self.order, batch or self.lanes)
+        lanes: int = 1,
+        prefill_rows: int | None = None,
+    ) -> Pipeline | Batch:
+        """Load a pair of checkpoints, as `parity.device.load`; `batch` takes the place of the variant's copies.
+
+        Raises:
+            UsageError: lanes of a variant that runs copies.
+        """
+        copies = batch or self.copies
+        if min(copies, lanes) > 1:
+            raise UsageError(f"{self.name} runs copies of one sequence: it has no lanes")
+        machine = engine(f"numpy, {self.name}", self.order, copies)
         case = Path(target), Path(drafter), k, precision
         pipeline = assemble(*case, machine, None, self.tp, self.moe, partial_kv=partial_kv)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
         for model in (pipeline.target, pipeline.drafter):
             model.span_bucket = self.span_bucket or model.span_bucket
-        return pipeline
+        pipeline.prefill_rows = prefill_rows
+        return pipeline if lanes == 1 else Batch(pipeline, lanes)
 
 
 def backwards(count: int) -> np.ndarray:
@@ -87,7 +99,7 @@ def _variants() -> dict[str, Variant]:
     }
     found |= {f"tp_{ranks}": Variant(tp=ranks) for ranks in (2, 4)}
     found |= {f"split_k_{parts}": Variant(Order(parts=parts)) for parts in (2, 4, 8)}
-    found |= {f"batch_{lanes}": Variant(lanes=lanes) for lanes in (2, 3)}
+    found |= {f"batch_{copies}": Variant(copies=copies) for copies in (2, 3)}
     found |= {f"shuffled_{seed}": Variant(Order(partial(shuffled, seed=seed))) for seed in range(6)}
     found |= {
         f"shuffled_split_k_{parts}": Variant(Order(partial(shuffled, seed=100 + parts), parts)) for parts in (3, 5)
@@ -95,10 +107,10 @@ def _variants() -> dict[str, Variant]:
     return {name: replace(variant, name=name) for name, variant in found.items()}
 
 
-CLEAN: Mapping[str, Callable[..., Pipeline]] = _variants()
+CLEAN: Mapping[str, Callable[..., Pipeline | Batch]] = _variants()
 
 
-def __getattr__(name: str) -> Callable[..., Pipeline]:
+def __getattr__(name: str) -> Callable[..., Pipeline | Batch]:
     if name not in CLEAN:
         raise AttributeError(f"no clean variant {name}; there is {', '.join(CLEAN)}")
     return CLEAN[name]

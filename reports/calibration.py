@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.calibrate import MODES, Calibration, StageFamily
+from parity.gates.clean import GateCalibration
 from parity.reports.console import STYLE, console
 
 SHORT = {"l2": "L2", "worst_row": "row"}
@@ -22,6 +23,31 @@ def print_calibration(calibration: Calibration, strict: bool) -> None:
     counts = f"{len(calibration.alarms)} false alarms and {len(calibration.warned)} warnings in "
     counts += f"{len(calibration.comparisons)} clean comparisons, {calibration.distinct} of them distinct runs"
     out.print(Text(counts, style=STYLE["fail" if code else "pass"]), soft_wrap=True)
+
+
+def print_clean_gates(found: GateCalibration, strict: bool) -> None:
+    """Runs of each gate by device, every alarm, and the last word."""
+    out = console()
+    out.print(f"golden {found.golden}", style="dim", soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("gate", "device", "runs", "judged", "checks", "alarms", "warned"):
+        table.add_column(heading, justify="left" if heading in ("gate", "device") else "right", no_wrap=True)
+    for gate, device in dict.fromkeys((run.gate, run.device) for run in found.runs):
+        cells = [
+            sum((run.gate, run.device) == (gate, device) for run in runs)
+            for runs in (found.runs, found.judged, found.alarms, found.warned)
+        ]
+        checks = sum(run.judged for run in found.runs if (run.gate, run.device) == (gate, device))
+        table.add_row(
+            gate, device, *map(str, (*cells[:2], checks, *cells[2:])), style=STYLE["fail"] if cells[2] else None
+        )
+    out.print(table)
+    for run in found.alarms + (found.warned if strict else []):
+        said = f"{run.verdict}: {run.gate}, {run.device}, {' + '.join(run.prompts)}: {run.said}"
+        out.print(Text(said), soft_wrap=True)
+    counts = f"{len(found.alarms)} false alarms and {len(found.warned)} warnings in {len(found.judged)} clean runs of "
+    counts += f"gates with a verdict, of {len(found.runs)}"
+    out.print(Text(counts, style=STYLE["fail" if found.exit_code(strict) else "pass"]), soft_wrap=True)
 
 
 def margin_table(calibration: Calibration) -> Table:

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.common import golden_option, json_option, open_judging, precision_option, progress, write_json
+from parity.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from parity.golden.choice import Wanted
+    from parity.golden.views import TrustedGolden
 
 
 @click.command()
@@ -29,11 +33,18 @@ if TYPE_CHECKING:
 )
 @precision_option
 @click.option(
+    "--gate",
+    "gates",
+    multiple=True,
+    metavar="GATE",
+    help="This gate over the devices, three prompts at a time, in place of comparisons; may be repeated.",
+)
+@click.option(
     "--runs",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Comparisons to make, at most prompts x devices x 2 modes.",
+    help="Comparisons to make, at most prompts x devices x 2 modes; runs of gates, at most prompts x devices x gates.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Verify rounds of each case.")
 @click.option(
@@ -49,6 +60,7 @@ def calibrate(
     names: tuple[str, ...],
     show: str | None,
     precision: str,
+    gates: tuple[str, ...],
     runs: int,
     rounds: int,
     policy: Path | None,
@@ -63,6 +75,10 @@ def calibrate(
     from parity.reports.calibration import print_calibration
 
     opened = open_judging(golden)
+    if gates:
+        if show or policy:
+            raise UsageError(f"--{'show' if show else 'policy'} is of comparisons; --gate runs gates in their place")
+        _gates(opened, names or clean_devices(), gates, precision, runs, rounds, strict, json_file)
     with progress("clean") as bar:
         found = count(
             CalibrationRequest(
@@ -78,4 +94,41 @@ def calibrate(
         )
     write_json(json_file, found.to_dict())
     print_calibration(found, strict)
+    sys.exit(found.exit_code(strict))
+
+
+def _gates(
+    golden: TrustedGolden,
+    names: Sequence[str],
+    gates: Sequence[str],
+    precision: str,
+    runs: int,
+    rounds: int,
+    strict: bool,
+    json_file: Path | None,
+) -> None:
+    """Run gates over clean devices and end."""
+    from parity.gates import GATES
+    from parity.gates.clean import CleanGates, clean_gates
+    from parity.partial import scratch
+    from parity.producers import gate_context
+    from parity.reports.calibration import print_clean_gates
+
+    for gate in gates:
+        if gate not in GATES:
+            raise UsageError(f"--gate {gate}: no such gate; there is {', '.join(GATES)}")
+    with progress("clean") as bar, scratch("calibrate") as folder:
+        found = clean_gates(
+            CleanGates(
+                golden,
+                lambda part, name: gate_context(part, name, precision, folder / str(len(list(folder.iterdir())))),
+                names,
+                gates,
+                runs,
+                rounds,
+                bar,
+            )
+        )
+    write_json(json_file, found.to_dict())
+    print_clean_gates(found, strict)
     sys.exit(found.exit_code(strict))

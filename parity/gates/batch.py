@@ -14,13 +14,13 @@ from typing import Any
 
 from parity.batching import VERBS
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, WARN, Place
-from parity.errors import NotOffered
 from parity.gates.batch_errors import error_check
 from parity.gates.batch_seating import Prompts, Seated, Stay, likenesses
 from parity.gates.context import EXACT, GateContext, NoiseFloors
 from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.rollback.sameness import WithinNoise
+from parity.guard import raised_text, refuses
 from parity.seam import Batched, Device
 from parity.shown import View
 
@@ -47,10 +47,13 @@ MEANING = {
 
 def checks(context: GateContext) -> Iterator[Check]:
     """In float32 where the device offers it: what a neighbour leaks is far beyond its rounding."""
+    single = context.device(context.sharpest)
     try:
-        device, single = _devices(context)
-    except NotOffered as error:
-        yield Check("batch", NOT_JUDGED, f"the device runs one sequence at a time: {error}")
+        device = _lanes_of(context, context.sharpest)
+    except Exception as error:
+        if not refuses(error):
+            raise
+        yield Check("batch", NOT_JUDGED, f"the device runs one sequence at a time: {raised_text(error)}")
         return
     lanes = device.describe().lanes
     if lanes < 2:
@@ -66,12 +69,8 @@ def checks(context: GateContext) -> Iterator[Check]:
         yield repeated(context, _lanes_of(context, context.precision), shortest_first)
 
 
-def _devices(context: GateContext) -> tuple[Device, Device]:
-    """The device with lanes, and the one that runs a sequence alone: without them where it takes the option."""
-    return _lanes_of(context, context.sharpest), context.device(context.sharpest)
-
-
 def _lanes_of(context: GateContext, precision: str) -> Device:
+    """The device with lanes, fresh: as it is where it has some, else as many as it is asked for."""
     named = context.device(precision)
     return context.fresh(precision) if isinstance(named, Batched) else context.fresh(precision, lanes=LANES)
 

@@ -20,7 +20,7 @@ from parity.gates.difference import Difference, DifferingRow
 from parity.gates.gate import Check
 from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
 from parity.gates.rollback.sameness import WithinNoise
-from parity.guard import raised_text
+from parity.guard import raised_text, refuses
 from parity.seam import Continuing, Device, Saving
 from parity.shown import stages_of
 from parity.trace import Tensors
@@ -64,8 +64,10 @@ def _cuts(context: GateContext, size: int) -> list[int]:
 def _in_chunks(context: GateContext, lives: Lives, precision: str) -> Check:
     try:
         parts = context.device(precision, prefill_rows=CHUNK)
-    except NotOffered as error:
-        return Check("prefill in chunks", NOT_JUDGED, f"the device prefills at once: {error}")
+    except Exception as error:
+        if not refuses(error):
+            raise
+        return Check("prefill in chunks", NOT_JUDGED, f"the device prefills at once: {raised_text(error)}")
     return lives.check("prefill in chunks", lives.on_another, (parts,), f"of {CHUNK} rows")
 
 

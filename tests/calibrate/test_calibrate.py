@@ -7,11 +7,12 @@ import json
 import pytest
 
 from parity.calibrate import MODES, Calibration, CalibrationRequest, Comparison, calibrate
-from parity.device import ENGINES, absent
+from parity.device import ENGINES, absent, load
 from parity.device.variants import CLEAN
+from parity.gates.clean import CleanGates, GateCalibration, clean_gates
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
-from parity.producers import clean_devices, device
+from parity.producers import clean_devices, device, gate_context
 
 DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 
@@ -102,3 +103,24 @@ def test_the_default_devices_are_every_engine_that_runs_here_and_every_variant()
 def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
     found = parity("calibrate", "--golden", small_golden.folder, "--device", "parity.device.variants:upside_down")
     assert found.code == 2 and "no clean variant upside_down" in found.err
+
+
+def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden, tmp_path):
+    faulty, alone = "parity.device.faults:life_hit_drafter_unwritten", "tests.calibrate.test_calibrate:without_lanes"
+    found = clean_gates(
+        CleanGates(
+            golden=shallow_golden,
+            context=lambda part, name: gate_context(part, name, "bfloat16", tmp_path / name),
+            names=["parity.device.variants:reversed", faulty, alone],
+            gates=["lifecycle", "batch"],
+            runs=6,
+            rounds=1,
+        )
+    )
+    assert [run.device for run in found.alarms] == [faulty] and "prefix hit" in found.alarms[0].said
+    assert [(run.device, run.gate) for run in found.runs if not run.judged] == [(alone, "batch")]
+    assert found.exit_code() == 1 and GateCalibration("golden", 3).exit_code() == 3
+
+
+def without_lanes(target, drafter, k, precision):
+    return load(target, drafter, k, precision)

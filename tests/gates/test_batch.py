@@ -89,9 +89,27 @@ def test_a_device_that_always_has_lanes_is_alone_in_its_first(judged):
     assert {each.verdict for each in judged("tests.gates.batch_defects:load,defect=Wrapped").values()} == {"pass"}
 
 
-def test_a_device_without_lanes_is_not_judged(judged):
-    (check,) = judged("parity.device.variants:plain").values()
-    assert check.verdict == "not judged" and "takes no lanes" in check.evidence
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tests.gates.test_batch:without_lanes", "takes no lanes"),
+        ("parity.device.variants:batch_2", "it has no lanes"),
+        ("tests.gates.test_batch:four", "four or none"),
+    ],
+)
+def test_a_device_without_lanes_is_not_judged(name, said, judged):
+    (check,) = judged(name).values()
+    assert check.verdict == "not judged" and said in check.evidence
+
+
+def without_lanes(target, drafter, k, precision):
+    return device.load(target, drafter, k, precision)
+
+
+def four(target, drafter, k, precision, lanes: int = 1):
+    if lanes not in (1, 4):
+        raise ValueError("four or none")
+    return device.load(target, drafter, k, precision, lanes=lanes)
 
 
 @pytest.mark.parametrize(
