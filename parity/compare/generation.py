@@ -6,17 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+
 from parity.compare.places import in_doubt
 from parity.compare.report import Acceptance, AcceptanceMeans
 from parity.compare.rows import stage_rows
 from parity.compare.scores import NOISE_SIGMAS, row_noise
 from parity.compare.structure import Finding
+from parity.compare.vocabulary import draft_vocabulary
 from parity.errors import UsageError
 from parity.golden.manifest import Generation
 from parity.golden.views import DumpView, TrustedGolden
 
 KIND, EMITTED, LENGTH = "generation", "accept.emitted", "accept.length"
 CHOICES = ("target.tokens", "verify.tokens")
+DRAFTING = (DRAFT_TOKENS, DRAFT_LOGITS) = ("drafter.draft_tokens", "drafter.logits")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
             doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
             (set_aside if doubtful else findings).append(finding)
         findings += _unchosen(golden, run, pair)
+        findings += _miscounted(golden, run, pair)
     return GenerationCheck(tuple(findings), tuple(set_aside))
 
 
@@ -118,6 +123,52 @@ def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterat
         emits = f"the free run emits {token} as its token {common + 1}, its own {tokens} there are {int(chosen[row])}"
         why = "and its scores part the two by more than noise"
         yield Finding(KIND, EMITTED, pair.number, round_, f"prompt {pair.prompt}: {emits}, {why}")
+
+
+def _miscounted(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
+    """The first round that accepts another number of drafts, where the run's own draft of the same text says otherwise.
+
+    Up to there the golden and the free run have the same rounds and tokens, so that the run's draft in the round, its
+    own choice, is what the free run drafts; but where the reference's scores part the two by no more than noise.
+    """
+    true, own = pair.true, pair.own
+    rounds = zip(
+        true.acceptance_length[:-1], own.acceptance_length[:-1], true.accepted_drafts, own.accepted_drafts, strict=False
+    )
+    start = 1
+    for round_, (length, other, accepted, free) in enumerate(rounds, 1):
+        if pair.common < start + min(length, other):
+            return
+        if length == other:
+            start += length
+            continue
+        place = min(accepted, free)
+        drafts = run.contents(run.manifest.case.precision, pair.number, round_, DRAFT_TOKENS)
+        if drafts is None or drafts.ndim != 1 or place >= len(drafts):
+            return
+        draft, token = int(drafts[place]), own.emitted[start + place]
+        if (draft == token) != (free > place) and _parted(golden, pair.number, round_, place, draft, token):
+            accepts = f"round {round_} of the free run accepts {free} drafts, the reference {accepted} of the same text"
+            why = f"the run's own draft {place + 1} of that round is {draft}, the target's token there {token}"
+            yield Finding(KIND, LENGTH, pair.number, round_, f"prompt {pair.prompt}: {accepts}, and {why}")
+        return
+
+
+def _parted(golden: TrustedGolden, prompt: int, round_: int, row: int, draft: int, token: int) -> bool:
+    """Whether the reference's scores of a draft part it from a token, or from the second best, by more than noise."""
+    if DRAFT_LOGITS not in golden.declared:
+        return True  # looked up, not scored
+    tokens, logits = (
+        stage_rows(golden, golden, golden.declared[name], device="float32", mode="chained") for name in DRAFTING
+    )
+    if tokens is None or logits is None:
+        return False
+    at = ((logits.prompt == prompt) & (logits.round == round_)).nonzero()[0][row]
+    scores = logits.golden[at].astype(float)
+    column = int(draft_vocabulary(golden, logits, tokens).columns(np.array([token]))[0])
+    best, second = np.sort(scores)[[-1, -2]]
+    regret = best - second if draft == token else best - scores[column] if column >= 0 else np.inf
+    return bool(regret > NOISE_SIGMAS * row_noise(logits)[at])
 
 
 def _parting(true: Generation, seen: Generation) -> int:

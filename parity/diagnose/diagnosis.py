@@ -310,7 +310,15 @@ def _causes(
     alike: Sequence[str] = (),
 ) -> list[Cause]:
     """A trial as judged over all rounds, with what it leaves at every stage, and what nothing tells apart from it."""
-    settling = [other for other in made if other.settles and len(other.assumed) == 1 and other.assumed != trial.assumed]
+    sized = {hypothesis for hypothesis, _ in trial.assumed if hypothesis.part}  # at another size it says the same
+    settling = [
+        other
+        for other in made
+        if other.settles
+        and len(other.assumed) == 1
+        and other.assumed != trial.assumed
+        and other.assumed[0][0] not in sized
+    ]
     equal = [says for says in map(_says, settling) if says not in alike]
     return [
         Cause(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import exp, log
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,19 @@ BESIDE_CLEAN = 1e-3
 """How far from the value that changes nothing a parameter is tried, as a share of its range."""
 
 
+def constant(name: str, model: Model) -> Any:
+    """What a golden records of its own checkpoints under `target.KEY` or `drafter.KEY`; None where it does not."""
+    side, _, key = name.partition(".")
+    read: dict[str, Checkpoint] = {"target": model.target, "drafter": model.drafter}
+    return read[side].constants.get(key) if side in read else None
+
+
 def clean_value(fit: FitRange, model: Model) -> float | None:
     """The value of a parameter at which nothing is wrong with these checkpoints; None where it is not known.
 
     A golden's own record goes first; one outside the parameter's range is no place to search at.
     """
-    side, _, key = fit.constant.partition(".")
-    read: dict[str, Checkpoint] = {"target": model.target, "drafter": model.drafter}
-    recorded = read[side].constants.get(key) if side in read else None
+    recorded = constant(fit.constant, model)
     clean = fit.clean if isinstance(recorded, bool) or not isinstance(recorded, int | float) else float(recorded)
     return clean if clean is not None and fit.low <= clean <= fit.high else None
 

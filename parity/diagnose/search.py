@@ -12,7 +12,16 @@ import numpy as np
 
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
-from parity.diagnose.fitting import STEPS, VERTICES, Curve, beside_clean, clean_value, golden_section, parabolas
+from parity.diagnose.fitting import (
+    STEPS,
+    VERTICES,
+    Curve,
+    beside_clean,
+    clean_value,
+    constant,
+    golden_section,
+    parabolas,
+)
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
@@ -29,6 +38,15 @@ DOUBTED = 5
 
 LEADERS = 2
 """The hypotheses that explain most alone; each is tried with others."""
+
+SIZED = 5
+"""The parts of a layer whose size is worked out: those that explain most."""
+
+STILL = 1e-3
+"""The share of what is left that a change of size takes off, where it is not worth another trial."""
+
+STEPS_OF_SIZE = 5
+"""Corrections of a size: what a part adds to a later stage is nearly, not wholly, in proportion to its size."""
 
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
@@ -120,6 +138,7 @@ class HypothesisSearch:
         """
         made: list[Trial] = []
         for what, tiers in (
+            ("of single parts", iter([self._parts()])),
             ("alone", self._enumerated()),
             ("with a fitted parameter", self._fitted()),
             ("in pairs", self._pairs(made)),
@@ -143,7 +162,11 @@ class HypothesisSearch:
 
     def _cut_short(self, what: str) -> None:
         """Say what the limit leaves out."""
-        rest = {"alone": ", parameters that are fitted, and pairs", "with a fitted parameter": ", and pairs"}
+        rest = {
+            "of single parts": ", the catalogue, parameters that are fitted, and pairs",
+            "alone": ", parameters that are fitted, and pairs",
+            "with a fitted parameter": ", and pairs",
+        }
         left = f"not all hypotheses {what}{rest.get(what, '')} were tried"
         self.trials.clock.untried.append(f"{self.first.stage}: {left} ({self.asked} trials were made)")
 
@@ -161,15 +184,55 @@ class HypothesisSearch:
         """The values to enumerate; the layers in which it can show are those of a layered hypothesis."""
         values = list(hypothesis.values)
         if hypothesis.layered:
-            names = self.trials.golden.declared
-            layers = (
-                names[stage].layer for stage in self.segment if stage in names and can_show_in(hypothesis, [stage])
-            )
-            values += [layer for layer in layers if layer is not None]
+            values += self._layers(hypothesis)
         if hypothesis.infer is not None:
             values.append(self.trials.infer(hypothesis, self.known, self.round))
         alone = hypothesis.fit is None and hypothesis.infer is None
         return list(dict.fromkeys(value for value in values if alone or value is not None))
+
+    def _layers(self, hypothesis: CheckableHypothesis) -> list[int]:
+        """The layers in which it can show."""
+        names = self.trials.golden.declared
+        layers = (names[stage].layer for stage in self.segment if stage in names and can_show_in(hypothesis, [stage]))
+        return list(dict.fromkeys(layer for layer in layers if layer is not None))
+
+    def _parts(self) -> Iterator[Trial]:
+        """A head, group or expert of a layer, or a weight of it: each missing; of another size, what promises most."""
+        missing: dict[Assumption, np.ndarray] = {}
+        gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+        if gap is None:
+            return
+        for hypothesis in self.hypotheses:
+            for place in self._places(hypothesis):
+                trial = self._try(((hypothesis, hypothesis.sized(*place, 0.0)),))
+                if trial is None:
+                    continue
+                yield trial
+                if trial.moved is not None and trial.moved.shape == gap.shape and trial.moved.any():
+                    missing[trial.assumed[0]] = trial.moved
+        for assumption in sorted(missing, key=lambda each: _left_along(gap, missing[each]))[:SIZED]:
+            yield from self._of_its_size(assumption, gap, missing[assumption])
+
+    def _places(self, hypothesis: CheckableHypothesis) -> list[tuple[int, int]]:
+        """Layer and number of each of the parts that it is about."""
+        count = constant(hypothesis.part, self.trials.golden.manifest.model) if hypothesis.part else None
+        return [(layer, number) for layer in self._layers(hypothesis) for number in range(count or 0)]
+
+    def _of_its_size(self, assumption: Assumption, gap: np.ndarray, missing: np.ndarray) -> Iterator[Trial]:
+        """The size at which a part explains most: a straight line through the last two sizes, a few times over."""
+        hypothesis, (layer, number, _) = assumption
+        sizes, moves = [1.0, 0.0], [np.zeros_like(gap), missing]
+        for _ in range(STEPS_OF_SIZE):
+            along, left = (moves[-1] - moves[-2]) / (sizes[-1] - sizes[-2]), gap - moves[-1]
+            gain = float(left @ along) / float(along @ along)
+            if gain**2 * float(along @ along) <= STILL * float(left @ left):
+                return
+            trial = self._try(((hypothesis, hypothesis.sized(layer, number, sizes[-1] + gain)),))
+            if trial is None or trial.moved is None or trial.moved.shape != gap.shape:
+                return
+            yield trial
+            sizes.append(sizes[-1] + gain)
+            moves.append(trial.moved)
 
     def _fitted(self) -> Iterator[Iterator[Trial]]:
         """Continuous parameters: a scan, then golden section."""
@@ -262,6 +325,11 @@ class HypothesisSearch:
                 made.remove(trial)
                 again.append(other or replace(trial, doubted=True))
         return again
+
+
+def _left_along(gap: np.ndarray, direction: np.ndarray) -> float:
+    """What is left of an error where as much as possible of one direction is taken off it."""
+    return float(gap @ gap - (gap @ direction) ** 2 / (direction @ direction))
 
 
 def can_show_in(hypothesis: CheckableHypothesis, stages: Iterable[str]) -> bool:

@@ -24,6 +24,7 @@ from parity.references.hypotheses import (
     lookup,
     masks,
     norms,
+    parts,
     passes,
     projections,
     ranks,
@@ -75,6 +76,7 @@ FAMILIES = (
     *(chain.chain, unfed.unfed),
     *(block.block, block.sight, block_context.context, block_context.heads),
     *DECISIONS,
+    *(parts.parts,),
     *(reductions.sums, ranks.shards, ranks.gate_up, ranks.choice, ranks.rollback),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 from numpy.typing import NDArray
 
@@ -64,6 +64,19 @@ class Fit:
 FACTOR = Fit(0.1, 10.0, clean=1.0, log=True)
 
 
+class Part(NamedTuple):
+    """One of the equal parts of a layer, by number, and how many times as large as it should be it is."""
+
+    layer: int
+    number: int
+    factor: float
+
+    def __str__(self) -> str:
+        words = {0.0: "is missing", 2.0: "counts twice"}
+        size = words.get(self.factor, f"is {self.factor:.4g} times as large as it should be")
+        return f"{self.number} of layer {self.layer} {size}"
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One assumption about what is wrong, as a mutation of the references.
@@ -83,6 +96,8 @@ class Hypothesis:
         cost: 1 shows in one stage, 2 needs verify rounds, 3 needs another prompt or a free generation.
         drafters: the families of drafters that can be wrong in this way, as far as they have its stages.
         passes: the passes of the target that are wrong, where the others are right.
+        part: the side and the key of config.json that counts the equal parts of a layer, as in `Fit.constant`: one of
+            them is of another size, `value` says which and of what size.
     """
 
     id: str
@@ -98,6 +113,7 @@ class Hypothesis:
     cost: int = 1
     drafters: tuple[str, ...] = EVERY
     passes: Pass = ""
+    part: str = ""
 
     @property
     def defect(self) -> str:
@@ -108,6 +124,10 @@ class Hypothesis:
         """Whether drafters of a family can be wrong in this way: one of its stages is theirs."""
         names = stages_of(family)
         return family in self.drafters and any(matches(stage, name) for stage in self.stages for name in names)
+
+    def sized(self, layer: int, number: int, factor: float) -> Part:
+        """The value for one of the parts."""
+        return Part(layer, number, factor)
 
     def describe(self, value: Any = None) -> str:
         """What is wrong, with this value of the parameter; a fitted one to seven digits, as far as it is known."""
@@ -158,6 +178,7 @@ class Details(TypedDict, total=False):
     seen: tuple[str, ...] | Mapping[str, tuple[str, ...]]
     cost: int | Mapping[str, int]
     drafters: tuple[str, ...] | Mapping[str, tuple[str, ...]]
+    part: str
 
 
 Changes = TypeVar("Changes", bound=Callable[..., Any])
@@ -230,6 +251,7 @@ class Family:
         stages = tuple(stage.replace("{side}", side) for stage in fields.pop("stages"))
         if fit := fields.get("fit"):
             fields["fit"] = replace(fit, constant=fit.constant.replace("{side}", side))
+        fields["part"] = fields.get("part", "").replace("{side}", side)
         self._declared.append((side, Hypothesis(id, says, stages, apply, values, **fields)))
 
 

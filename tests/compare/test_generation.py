@@ -138,3 +138,21 @@ def test_a_run_of_which_some_prompts_generated_is_unreadable(tmp_path):
     pair.after = after
     with pytest.raises(UsageError, match=r"prompt 1 .* generated nothing freely, others did"):
         write(pair, tmp_path)
+
+
+def counting(*lengths: int):
+    """The same tokens in rounds of these lengths."""
+    return lambda told: told.model_copy(
+        update={"acceptance_length": lengths, "accepted_drafts": tuple(length - 1 for length in lengths)}
+    )
+
+
+def test_a_free_run_accepts_the_drafts_that_the_forced_one_makes_of_the_same_text(dumps):
+    """In bfloat16 as well: where the reference's scores part the draft from every other token."""
+    golden, run = dumps
+    told = run.manifest.case.prompts[NUMBER].generation
+    first, *rest = told.acceptance_length
+    assert first > 1 and rest
+    fewer = counting(1, first - 1, *rest)
+    found = [one for one in check_generation(golden, emitting(run, {NUMBER: fewer})).findings if one.round == 1]
+    assert [one.stage for one in found] == ["accept.length"] and "accepts 0 drafts" in found[0].message

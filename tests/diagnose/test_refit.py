@@ -24,7 +24,7 @@ def left(name: str, value: float) -> Residual:
 
 
 START = {name: Residual(name, True, 1.0, None, 9.0, None) for name in SETTLED}
-THRESHOLD = SimpleNamespace(id="threshold", stages=(Q, OUT), fit=Fit(2**-8, 8.0, clean=None, log=True))
+THRESHOLD = SimpleNamespace(id="threshold", stages=(Q, OUT), part="", fit=Fit(2**-8, 8.0, clean=None, log=True))
 
 
 def trials(*never: str):
@@ -47,5 +47,5 @@ def test_it_takes_the_value_that_explains_both_stages(value):
 
 def test_a_cause_that_no_value_makes_explain_the_next_stage_keeps_its_own():
     assert refitted(trials(OUT), ((THRESHOLD, 0.031),), START, left(OUT, 0.031), 1) is None
-    fixed = SimpleNamespace(id="fixed", stages=(Q, OUT), fit=None)
+    fixed = SimpleNamespace(id="fixed", stages=(Q, OUT), part="", fit=None)
     assert refitted(trials(), ((fixed, 0.031),), START, left(OUT, 0.031), 1) is None

@@ -150,7 +150,7 @@ def test_a_pair_is_found_among_many_by_what_its_parts_do_apart(tmp_path):
 def trial(name: str, value: float, left: float) -> Trial:
     """A trial that leaves this share of an error."""
     before, after = (Residual(Q, True, error, None, 9.0, None) for error in (1.0, left))
-    return Trial(((SimpleNamespace(id=name, cost=1, seen=()), value),), before, after)
+    return Trial(((SimpleNamespace(id=name, cost=1, seen=(), part=""), value),), before, after)
 
 
 def test_the_leading_trials_are_those_of_so_many_hypotheses():

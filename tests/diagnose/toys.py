@@ -39,6 +39,7 @@ class Toy:
     layered: bool = False
     cost: int = 1
     passes: str = ""
+    part: str = ""
     fix: str = "the toy box"
     seen: tuple[str, ...] = ()
 

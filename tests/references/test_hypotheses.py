@@ -136,6 +136,8 @@ def state(loop) -> dict:
 
 def value_of(hypothesis):
     """The value to test a hypothesis with."""
+    if hypothesis.part:
+        return hypothesis.sized(0, 0, 0.5)
     values = [FIRST_VALUES[hypothesis.id]] if hypothesis.id in FIRST_VALUES else hypothesis.values
     return values[0] if values else 0.5
 
@@ -396,7 +398,7 @@ def test_metadata_is_complete():
     for one in HYPOTHESES:
         assert one.fix and one.says and one.cost in (1, 2, 3), one.id
         assert all(any(matches(stage, name) for name in names) for stage in one.stages), one.id
-        assert one.values or one.fit or one.infer, one.id
+        assert one.values or one.fit or one.infer or one.part, one.id
         assert one.describe(value_of(one)) != one.says or "{" not in one.says, one.id
 
 
