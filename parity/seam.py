@@ -222,7 +222,7 @@ class Sampling:
     transformers. Ties at an edge are all kept.
 
     Args:
-        temperature: what logits are divided by; 0 is greedy.
+        temperature: what logits are divided by, a normal number of float32; 0 is greedy, the lowest id on a tie.
         top_k: only the k largest logits; 0 for all.
         top_p: only the smallest set of the likeliest tokens that holds this much probability.
         min_p: only tokens at least this likely, as a share of the likeliest one.
@@ -241,7 +241,8 @@ class Sampling:
     rule: Rule = "residual"
 
     def __post_init__(self) -> None:
-        within = self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
+        within = self.temperature == 0 or np.finfo(np.float32).tiny <= self.temperature < np.inf
+        within = within and self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
         if not within or self.rule not in get_args(Rule):
             raise ValueError(f"{self} is no way to sample")
 

@@ -28,6 +28,7 @@ PROCESSED: dict[str, Any] = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "min
 """All processors; hot, so that rows have several tokens left, which is what decisions are made between."""
 ALONE: dict[str, Any] = {"temperature": 0.7, "top_k": 6, "top_p": 0.9, "min_p": 0.05}
 """The same for the rule alone, in a vocabulary of eight."""
+GREEDY: dict[str, Any] = {"temperature": 0.0}
 
 PROMPTS, BUDGET = 2, 24
 ROUNDS = 300
@@ -70,7 +71,7 @@ def _rule_alone(context: GateContext, rule: Rule) -> Check:
     name, device = f"rule alone, {rule}", context.device()
     try:
         count, worst = whole_rounds(device, Sampling(rule=rule))
-        fine = [fine_shares(device, Sampling(rule=rule, **values), context.seed) for values in (PLAIN, ALONE)]
+        fine = [fine_shares(device, Sampling(rule=rule, **values), context.seed) for values in (PLAIN, ALONE, GREEDY)]
     except NotOffered as error:
         return Check(name, NOT_JUDGED, str(error))
     shares, share = sum(number for number, _ in fine), max((off for _, off in fine), key=lambda off: off.by)

@@ -44,6 +44,17 @@ def judged(shallow_golden, tmp_path):
     return lambda plant=lambda device: None: run_gate(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
 
 
+def _machine(engine):
+    from parity.device.engines import numpy_engine
+
+    if engine == "numpy":
+        return numpy_engine
+    pytest.importorskip("jax")
+    from parity.device.engines import xla_engine
+
+    return xla_engine.engine()
+
+
 def _lines(result):
     return {check.name: check for check in result.checks}
 
@@ -131,6 +142,40 @@ def test_a_device_that_samples_at_temperature_zero_fails(judged):
     lines = _lines(judged(plant))
     assert lines["temperature 0"].verdict == "fail" and "is the largest" in lines["temperature 0"].evidence
     assert lines["replay, match, plain"].verdict == "pass"
+
+
+@pytest.mark.parametrize("rule", sampling.RULES)
+@pytest.mark.parametrize("engine", ["numpy", "xla"])
+def test_at_temperature_zero_the_rule_alone_is_greedy(rule, engine):
+    """Ties go to the lowest id, and no row becomes NaN; the oracle says the same."""
+    random, settings = np.random.default_rng(2), Sampling(temperature=0, top_k=3, top_p=0.5, rule=rule)
+    target, draft = (random.integers(0, 4, (64, rows, 6)).astype(np.float32) for rows in (3, 2))
+    target[:, :, 5] = -np.inf
+    drafts, uniforms = random.integers(0, 6, (64, 2)), random.random((64, 4, 3), np.float32)
+    ids = Sampler(settings, uniforms, _machine(engine)).decide(target, draft, drafts, uniforms)
+    np.testing.assert_array_equal(ids, target.argmax(axis=-1))
+    np.testing.assert_array_equal(processed(target, settings), np.eye(6)[target.argmax(axis=-1)])
+
+
+def test_a_rule_that_samples_at_temperature_zero_fails_alone(judged):
+    def plant(pipeline):
+        given = pipeline.decide
+
+        def decide(settings, *arrays):
+            return given(replace(settings, temperature=settings.temperature or 1.0), *arrays)
+
+        pipeline.decide = decide
+
+    lines = _lines(judged(plant))
+    for rule in sampling.RULES:
+        assert lines[f"rule alone, {rule}"].verdict == "fail", lines[f"rule alone, {rule}"].evidence
+    assert lines["temperature 0"].verdict == "pass"
+
+
+@pytest.mark.parametrize("temperature", [-1.0, 1e-40, float("inf"), float("nan")])
+def test_a_temperature_that_nothing_can_be_divided_by_is_refused(temperature):
+    with pytest.raises(ValueError, match="no way to sample"):
+        Sampling(temperature=temperature)
 
 
 def test_numbers_of_its_own_are_found(judged):
@@ -271,9 +316,6 @@ def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
 
 
 def test_the_kernels_are_the_same_compiled():
-    pytest.importorskip("jax")
-    from parity.device.engines import numpy_engine, xla_engine
-
     random = np.random.default_rng(1)
     target, draft = (random.normal(size=(64, rows, 50)).astype(np.float32) for rows in (4, 3))
     drafts, uniforms = random.integers(0, 50, (64, 3)), random.random((64, 4, 4), np.float32)
@@ -281,6 +323,6 @@ def test_the_kernels_are_the_same_compiled():
         settings = replace(FULL, rule=rule)
         ids = [
             Sampler(settings, uniforms, engine).decide(target, draft, drafts, uniforms)
-            for engine in (numpy_engine, xla_engine.engine())
+            for engine in map(_machine, ("numpy", "xla"))
         ]
         np.testing.assert_array_equal(*ids)
