@@ -126,7 +126,7 @@ class Description:
             for the whole cache.
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
-        samples: it speculates by sampling as well; see `Sampling` and `Samples`.
+        samples: it speculates by sampling as well; see `Sampling` and `Samples`, of lanes `SamplesInLanes`.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -263,6 +263,16 @@ class Samples(Device, Protocol):
             uniforms: float32 [R, 4, n], n > K, in [0, 1): of round r, of what (`DRAWS`) and row i. The first token is
                 `target` of round 0, row 0; the token behind n accepted drafts is `target` of row n.
         """
+        ...
+
+
+class SamplesInLanes(Protocol):
+    """A device of several lanes that samples; it says so: `Description.samples`."""
+
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """`Samples.sample` of each lane: its next sequence has settings and numbers of its own."""
         ...
 
 

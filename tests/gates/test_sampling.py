@@ -13,11 +13,11 @@ from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
 from parity.errors import NotOffered, UsageError
-from parity.gates import run_gate, sampling, sampling_rule
+from parity.gates import run_gate, sampling, sampling_verdict
 from parity.gates.context import GateContext
 from parity.gates.sampling_counts import Counts
 from parity.gates.sampling_oracle import processed, residual, round_outcomes
-from parity.gates.sampling_rounds import sampled, table
+from parity.gates.sampling_rounds import Play, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.producers import builder
@@ -28,14 +28,7 @@ from tests.gates import planted
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    """One prompt and a few rounds: enough to see it red, and cheap."""
-    monkeypatch.setattr(sampling, "PROMPTS", 1)
-    monkeypatch.setattr(sampling, "BUDGET", 10)
-    monkeypatch.setattr(sampling, "ROUNDS", 0)
-    monkeypatch.setattr(sampling_rule, "FINE", 256)
-    monkeypatch.setattr(sampling, "FINE_BOUND", 1 / 256 + 1e-5)
+pytestmark = pytest.mark.usefixtures("few_samples")
 
 
 @pytest.fixture
@@ -63,7 +56,7 @@ def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkey
     monkeypatch.setattr(sampling, "ROUNDS", 40)
     context = planted.context_of(shallow_golden, tmp_path)
     found, built = run_gate(context, "sampling"), [context.device()]
-    assert [check.verdict for check in found.checks] == ["pass"] * 9, found
+    assert [check.verdict for check in found.checks] == ["pass"] * 10, found
     lines = _lines(found)
     assert lines["rule alone, residual"].figures["worst"] <= 1e-9
     assert lines["replay, residual, plain"].figures["near"] > 40
@@ -274,7 +267,7 @@ def test_a_replay_without_drafts_is_inconclusive(judged):
 
 
 def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
-    monkeypatch.setattr(sampling, "CLOSE", -1)
+    monkeypatch.setattr(sampling_verdict, "CLOSE", -1)
     found = _lines(judged())["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
 
@@ -310,7 +303,7 @@ def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
     made = []
     for limits in (None, ProcessLimits()):
         one = builder("numpy", shallow_golden, limits)("bfloat16")
-        seen = [[*seen.tokens] for seen in sampled(one, settings, 0, ids, 6, uniforms)]
+        seen = [[*seen.tokens] for seen in sampled(one, Play(settings, 0, ids, 6, uniforms))]
         made.append((seen, one.decide(*rule).tolist()))
     assert made[0] == made[1] and len(made[0][0]) > 2
 
