@@ -127,6 +127,7 @@ class Description:
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
         samples: it speculates by sampling as well; see `Sampling` and `Samples`, of lanes `SamplesInLanes`.
+        own_numbers: it samples by random numbers of its own, whatever it is given: nothing of it can be replayed.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -150,6 +151,7 @@ class Description:
     varies_k: bool = False
     lanes: int = 1
     samples: bool = False
+    own_numbers: bool = False
 
 
 class Device(Protocol):
@@ -252,8 +254,9 @@ class Samples(Device, Protocol):
 
     A token is drawn by the inverse of the cumulative distribution in the order of ids: the first whose sum is above
     the number. `verify` returns for row i the draft where it is accepted, what takes its place where it is not (never
-    the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Drafts of
-    a drafter without logits are certain: q is 1 there.
+    the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Rows behind
+    the first rejected draft may all be -1: nothing was decided there. Drafts of a drafter without logits are certain: q
+    is 1 there. A rule or a processor that it does not have it refuses: `parity.errors.NotOffered`.
     """
 
     def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:

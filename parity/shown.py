@@ -112,7 +112,7 @@ def check_declarations(says: Description, name: str) -> None:
     said = f"--device {name} describes itself with"
     if not isinstance(says.name, str) or not says.name.isprintable():
         raise UsageError(f"{said} a name that is no line of printable text")
-    for name_ in ("transactional", "varies_k", "samples"):
+    for name_ in ("transactional", "varies_k", "samples", "own_numbers"):
         if not isinstance(getattr(says, name_), bool):
             raise UsageError(f"{said} {name_}={getattr(says, name_)!r}: it is True or False")
     shown, forcible = says.shown, says.forcible

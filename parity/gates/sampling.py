@@ -15,9 +15,10 @@ from parity.gates.context import GateContext
 from parity.gates.decisions_rows import read_draft_vocabulary
 from parity.gates.gate import Check
 from parity.gates.sampling_counts import ERROR_RATE, Counts
+from parity.gates.sampling_drawn import rule_drawn
 from parity.gates.sampling_lanes import in_lanes
 from parity.gates.sampling_replay import Decision, decisions, tightened
-from parity.gates.sampling_rounds import Play, SampledRound, sampled, table
+from parity.gates.sampling_rounds import Play, SampledRound, refuse_own_numbers, sampled, table
 from parity.gates.sampling_rule import EXACT, FINE_BOUND, fine_shares, whole_rounds
 from parity.gates.sampling_verdict import judged
 from parity.seam import Looping, Rule, Sampling
@@ -49,20 +50,33 @@ def checks(context: GateContext) -> Iterator[Check]:
         )
         return
     for rule in RULES:
-        yield _rule_alone(context, rule)
+        yield rule_drawn(context, rule, ALONE) if device.describe().own_numbers else _rule_alone(context, rule)
     has_logits = MODEL in family_of(context.golden.manifest.model.family).has
     vocabulary = read_draft_vocabulary(context.golden) if has_logits else DraftVocabulary(np.empty(0, np.int64), "")
     yield _at_zero(context, vocabulary)
     for rule in RULES:
-        counts, random = Counts(), np.random.default_rng(context.seed)
-        for number, (name, values) in enumerate((("plain", PLAIN), ("processed", PROCESSED))):
-            settings = Sampling(rule=rule, **values)
-            check, rounds = _replayed(context, f"replay, {rule}, {name}", settings, vocabulary, number)
-            yield check
-            for seen in rounds:
-                counts.add(seen, settings, vocabulary, random)
-        yield _distribution(context, settings, vocabulary, counts, random)
+        yield from _in_rounds(context, rule, vocabulary)
     yield in_lanes(context, [Sampling(**values) for values in TOGETHER], vocabulary, BUDGET)
+
+
+def _in_rounds(context: GateContext, rule: Rule, vocabulary: DraftVocabulary) -> Iterator[Check]:
+    """Sequences under one rule: decision by decision, and as a distribution under the last settings that it has."""
+    counts, random, last = Counts(), np.random.default_rng(context.seed), Sampling(rule=rule, **PLAIN)
+    for number, (name, values) in enumerate((("plain", PLAIN), ("processed", PROCESSED))):
+        settings, name = Sampling(rule=rule, **values), f"replay, {rule}, {name}"
+        try:
+            check, rounds = _replayed(context, name, settings, vocabulary, number)
+        except NotOffered as error:
+            yield Check(name, NOT_JUDGED, str(error))
+            continue
+        yield check
+        last = settings
+        for seen in rounds:
+            counts.add(seen, settings, vocabulary, random)
+    try:
+        yield _distribution(context, last, vocabulary, counts, random)
+    except NotOffered as error:
+        yield Check(f"distribution, {rule}", NOT_JUDGED, str(error))
 
 
 def _rule_alone(context: GateContext, rule: Rule) -> Check:
@@ -87,7 +101,7 @@ def _at_zero(context: GateContext, vocabulary: DraftVocabulary) -> Check:
     rounds = _play(context, Sampling(temperature=0), 0, uniforms)
     rows, wrong = 0, []
     for seen in rounds:
-        made = [("token", seen.tokens, seen.logits.argmax(axis=1))]
+        made = [("token", seen.tokens[: seen.decided], seen.logits.argmax(axis=1)[: seen.decided])]
         if seen.draft_logits is not None:
             made.append(("draft", seen.drafts, vocabulary.tokens[seen.draft_logits.argmax(axis=1)]))
         rows += sum(len(got) for _, got, _ in made)
@@ -105,6 +119,7 @@ def _replayed(
     context: GateContext, name: str, settings: Sampling, vocabulary: DraftVocabulary, number: int
 ) -> tuple[Check, list[SampledRound]]:
     """Prompts sampled by random numbers, and again by numbers that decide the same a margin from an edge."""
+    refuse_own_numbers(context.device())
     rounds: list[SampledRound] = []
     made: list[Decision] = []
     again: list[Decision] = []

@@ -17,7 +17,7 @@ from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.sampling_replay import Decision, decisions, tightened
-from parity.gates.sampling_rounds import Play, SampledRound, sampled_together, table
+from parity.gates.sampling_rounds import Play, SampledRound, refuse_own_numbers, sampled_together, table
 from parity.gates.sampling_verdict import judged
 from parity.seam import Batched, Sampling
 
@@ -32,8 +32,9 @@ def in_lanes(context: GateContext, settings: Sequence[Sampling], vocabulary: Dra
     """A sequence in every lane, these settings one after the other, each with numbers of its own."""
     try:
         device = _with_lanes(context)
+        refuse_own_numbers(device)
     except NotOffered as error:
-        return Check(NAME, NOT_JUDGED, f"the device runs one sequence at a time: {error}")
+        return Check(NAME, NOT_JUDGED, str(error))
     says = device.describe()
     if says.lanes < 2 or not says.samples:
         lacks = "has one lane" if says.lanes < 2 else "does not sample in lanes (`SamplesInLanes`)"

@@ -12,12 +12,15 @@ from parity.batching import Script, VerbCall, perform, perform_together
 from parity.compare.vocabulary import DraftVocabulary
 from parity.decode import TargetPassTap, accepted, ended
 from parity.drive import untapped
-from parity.errors import Inconclusive, NotShown
+from parity.errors import Inconclusive, NotOffered, NotShown
 from parity.families import MODEL, family_of
 from parity.gates.sampling_oracle import processed
 from parity.seam import DRAWS, Batched, Description, Device, Samples, SamplesInLanes, Sampling
 from parity.shown import View, stages_of
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, VERIFY_LOGITS
+
+UNDECIDED = -1
+"""In place of a token behind the first rejected draft."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class SampledRound:
         else:
             q[:, vocabulary.tokens] = processed(self.draft_logits, settings, slack)
         return q
+
+    @property
+    def decided(self) -> int:
+        """Rows in which anything was decided: all, or those up to the first rejected draft where all others are -1."""
+        behind = self.tokens[self.kept + 1 :]
+        return self.kept + 1 if (behind == UNDECIDED).all() else len(self.tokens)
 
     @property
     def kept(self) -> int:
@@ -151,6 +160,16 @@ def _seen(tap: TargetPassTap, stage: str, rows: int | None = None) -> np.ndarray
         seen = "none" if logits is None else f"{len(logits)} rows"
         raise Inconclusive(f"the device hands over {seen} of {stage}" + (f", {rows} are due" if rows else ""))
     return logits
+
+
+def refuse_own_numbers(device: Device | Batched) -> None:
+    """Raise what says that nothing can be replayed.
+
+    Raises:
+        NotOffered: the device draws by random numbers of its own.
+    """
+    if device.describe().own_numbers:
+        raise NotOffered("the device draws by random numbers of its own (`Description.own_numbers`)")
 
 
 def _refuse_hidden(device: Device | Batched) -> None:

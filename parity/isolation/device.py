@@ -281,6 +281,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "varies_k": bool,
     "lanes": int,
     "samples": bool,
+    "own_numbers": bool,
     "family": str,
     "partial_kv": str,
 }  # fmt: skip
