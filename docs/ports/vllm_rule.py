@@ -55,5 +55,6 @@ class VllmRule:
         return ids
 
     def __del__(self):
-        self.process.stdin.close()
+        self.process.stdin.close()  # which is its end
         self.process.wait()
+        self.process.stdout.close()

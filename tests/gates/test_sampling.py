@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.compare.vocabulary import DraftVocabulary
 from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
@@ -17,7 +18,8 @@ from parity.gates import run_gate, sampling, sampling_verdict
 from parity.gates.context import GateContext
 from parity.gates.sampling_counts import Counts
 from parity.gates.sampling_oracle import processed, residual, round_outcomes
-from parity.gates.sampling_rounds import Play, sampled, table
+from parity.gates.sampling_replay import decisions
+from parity.gates.sampling_rounds import Play, SampledRound, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.producers import builder
@@ -264,6 +266,29 @@ def test_a_replay_without_drafts_is_inconclusive(judged):
 
     found = _lines(judged(plant))["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("no round has a draft")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "decided", "right"),
+    [
+        ((1, 2, 0), 3, True),
+        ((1, 3, -1), 2, True),
+        ((3, -1, -1), 1, True),
+        ((1, 2, -1), 3, False),
+        ((-1, -1, -1), 1, False),
+    ],
+)
+def test_rows_behind_a_rejected_draft_may_be_undecided_and_no_others(tokens, decided, right):
+    """p is uniform, q nearly certain; token 3 stands for a rejected draft, by numbers that say so."""
+    logits, uniforms = np.zeros((3, 4), np.float32), np.full((4, 3), 0.1, np.float32)
+    drafts, draft_logits = np.array([1, 2]), np.array([[0, 9, 0, 0], [0, 0, 9, 0]], np.float32)
+    for row, token in enumerate(tokens):
+        if token == 3:
+            uniforms[1, row], uniforms[2, row] = 0.9, 0.9
+    seen = SampledRound(0, 1, drafts, np.array(tokens), draft_logits, logits, uniforms)
+    made = list(decisions(seen, Sampling(), DraftVocabulary(np.arange(4), "")))
+    assert seen.decided == decided
+    assert all(one.right for one in made if one.what != "draft") == right
 
 
 def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
