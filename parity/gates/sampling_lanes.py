@@ -13,12 +13,12 @@ import numpy as np
 
 from parity.compare.report import NOT_JUDGED
 from parity.compare.vocabulary import DraftVocabulary
-from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
 from parity.gates.sampling_replay import Decision, decisions, tightened
 from parity.gates.sampling_rounds import Play, SampledRound, refuse_own_numbers, sampled_together, table
 from parity.gates.sampling_verdict import judged
+from parity.guard import raised_text, refuses
 from parity.seam import Batched, Sampling
 
 NAME = "replay, in lanes"
@@ -33,8 +33,10 @@ def in_lanes(context: GateContext, settings: Sequence[Sampling], vocabulary: Dra
     try:
         device = _with_lanes(context)
         refuse_own_numbers(device)
-    except NotOffered as error:
-        return Check(NAME, NOT_JUDGED, str(error))
+    except Exception as error:
+        if not refuses(error):
+            raise
+        return Check(NAME, NOT_JUDGED, raised_text(error))
     says = device.describe()
     if says.lanes < 2 or not says.samples:
         lacks = "has one lane" if says.lanes < 2 else "does not sample in lanes (`SamplesInLanes`)"

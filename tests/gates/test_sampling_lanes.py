@@ -102,6 +102,26 @@ def test_lanes_that_do_not_sample_are_not_judged_and_those_without_the_verb_fail
         sampling_lanes.in_lanes(context_of(without), [FULL], vocabulary, 4)
 
 
+@pytest.mark.parametrize("error", [ValueError, NotImplementedError, RuntimeError])
+def test_a_factory_that_refuses_lanes_in_its_own_way_is_not_judged_and_one_that_breaks_is_told(
+    error, shallow_golden, tmp_path
+):
+    build = builder("numpy", shallow_golden)
+
+    def single(precision, **options):
+        if "lanes" in options:
+            raise error("one sequence only")
+        return build(precision=precision, **options)
+
+    context = GateContext(shallow_golden, "single", single, "bfloat16", tmp_path)
+    if error is RuntimeError:
+        with pytest.raises(RuntimeError):
+            sampling_lanes.in_lanes(context, [FULL], read_draft_vocabulary(shallow_golden), 4)
+    else:
+        found = sampling_lanes.in_lanes(context, [FULL], read_draft_vocabulary(shallow_golden), 4)
+        assert found.verdict == "not judged" and "one sequence only" in found.evidence
+
+
 def test_lanes_in_a_process_of_their_own_sample_the_same(shallow_golden):
     prompts = [prompt.ids for prompt in shallow_golden.manifest.case.prompts]
     plays = [Play(settings, lane, prompts[lane], 5, table((lane,), 5, 4)) for lane, settings in enumerate((FULL, HOT))]
