@@ -13,7 +13,7 @@ import numpy as np
 from parity.device.engines import stacked
 from parity.device.engines.lockstep import Lockstep
 from parity.device.pipeline import Pipeline
-from parity.seam import Description, Tap
+from parity.seam import Description, Sampling, Tap
 
 
 class Batch:
@@ -31,9 +31,7 @@ class Batch:
         """What this device is; its notes say how many programs ran for several lanes."""
         says, count = self.lanes[0].describe(), len(self.lanes)
         together = f"{self._lockstep.shared} of {self._lockstep.calls} calls of programs were of several lanes"
-        return replace(
-            says, name=f"{says.name}, {count} lanes", lanes=count, samples=False, notes=says.notes | {"batch": together}
-        )
+        return replace(says, name=f"{says.name}, {count} lanes", lanes=count, notes=says.notes | {"batch": together})
 
     def prefill_batch(
         self, lanes: Sequence[int], prompts: Sequence[Sequence[int]], budgets: Sequence[int], taps: Sequence[Tap]
@@ -60,6 +58,17 @@ class Batch:
     ) -> list[np.ndarray]:
         """See `parity.seam.Batched`."""
         return self._together("commit", lanes, drafts, verified, taps)
+
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """See `parity.seam.SamplesInLanes`."""
+        for lane, own, numbers in zip(lanes, settings, uniforms, strict=True):
+            self.lanes[lane].sample(own, numbers)
+
+    def decide(self, settings: Sampling, *arrays: np.ndarray) -> np.ndarray:
+        """See `parity.seam.Decides`; the rule is every lane's."""
+        return self.lanes[0].decide(settings, *arrays)
 
     def poison(self, value: float) -> None:
         """Every lane's dead cache rows."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from parity.errors import DeviceFailed
-from parity.seam import Batched, Description, Device, Tap
+from parity.seam import Batched, Description, Device, Sampling, Tap
 
 T = TypeVar("T")
 
@@ -150,6 +150,12 @@ class BatchVerbs(ABC):
     def batch(self, call: BatchCall) -> Sequence[Any]:
         """What the verb gives, in the order of its lanes."""
 
+    @abstractmethod
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """See `parity.seam.SamplesInLanes`."""
+
     if TYPE_CHECKING:
 
         def describe(self) -> Description:
@@ -198,6 +204,10 @@ class BatchVerbs(ABC):
         """See `Device.commit`."""
         emitted: np.ndarray = self._last("commit", (draft_tokens, verify_tokens), tap)
         return emitted
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """See `parity.seam.Samples`."""
+        self.sample_batch([self.describe().lanes - 1], [settings], [uniforms])
 
     def _last(self, verb: str, before: Sequence[Any], tap: Tap, behind: Sequence[Any] = ()) -> Any:
         lane = self.describe().lanes - 1

@@ -220,6 +220,12 @@ class BatchedGuarded(BatchVerbs, Guarded):
             raise DeviceFailed(self.guarded_as, call.name, said)
         return values if call.verb == "prefill" else [self._few(call.name, tokens) for tokens in values]
 
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """See `parity.seam.SamplesInLanes`."""
+        self._ask("sample_batch", lanes, settings, uniforms)
+
 
 class ContinuingGuarded(Guarded):
     """One whose prefill can continue from its caches."""

@@ -126,7 +126,8 @@ class Description:
             for the whole cache.
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
-        samples: it speculates by sampling as well; see `Sampling` and `Samples`.
+        samples: it speculates by sampling as well; see `Sampling` and `Samples`, of lanes `SamplesInLanes`.
+        own_numbers: it samples by random numbers of its own, whatever it is given: nothing of it can be replayed.
         transactional: a verb that raises leaves the state it found. Where not, what needs it is not judged
             (`parity.adapters.transactional` makes it so).
     """
@@ -150,6 +151,7 @@ class Description:
     varies_k: bool = False
     lanes: int = 1
     samples: bool = False
+    own_numbers: bool = False
 
 
 class Device(Protocol):
@@ -222,7 +224,7 @@ class Sampling:
     transformers. Ties at an edge are all kept.
 
     Args:
-        temperature: what logits are divided by; 0 is greedy.
+        temperature: what logits are divided by, a normal number of float32; 0 is greedy, the lowest id on a tie.
         top_k: only the k largest logits; 0 for all.
         top_p: only the smallest set of the likeliest tokens that holds this much probability.
         min_p: only tokens at least this likely, as a share of the likeliest one.
@@ -241,7 +243,8 @@ class Sampling:
     rule: Rule = "residual"
 
     def __post_init__(self) -> None:
-        within = self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
+        within = self.temperature == 0 or np.finfo(np.float32).tiny <= self.temperature < np.inf
+        within = within and self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
         if not within or self.rule not in get_args(Rule):
             raise ValueError(f"{self} is no way to sample")
 
@@ -251,8 +254,9 @@ class Samples(Device, Protocol):
 
     A token is drawn by the inverse of the cumulative distribution in the order of ids: the first whose sum is above
     the number. `verify` returns for row i the draft where it is accepted, what takes its place where it is not (never
-    the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Drafts of
-    a drafter without logits are certain: q is 1 there.
+    the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Rows behind
+    the first rejected draft may all be -1: nothing was decided there. Drafts of a drafter without logits are certain: q
+    is 1 there. A rule or a processor that it does not have it refuses: `parity.errors.NotOffered`.
     """
 
     def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
@@ -262,6 +266,16 @@ class Samples(Device, Protocol):
             uniforms: float32 [R, 4, n], n > K, in [0, 1): of round r, of what (`DRAWS`) and row i. The first token is
                 `target` of round 0, row 0; the token behind n accepted drafts is `target` of row n.
         """
+        ...
+
+
+class SamplesInLanes(Protocol):
+    """A device of several lanes that samples; it says so: `Description.samples`."""
+
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """`Samples.sample` of each lane: its next sequence has settings and numbers of its own."""
         ...
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
 from parity.limits import LAYERS
-from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Shown, Tap, When
+from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, Tap, When
 from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
@@ -112,7 +112,7 @@ def check_declarations(says: Description, name: str) -> None:
     said = f"--device {name} describes itself with"
     if not isinstance(says.name, str) or not says.name.isprintable():
         raise UsageError(f"{said} a name that is no line of printable text")
-    for name_ in ("transactional", "varies_k", "samples"):
+    for name_ in ("transactional", "varies_k", "samples", "own_numbers"):
         if not isinstance(getattr(says, name_), bool):
             raise UsageError(f"{said} {name_}={getattr(says, name_)!r}: it is True or False")
     shown, forcible = says.shown, says.forcible
@@ -277,6 +277,12 @@ class PartlyShownBatch(BatchVerbs, PartlyShown):
         """See `BatchVerbs.batch`."""
         parts = [PartTap(tap, self._view, int(call.verb != "prefill")) for tap in call.taps]
         return replace(call, taps=parts).on(self.inside)
+
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """See `parity.seam.SamplesInLanes`."""
+        self.inside.sample_batch(lanes, settings, uniforms)
 
 
 class PartlyShownLoop(PartlyShown):

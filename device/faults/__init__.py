@@ -31,6 +31,7 @@ from parity.device.faults import (
     ranks,
     rope,
     sampling,
+    sampling_lanes,
     shards,
     skips,
     taps,
@@ -75,6 +76,7 @@ _FAMILIES = (
     batch.fault,
     lifecycle.fault,
     sampling.fault,
+    sampling_lanes.fault,
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 

@@ -22,9 +22,12 @@ HALVINGS = 40
 def probabilities(logits: Any, settings: Sampling) -> Any:
     """What logits [B, S, V] are behind temperature, top-k, top-p and min-p: float32 [B, S, V], sums to 1.
 
-    Without a sort: the edge of a set of largest scores is found by halving, and ties at it are all kept.
+    At temperature 0 all of it is the greedy choice's, the lowest id on a tie. Without a sort: the edge of a set of
+    largest scores is found by halving, and ties at it are all kept.
     """
     wide = all_gather(logits, -1).astype(np.float32)
+    if not settings.temperature:
+        return _certain(wide)
     scores = np.maximum((wide - np.max(wide, axis=-1, keepdims=True)) / settings.temperature, LEAST)
     weights = np.exp(scores)
     if settings.top_k:
@@ -72,6 +75,12 @@ def by_residual(p: Any, q: Any, drafts: Any, accept: Any, replace: Any, target: 
 def in_target_ids(q: Any, places: Any) -> Any:
     """q [B, K, VD] over the target's vocabulary: [B, K, V]; `places` [V] are draft ids, VD where there is none."""
     return np.take(np.concatenate([q, q[..., :1] * 0.0], axis=-1), places, axis=-1)
+
+
+def _certain(scores: Any) -> Any:
+    """All of the probability on the first largest of scores [B, S, V]: float32 [B, S, V]."""
+    largest = (scores >= np.max(scores, axis=-1, keepdims=True)).astype(np.float32)
+    return np.where(np.cumsum(largest, axis=-1) < 2.0, largest, 0.0)
 
 
 def _edge(scores: Any, enough: Callable[[Any], Any]) -> Any:

@@ -127,7 +127,7 @@ class Drafter(nn.Module):
 
 
 class Speculator:
-    """Target and drafter with one sequence under way; greedy."""
+    """Target and drafter with one sequence under way; greedy, unless `choose` does otherwise."""
 
     @torch.no_grad()
     def __init__(self, target: Path, drafter: Path, k: int, precision: str):
@@ -137,6 +137,10 @@ class Speculator:
         self.drafter, self.k = Drafter(drafter, DTYPES[precision]), k
         self.taps = self.drafter.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
         self.cache, self.length, self.fresh, self.fresh_taps, self.verified = DynamicCache(), 0, [], None, None
+
+    def choose(self, what, logits):
+        """Ids of logits [W, V]: of the `first` token, of a `draft`, or of a `verify` pass."""
+        return logits.argmax(-1)
 
     def run_target(self, ids):
         """Logits and taps of rows behind the cache, which keeps no more than the committed ones."""
@@ -150,7 +154,7 @@ class Speculator:
         self.cache, self.length = DynamicCache(), 0
         logits, taps = self.run_target(ids)
         self.drafter(torch.tensor(ids[1:]), taps[:, :-1], 0)
-        self.length, self.fresh, self.fresh_taps = len(ids), [int(logits[0, -1].argmax())], taps[:, -1:]
+        self.length, self.fresh, self.fresh_taps = len(ids), self.choose("first", logits[0, -1:]).tolist(), taps[:, -1:]
         return self.fresh[0]
 
     @torch.no_grad()
@@ -159,13 +163,13 @@ class Speculator:
         count, masked = len(self.fresh), self.k - 1
         ids = torch.tensor([*self.fresh, *[self.drafter.config["ptd_token_id"]] * masked])
         taps = torch.cat([self.fresh_taps, self.drafter.mask_hidden.expand(1, masked, -1)], dim=1)
-        chosen = self.drafter(ids, taps, self.length - count)[0, count - 1 :].argmax(-1)
+        chosen = self.choose("draft", self.drafter(ids, taps, self.length - count)[0, count - 1 :])
         return (chosen + self.drafter.d2t[chosen]).tolist()
 
     @torch.no_grad()
     def verify(self, drafts):
         logits, self.verified = self.run_target([self.fresh[-1], *drafts])
-        return logits[0].argmax(-1).tolist()
+        return self.choose("verify", logits[0]).tolist()
 
     def accept(self, drafts, tokens, left):
         agreed = next((n for n, draft in enumerate(drafts) if draft != tokens[n]), len(drafts))

@@ -15,7 +15,7 @@ Outcomes = dict[tuple[int, ...], float]
 
 
 def processed(logits: np.ndarray, settings: Sampling, slack: float = 0.0) -> np.ndarray:
-    """The distribution behind temperature, top-k, top-p and min-p.
+    """The distribution behind temperature, top-k, top-p and min-p; at temperature 0 the first largest logit alone.
 
     Args:
         logits: [..., V].
@@ -25,8 +25,12 @@ def processed(logits: np.ndarray, settings: Sampling, slack: float = 0.0) -> np.
     Returns:
         float64 [..., V], rows that sum to 1.
     """
-    scores = np.asarray(logits, np.float64) / settings.temperature
-    p = _normed(np.exp(scores - scores.max(axis=-1, keepdims=True)))
+    scores = np.asarray(logits, np.float64)
+    if not settings.temperature:
+        greedy: np.ndarray = np.arange(scores.shape[-1]) == scores.argmax(axis=-1)[..., None]
+        return greedy.astype(np.float64)
+    scores = (scores - scores.max(axis=-1, keepdims=True)) / settings.temperature
+    p = _normed(np.exp(scores))
     ranked = -np.sort(-p, axis=-1)
     if 0 < settings.top_k < p.shape[-1]:
         p = _normed(np.where(p >= ranked[..., settings.top_k - 1, None], p, 0))

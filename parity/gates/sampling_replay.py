@@ -82,13 +82,14 @@ def decisions(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabular
         own = _variants(lambda slack: processed(logits, settings, slack))
         yield from (_draw(seen, "draft", row, int(columns[row]), [one[row] for one in own]) for row in rows)
     if settings.rule == "match" or not len(seen.drafts):
-        for row, token in enumerate(seen.tokens):
+        for row, token in enumerate(seen.tokens[: seen.decided]):
             yield _draw(seen, "target", row, int(token), [one[row] for one in p])
         return
     q = _variants(lambda slack: seen.q(settings, vocabulary, slack))
-    for row in rows:
+    for row in rows[: seen.decided]:
         yield from _by_residual(seen, row, [(ours[row], theirs[row]) for ours in p for theirs in q])
-    yield _draw(seen, "target", len(rows), int(seen.tokens[-1]), [one[-1] for one in p])
+    if seen.decided > len(rows):
+        yield _draw(seen, "target", len(rows), int(seen.tokens[-1]), [one[-1] for one in p])
 
 
 def _by_residual(seen: SampledRound, row: int, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Decision]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from parity.batching import Script, VerbCall, perform, perform_together
 from parity.compare.vocabulary import DraftVocabulary
 from parity.decode import TargetPassTap, accepted, ended
 from parity.drive import untapped
-from parity.errors import Inconclusive, NotShown
+from parity.errors import Inconclusive, NotOffered, NotShown
 from parity.families import MODEL, family_of
 from parity.gates.sampling_oracle import processed
-from parity.seam import DRAWS, Device, Samples, Sampling
+from parity.seam import DRAWS, Batched, Description, Device, Samples, SamplesInLanes, Sampling
 from parity.shown import View, stages_of
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, VERIFY_LOGITS
+
+UNDECIDED = -1
+"""In place of a token behind the first rejected draft."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,12 @@ class SampledRound:
         return q
 
     @property
+    def decided(self) -> int:
+        """Rows in which anything was decided: all, or those up to the first rejected draft where all others are -1."""
+        behind = self.tokens[self.kept + 1 :]
+        return self.kept + 1 if (behind == UNDECIDED).all() else len(self.tokens)
+
+    @property
     def kept(self) -> int:
         """How many drafts were accepted."""
         return int(np.cumprod(self.tokens[:-1] == self.drafts).sum())
@@ -70,10 +80,25 @@ def table(seed: Sequence[int], budget: int, k: int) -> np.ndarray:
     return numbers
 
 
-def sampled(
-    device: Device, settings: Sampling, prompt: int, ids: Sequence[int], budget: int, uniforms: np.ndarray
-) -> Iterator[SampledRound]:
-    """Speculate on one prompt until EOS or the budget; the device is greedy again behind it.
+@dataclass(frozen=True)
+class Play:
+    """One sequence to speculate on until EOS or the budget.
+
+    Args:
+        prompt: its number.
+        ids: of the prompt.
+        uniforms: [R, 4, n]; see `parity.seam.Samples`.
+    """
+
+    settings: Sampling
+    prompt: int
+    ids: Sequence[int]
+    budget: int
+    uniforms: np.ndarray
+
+
+def sampled(device: Device, play: Play) -> list[SampledRound]:
+    """The rounds of one sequence, in the last lane of several; the device is greedy again behind it.
 
     Raises:
         NotShown: the device declares to show no logits of every row.
@@ -81,36 +106,48 @@ def sampled(
     """
     _refuse_hidden(device)
     sampler = cast(Samples, device)
-    sampler.sample(settings, uniforms)
+    sampler.sample(play.settings, play.uniforms)
     try:
-        yield from _rounds(device, prompt, ids, budget, uniforms)
+        return perform(device, _rounds(device.describe(), play))
     finally:
-        sampler.sample(None, uniforms)
+        sampler.sample(None, play.uniforms)
 
 
-def _rounds(
-    device: Device, prompt: int, ids: Sequence[int], budget: int, uniforms: np.ndarray
-) -> Iterator[SampledRound]:
-    says, none = device.describe(), np.empty(0, np.int64)
-    has_logits = MODEL in family_of(says.family or "p-eagle").has
+def sampled_together(device: Batched, plays: Sequence[Play], lanes: Sequence[int]) -> list[list[SampledRound]]:
+    """The rounds of several sequences, each in the lane at its place; errors as `sampled`'s."""
+    _refuse_hidden(device)
+    sampler, tables = cast(SamplesInLanes, device), [play.uniforms for play in plays]
+    sampler.sample_batch(lanes, [play.settings for play in plays], tables)
+    try:
+        scripts = [_rounds(device.describe(), play) for play in plays]
+        found = dict(perform_together(device, enumerate(scripts), lanes))
+    finally:
+        sampler.sample_batch(lanes, [None] * len(lanes), tables)
+    return [found[number] for number in range(len(plays))]
+
+
+def _rounds(says: Description, play: Play) -> Script[list[SampledRound]]:
+    """Prefill and rounds of a sequence, as the calls that they are; its end has the rounds."""
+    has_logits, none = MODEL in family_of(says.family or "p-eagle").has, np.empty(0, np.int64)
     tap = _tap()
-    emitted = [int(device.prefill(ids, budget, tap))]
+    emitted = [int((yield VerbCall("prefill", (play.ids, play.budget), tap)))]
     logits = _seen(tap, TARGET_LOGITS)[-1:]
-    yield SampledRound(prompt, 0, none, np.array(emitted), None, logits, uniforms[0])
-    round_ = 0
-    while not ended(emitted, says.eos, budget):
-        round_, tap = round_ + 1, _tap()
-        drafts = np.asarray(device.draft(tap), np.int64)
+    rounds = [SampledRound(play.prompt, 0, none, np.array(emitted), None, logits, play.uniforms[0])]
+    while not ended(emitted, says.eos, play.budget):
+        tap = _tap()
+        drafts = np.asarray((yield VerbCall("draft", (), tap)), np.int64)
         draft_logits = _seen(tap, DRAFTER_LOGITS, len(drafts)) if has_logits and len(drafts) else None
         tap = _tap()
-        tokens = np.asarray(device.verify(drafts, tap), np.int64)
+        tokens = np.asarray((yield VerbCall("verify", (drafts,), tap)), np.int64)
         logits = _seen(tap, VERIFY_LOGITS, len(drafts) + 1)
-        due = accepted(drafts.tolist(), tokens.tolist(), says.eos, budget - len(emitted))
-        fresh = [int(token) for token in device.commit(drafts, tokens, untapped)]
-        yield SampledRound(prompt, round_, drafts, tokens, draft_logits, logits, uniforms[round_], (fresh, due))
+        due = accepted(drafts.tolist(), tokens.tolist(), says.eos, play.budget - len(emitted))
+        fresh = [int(token) for token in (yield VerbCall("commit", (drafts, tokens), untapped))]
+        at, numbers = len(rounds), play.uniforms[len(rounds)]
+        rounds.append(SampledRound(play.prompt, at, drafts, tokens, draft_logits, logits, numbers, (fresh, due)))
         if not fresh or len(tokens) != len(drafts) + 1:
-            raise Inconclusive(f"round {round_}: {len(drafts)} drafts, {len(tokens)} tokens, {len(fresh)} emitted")
+            raise Inconclusive(f"round {at}: {len(drafts)} drafts, {len(tokens)} tokens, {len(fresh)} emitted")
         emitted += fresh
+    return rounds
 
 
 def _tap() -> TargetPassTap:
@@ -125,7 +162,17 @@ def _seen(tap: TargetPassTap, stage: str, rows: int | None = None) -> np.ndarray
     return logits
 
 
-def _refuse_hidden(device: Device) -> None:
+def refuse_own_numbers(device: Device | Batched) -> None:
+    """Raise what says that nothing can be replayed.
+
+    Raises:
+        NotOffered: the device draws by random numbers of its own.
+    """
+    if device.describe().own_numbers:
+        raise NotOffered("the device draws by random numbers of its own (`Description.own_numbers`)")
+
+
+def _refuse_hidden(device: Device | Batched) -> None:
     says = device.describe()
     view = View(says.shown, stages_of(says))
     for stage, rows in ((TARGET_LOGITS, "last"), (VERIFY_LOGITS, "all"), (DRAFTER_LOGITS, "all")):

@@ -50,10 +50,10 @@ def whole_rounds(device: Device, settings: Sampling) -> tuple[int, Off]:
     seen: Outcomes = defaultdict(float)
     uniforms = _grid(settings)
     count = len(uniforms)
-    logits = tuple(np.broadcast_to(_logits(rows), (count, *rows.shape)).copy() for rows in (P, Q))
+    logits = tuple(np.broadcast_to(of_probabilities(rows), (count, *rows.shape)).copy() for rows in (P, Q))
     for drafts in product(range(P.shape[1]), repeat=len(Q)):
         weight = float(np.prod([Q[row, draft] for row, draft in enumerate(drafts)]))
-        ids = _decided(device, settings, *logits, np.tile(np.array(drafts, np.int64), (count, 1)), uniforms)
+        ids = decided(device, settings, *logits, np.tile(np.array(drafts, np.int64), (count, 1)), uniforms)
         kept = np.cumprod(ids[:, :-1] == np.array(drafts), axis=1).sum(axis=1)
         for row, length in zip(ids.tolist(), kept.tolist(), strict=True):
             seen[tuple(row[: length + 1])] += weight / count
@@ -69,35 +69,55 @@ def _emitted(tokens: tuple[int, ...]) -> str:
 
 def fine_shares(device: Device, settings: Sampling, seed: int) -> tuple[int, Off]:
     """One number after the other on a fine grid, random logits: shares, and the one that is furthest off."""
-    random = np.random.default_rng(seed)
-    target, draft = ((random.normal(size=(rows, WIDTH)) * 1.5).astype(np.float32) for rows in P.shape[:1] + Q.shape[:1])
-    off = list(_fine(device, settings, target, draft))
+    off = list(_fine(device, settings, *made_up(seed)))
     return len(off), max(off, key=lambda one: one.by)
 
 
+def made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random logits of a target and of its drafter: float32 [K+1, `WIDTH`] and [K, `WIDTH`]."""
+    random = np.random.default_rng(seed)
+    target, draft = ((random.normal(size=(rows, WIDTH)) * 1.5).astype(np.float32) for rows in P.shape[:1] + Q.shape[:1])
+    return target, draft
+
+
 def _fine(device: Device, settings: Sampling, target: np.ndarray, draft: np.ndarray) -> Iterator[Off]:
+    """Row by row, the drafts before it accepted: behind a rejected one nothing need be decided."""
     p, q = processed(target, settings), processed(draft, settings)
     grid = ((np.arange(FINE) + 0.5) / FINE).astype(np.float32)
     many = tuple(np.broadcast_to(rows, (FINE, *rows.shape)).copy() for rows in (target, draft))
+    leads = _leads(p, q)
 
-    def ids(token: int, **given: np.ndarray | float) -> np.ndarray:
+    def ids(row: int, token: int, **given: np.ndarray | float) -> np.ndarray:
+        """What comes out in a row whose draft is this token."""
         uniforms = np.full((FINE, len(DRAWS), len(p)), 0.5, np.float32)
+        drafts = np.full(len(q), token, np.int64)
+        for before, lead in enumerate(leads[:row]):
+            drafts[before] = lead
+            uniforms[:, DRAWS.index("accept"), before] = 0
+            uniforms[:, DRAWS.index("target"), before] = p[before, :lead].sum() + p[before, lead] / 2
         for what, numbers in given.items():
-            uniforms[:, DRAWS.index(what)] = np.reshape(numbers, (-1, 1))
-        return _decided(device, settings, *many, np.full((FINE, len(q)), token, np.int64), uniforms)
+            uniforms[:, DRAWS.index(what), row] = numbers
+        return decided(device, settings, *many, np.tile(drafts, (FINE, 1)), uniforms)[:, row]
 
-    drawn = ids(int(q.min(axis=0).argmax()), target=grid)
-    for row in range(len(p)) if settings.rule == "match" else [len(q)]:
-        yield from _shares(f"row {row}, drawn from p", drawn[:, row], p[row])
+    reached = range(len(leads) + 1)
+    for row in reached if settings.rule == "match" else reached[len(q) :]:
+        yield from _shares(f"row {row}, drawn from p", ids(row, int(p[row].argmax()), target=grid), p[row])
     if settings.rule == "match":
         return
     chance, left = accepted(p[:-1], q), residual(p[:-1], q)
-    for token in range(WIDTH):
-        kept, replaced = ids(token, accept=grid), ids(token, accept=np.nextafter(np.float32(1), 0), replace=grid)
-        for row in map(int, np.flatnonzero(q[:, token])):
-            yield Off(f"row {row}, draft {token} accepted", float((kept[:, row] == token).mean()), chance[row, token])
+    for row in reached[: len(q)]:
+        for token in map(int, np.flatnonzero(q[row])):
+            share = float((ids(row, token, accept=grid) == token).mean())
+            yield Off(f"row {row}, draft {token} accepted", share, chance[row, token])
             if chance[row, token] < 1:
-                yield from _shares(f"row {row}, in place of {token}", replaced[:, row], left[row])
+                replaced = ids(row, token, accept=np.nextafter(np.float32(1), 0), replace=grid)
+                yield from _shares(f"row {row}, in place of {token}", replaced, left[row])
+
+
+def _leads(p: np.ndarray, q: np.ndarray) -> list[int]:
+    """A draft of each row that is accepted by the smallest number, up to the first row that has none."""
+    possible = np.where(q > 0, p[:-1], 0)
+    return [int(row.argmax()) for row in possible[: int(np.cumprod(possible.max(axis=1) > 0).sum())]]
 
 
 def _shares(what: str, ids: np.ndarray, due: np.ndarray) -> Iterator[Off]:
@@ -118,12 +138,14 @@ def _grid(settings: Sampling) -> np.ndarray:
     return uniforms
 
 
-def _decided(device: Device, settings: Sampling, *arrays: np.ndarray) -> np.ndarray:
+def decided(device: Device, settings: Sampling, *arrays: np.ndarray) -> np.ndarray:
+    """What the device's rule makes of rounds; see `parity.seam.Decides`."""
     ids: np.ndarray = np.asarray(cast(Decides, device).decide(settings, *arrays))
     return ids
 
 
-def _logits(rows: np.ndarray) -> np.ndarray:
+def of_probabilities(rows: np.ndarray) -> np.ndarray:
+    """Logits, float32 of the same shape, of which these are the probabilities."""
     with np.errstate(divide="ignore"):
         logits: np.ndarray = np.log(rows).astype(np.float32)
     return logits

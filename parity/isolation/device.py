@@ -149,6 +149,13 @@ class IsolatedBatchedDevice(BatchVerbs, IsolatedDevice):
         values: Sequence[Any] = self._ask(call.verb, {"do": "verb", "offers": offers, **asked}, LaneTaps(call.taps))
         return values
 
+    def sample_batch(
+        self, lanes: Sequence[int], settings: Sequence[Sampling | None], uniforms: Sequence[np.ndarray]
+    ) -> None:
+        """See `parity.seam.SamplesInLanes`."""
+        asked = {"lanes": list(map(int, lanes)), "settings": list(map(_said, settings)), "uniforms": [*uniforms]}
+        self._ask("sample_batch", {"do": "sample_batch", **asked})
+
 
 class IsolatedContinuingDevice(IsolatedDevice):
     """One whose prefill can continue from its caches."""
@@ -274,6 +281,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "varies_k": bool,
     "lanes": int,
     "samples": bool,
+    "own_numbers": bool,
     "family": str,
     "partial_kv": str,
 }  # fmt: skip

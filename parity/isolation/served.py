@@ -18,7 +18,18 @@ from parity.errors import DeviceFailed, Inconclusive, NotOffered, ParityError, U
 from parity.factories import Factory
 from parity.guard import call_guarded, error_text, raised_at
 from parity.isolation.wire import packed, unpacked
-from parity.seam import Batched, Continuing, Device, Looping, Poisonable, Samples, Sampling, Saving, Side
+from parity.seam import (
+    Batched,
+    Continuing,
+    Device,
+    Looping,
+    Poisonable,
+    Samples,
+    SamplesInLanes,
+    Sampling,
+    Saving,
+    Side,
+)
 
 ERRORS = (NotOffered, Inconclusive, UsageError)
 
@@ -46,6 +57,7 @@ class DeviceServer:
             "verb": self._verb,
             "rotate": self._rotate,
             "sample": self._sample,
+            "sample_batch": self._sample_batch,
             "decide": self._decide,
             "modules": self._modules,
         }
@@ -141,7 +153,16 @@ class DeviceServer:
         return self._sayable(verb, getattr(self.devices[number], verb)(*arguments, *taps, *behind))
 
     def _sample(self, number: int, settings: dict[str, Any] | None, uniforms: np.ndarray) -> None:
-        cast(Samples, self.devices[number]).sample(None if settings is None else Sampling(**settings), uniforms)
+        cast(Samples, self.devices[number]).sample(_settings(settings), uniforms)
+
+    def _sample_batch(
+        self,
+        number: int,
+        lanes: Sequence[int],
+        settings: Sequence[dict[str, Any] | None],
+        uniforms: Sequence[np.ndarray],
+    ) -> None:
+        cast(SamplesInLanes, self.devices[number]).sample_batch(lanes, list(map(_settings, settings)), uniforms)
 
     def _decide(self, number: int, settings: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
         return self._sayable("decide", cast(Any, self.devices[number]).decide(Sampling(**settings), *arrays))
@@ -165,6 +186,10 @@ class DeviceServer:
         except Exception as error:
             raise DeviceFailed(self.made.name, call, f"it returned what cannot be sent: {error_text(error)}") from None
         return value
+
+
+def _settings(said: dict[str, Any] | None) -> Sampling | None:
+    return None if said is None else Sampling(**said)
 
 
 def _tap(served: DeviceServer, offers: Sequence[str], lane: str = "") -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Contexts of the positions gate."""
+"""Contexts of the positions gate, and the sampling gate made short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from parity.errors import NotOffered
-from parity.gates import run_gate
+from parity.gates import run_gate, sampling, sampling_lanes, sampling_rule
 from parity.gates.context import GateContext
 from parity.producers import builder
 from tests.gates.positions import LONG, SHORT, shortened
@@ -58,3 +58,14 @@ def positions_context(short_configs, tiny, request, monkeypatch):
         )
 
     return make
+
+
+@pytest.fixture
+def few_samples(monkeypatch):
+    """One prompt and a few rounds: enough to see it red, and cheap."""
+    monkeypatch.setattr(sampling, "PROMPTS", 1)
+    monkeypatch.setattr(sampling, "BUDGET", 10)
+    monkeypatch.setattr(sampling, "ROUNDS", 0)
+    monkeypatch.setattr(sampling_lanes, "LANES", 2)
+    monkeypatch.setattr(sampling_rule, "FINE", 256)
+    monkeypatch.setattr(sampling, "FINE_BOUND", 1 / 256 + 1e-5)

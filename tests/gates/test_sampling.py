@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.compare.vocabulary import DraftVocabulary
 from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
 from parity.errors import NotOffered, UsageError
-from parity.gates import run_gate, sampling, sampling_rule
+from parity.gates import run_gate, sampling, sampling_verdict
 from parity.gates.context import GateContext
 from parity.gates.sampling_counts import Counts
 from parity.gates.sampling_oracle import processed, residual, round_outcomes
-from parity.gates.sampling_rounds import sampled, table
+from parity.gates.sampling_replay import decisions
+from parity.gates.sampling_rounds import Play, SampledRound, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.producers import builder
@@ -28,20 +30,24 @@ from tests.gates import planted
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    """One prompt and a few rounds: enough to see it red, and cheap."""
-    monkeypatch.setattr(sampling, "PROMPTS", 1)
-    monkeypatch.setattr(sampling, "BUDGET", 10)
-    monkeypatch.setattr(sampling, "ROUNDS", 0)
-    monkeypatch.setattr(sampling_rule, "FINE", 256)
-    monkeypatch.setattr(sampling, "FINE_BOUND", 1 / 256 + 1e-5)
+pytestmark = pytest.mark.usefixtures("few_samples")
 
 
 @pytest.fixture
 def judged(shallow_golden, tmp_path):
     """The gate over a device with this defect."""
     return lambda plant=lambda device: None: run_gate(planted.context_of(shallow_golden, tmp_path, plant), "sampling")
+
+
+def _machine(engine):
+    from parity.device.engines import numpy_engine
+
+    if engine == "numpy":
+        return numpy_engine
+    pytest.importorskip("jax")
+    from parity.device.engines import xla_engine
+
+    return xla_engine.engine()
 
 
 def _lines(result):
@@ -52,7 +58,7 @@ def test_a_clean_device_passes_under_both_rules(shallow_golden, tmp_path, monkey
     monkeypatch.setattr(sampling, "ROUNDS", 40)
     context = planted.context_of(shallow_golden, tmp_path)
     found, built = run_gate(context, "sampling"), [context.device()]
-    assert [check.verdict for check in found.checks] == ["pass"] * 9, found
+    assert [check.verdict for check in found.checks] == ["pass"] * 10, found
     lines = _lines(found)
     assert lines["rule alone, residual"].figures["worst"] <= 1e-9
     assert lines["replay, residual, plain"].figures["near"] > 40
@@ -131,6 +137,40 @@ def test_a_device_that_samples_at_temperature_zero_fails(judged):
     lines = _lines(judged(plant))
     assert lines["temperature 0"].verdict == "fail" and "is the largest" in lines["temperature 0"].evidence
     assert lines["replay, match, plain"].verdict == "pass"
+
+
+@pytest.mark.parametrize("rule", sampling.RULES)
+@pytest.mark.parametrize("engine", ["numpy", "xla"])
+def test_at_temperature_zero_the_rule_alone_is_greedy(rule, engine):
+    """Ties go to the lowest id, and no row becomes NaN; the oracle says the same."""
+    random, settings = np.random.default_rng(2), Sampling(temperature=0, top_k=3, top_p=0.5, rule=rule)
+    target, draft = (random.integers(0, 4, (64, rows, 6)).astype(np.float32) for rows in (3, 2))
+    target[:, :, 5] = -np.inf
+    drafts, uniforms = random.integers(0, 6, (64, 2)), random.random((64, 4, 3), np.float32)
+    ids = Sampler(settings, uniforms, _machine(engine)).decide(target, draft, drafts, uniforms)
+    np.testing.assert_array_equal(ids, target.argmax(axis=-1))
+    np.testing.assert_array_equal(processed(target, settings), np.eye(6)[target.argmax(axis=-1)])
+
+
+def test_a_rule_that_samples_at_temperature_zero_fails_alone(judged):
+    def plant(pipeline):
+        given = pipeline.decide
+
+        def decide(settings, *arrays):
+            return given(replace(settings, temperature=settings.temperature or 1.0), *arrays)
+
+        pipeline.decide = decide
+
+    lines = _lines(judged(plant))
+    for rule in sampling.RULES:
+        assert lines[f"rule alone, {rule}"].verdict == "fail", lines[f"rule alone, {rule}"].evidence
+    assert lines["temperature 0"].verdict == "pass"
+
+
+@pytest.mark.parametrize("temperature", [-1.0, 1e-40, float("inf"), float("nan")])
+def test_a_temperature_that_nothing_can_be_divided_by_is_refused(temperature):
+    with pytest.raises(ValueError, match="no way to sample"):
+        Sampling(temperature=temperature)
 
 
 def test_numbers_of_its_own_are_found(judged):
@@ -228,8 +268,31 @@ def test_a_replay_without_drafts_is_inconclusive(judged):
     assert found.verdict == "inconclusive" and found.evidence.startswith("no round has a draft")
 
 
+@pytest.mark.parametrize(
+    ("tokens", "decided", "right"),
+    [
+        ((1, 2, 0), 3, True),
+        ((1, 3, -1), 2, True),
+        ((3, -1, -1), 1, True),
+        ((1, 2, -1), 3, False),
+        ((-1, -1, -1), 1, False),
+    ],
+)
+def test_rows_behind_a_rejected_draft_may_be_undecided_and_no_others(tokens, decided, right):
+    """p is uniform, q nearly certain; token 3 stands for a rejected draft, by numbers that say so."""
+    logits, uniforms = np.zeros((3, 4), np.float32), np.full((4, 3), 0.1, np.float32)
+    drafts, draft_logits = np.array([1, 2]), np.array([[0, 9, 0, 0], [0, 0, 9, 0]], np.float32)
+    for row, token in enumerate(tokens):
+        if token == 3:
+            uniforms[1, row], uniforms[2, row] = 0.9, 0.9
+    seen = SampledRound(0, 1, drafts, np.array(tokens), draft_logits, logits, uniforms)
+    made = list(decisions(seen, Sampling(), DraftVocabulary(np.arange(4), "")))
+    assert seen.decided == decided
+    assert all(one.right for one in made if one.what != "draft") == right
+
+
 def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
-    monkeypatch.setattr(sampling, "CLOSE", -1)
+    monkeypatch.setattr(sampling_verdict, "CLOSE", -1)
     found = _lines(judged())["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
 
@@ -265,15 +328,12 @@ def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
     made = []
     for limits in (None, ProcessLimits()):
         one = builder("numpy", shallow_golden, limits)("bfloat16")
-        seen = [[*seen.tokens] for seen in sampled(one, settings, 0, ids, 6, uniforms)]
+        seen = [[*seen.tokens] for seen in sampled(one, Play(settings, 0, ids, 6, uniforms))]
         made.append((seen, one.decide(*rule).tolist()))
     assert made[0] == made[1] and len(made[0][0]) > 2
 
 
 def test_the_kernels_are_the_same_compiled():
-    pytest.importorskip("jax")
-    from parity.device.engines import numpy_engine, xla_engine
-
     random = np.random.default_rng(1)
     target, draft = (random.normal(size=(64, rows, 50)).astype(np.float32) for rows in (4, 3))
     drafts, uniforms = random.integers(0, 50, (64, 3)), random.random((64, 4, 4), np.float32)
@@ -281,6 +341,6 @@ def test_the_kernels_are_the_same_compiled():
         settings = replace(FULL, rule=rule)
         ids = [
             Sampler(settings, uniforms, engine).decide(target, draft, drafts, uniforms)
-            for engine in (numpy_engine, xla_engine.engine())
+            for engine in map(_machine, ("numpy", "xla"))
         ]
         np.testing.assert_array_equal(*ids)
