@@ -93,6 +93,15 @@ class View:
         """Whether a stage is shown in any round."""
         return any(self.rows(stage, round_) for round_ in (0, 1))
 
+    def lacking(self) -> dict[str, list[str]]:
+        """`prefill` and `round` to the stages that are shown in the other alone, though they occur in both."""
+        found: dict[str, list[str]] = {PREFILL: [], ROUND: []}
+        for (name, _), _ in self._rows.items():
+            for when in self.declared[name].stage.when:
+                if (name, when) not in self._rows:
+                    found[when].append(name)
+        return found
+
     def whole(self, stage: str) -> bool:
         """Whether every row of a stage is shown wherever it occurs."""
         return all(self._rows.get((stage, when)) == "all" for when in self.declared[stage].stage.when)

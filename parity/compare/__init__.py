@@ -20,7 +20,7 @@ from parity.compare.basis import Basis, Rerun, basis
 from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
-from parity.compare.exercised import not_exercised, on_forced_inputs
+from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_passes
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
@@ -121,6 +121,7 @@ def compare(
         unseen=(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
             *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),
+            *unseen_passes(run, names),
             *(f"config constants: {why}" for why in constants.unjudged),
             *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.golden.manifest import Mode
 from parity.golden.views import DumpView
 from parity.partial_kv import PartialKV
-from parity.stages import TABLE
+from parity.stages import PREFILL, TABLE
 
 
 def on_forced_inputs(forced: Iterable[str], mode: Mode) -> tuple[str, ...]:
@@ -48,3 +48,13 @@ def not_exercised(golden: DumpView, lanes: int = 1) -> Iterator[str]:
         length = constants.get(key)
         if isinstance(length, int) and longest <= length:
             yield f"{what} {length}"
+
+
+def unseen_passes(run: DumpView, names: Sequence[str]) -> Iterator[str]:
+    """What is shown in the prefill alone, or in rounds alone, though it occurs in both: there nothing is compared."""
+    for side in run.sides:
+        for when, stages in side.view.lacking().items():
+            templates = (side.declared[name].stage.template for name in stages if name in names)
+            if families := list(dict.fromkeys(template.replace("{l}", "*") for template in templates)):
+                where, other = ("the prefill", "rounds") if when == PREFILL else ("rounds", "the prefill")
+                yield f"{', '.join(families)} in {where}: this run shows them in {other} alone"

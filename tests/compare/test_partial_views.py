@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from parity.api import run_device
 from parity.compare import compare
 from parity.compare.between import DeviceDifference, compare_devices
+from parity.compare.exercised import unseen_passes
 from parity.compare.hidden_experts import swaps
 from parity.compare.places import judged_inputs, segment, shows_first_in
 from parity.compare.rebased import WithExperts
@@ -290,3 +292,11 @@ def test_a_run_with_inferred_experts_is_cut_to_a_prompt_with_them(small_golden):
     inferred = small_golden.stored("float32", *place[1:]) + 1
     cut = PromptSlice(WithExperts(run, trusted(small_golden), {place: inferred}), 0, 1)
     assert np.array_equal(cut.stored(*place), inferred) and np.array_equal(cut.shards(*place)[0], inferred)
+
+
+def test_what_is_shown_in_the_prefill_alone_is_said():
+    shown = [Shown("target.layers.*.out", when="prefill"), Shown("target.logits")]
+    run = SimpleNamespace(declared=NAMES, view=View(with_returned(shown, NAMES), NAMES))
+    run.sides = (run,)
+    said = "target.layers.*.out in rounds: this run shows them in the prefill alone"
+    assert list(unseen_passes(run, list(NAMES))) == [said] and not list(unseen_passes(run, ["target.logits"]))
