@@ -17,11 +17,13 @@ from tests.torture.bases import Bases, lay_out, manifest, rewrite, sealed
 SIDES = ("golden", "run")
 LABELS = re.compile(
     r"created|producer\.(name|threads|platform|versions.*|notes.*|modules.*|sources.*|source_digest|parts.*)|corroborations.*"
-    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|model\.draft_vocabulary.*|derived"
+    r"|model\.\w+\.(path|tokenizer_digest|chat_template_digest)|derived"
     r"|case\.(prompts_digest|roundings|lanes|forced.*)|case\.prompts\.#\.id"
 )
 """Fields that say who, where and how, not what was compared: a clean run with another one may pass or be refused. (What
 a forced entry less does to a run that is not clean is tried among the edits.)"""
+VOCABULARY = re.compile(r"model\.draft_vocabulary.*")
+"""Where a golden does not say it the checkpoint does; another one may speak against right drafts, where a tie asks."""
 OWN = re.compile(r"case\.prompts\.#\.generation\.(emitted\.#|finish)")
 """What a device emitted alone: bfloat16 may differ from the golden there, and its own scores may speak against it."""
 DRAFTS = re.compile(r"case\.prompts\.#\.generation\.accepted_drafts\.#")
@@ -187,6 +189,8 @@ def _allowed(side: str, kind: str, how: str, before: dict, text: str) -> frozens
         return SAME_OR_UNREADABLE  # lists without an order
     if LABELS.fullmatch(kind):
         return SAME_OR_UNREADABLE
+    if VOCABULARY.fullmatch(kind):
+        return SAME_OR_UNREADABLE | {1}
     if side == "run" and (OWN.fullmatch(kind) or (DRAFTS.fullmatch(kind) and _cut(before, after))):
         return SAME_OR_UNREADABLE | {1}
     return NOT_ACCEPTED
@@ -251,6 +255,9 @@ def _same(a: Any, b: Any) -> bool:
             "parted": None,
             "family": "p-eagle",
             "draft_vocabulary": None,
+            "schedule": [],
+            "partial_kv": "",
+            "lanes": 1,
         }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
         return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})
