@@ -39,8 +39,8 @@ DOUBTED = 5
 LEADERS = 2
 """The hypotheses that explain most alone; each is tried with others."""
 
-SIZED = 5
-"""The parts of a layer whose size is worked out: those that explain most."""
+WEIGHED, SIZED = 2, 3
+"""The parts of a layer of which each weight is asked for, and those whose size is worked out: what explains most."""
 
 STILL = 1e-3
 """The share of what is left that a change of size takes off, where it is not worth another trial."""
@@ -197,13 +197,14 @@ class HypothesisSearch:
         return list(dict.fromkeys(layer for layer in layers if layer is not None))
 
     def _parts(self) -> Iterator[Trial]:
-        """A head, group or expert of a layer, or a weight of it: each missing; of another size, what promises most."""
+        """A head, group or expert of a layer, then a weight of those that explain most: each missing; and of another
+        size, what promises most."""
         missing: dict[Assumption, np.ndarray] = {}
         gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
         if gap is None:
             return
-        for hypothesis in self.hypotheses:
-            for place in self._places(hypothesis):
+        for hypothesis in sorted((each for each in self.hypotheses if each.part), key=lambda each: each.cost):
+            for place in self._places(hypothesis, sorted(missing, key=lambda each: _left_along(gap, missing[each]))):
                 trial = self._try(((hypothesis, hypothesis.sized(*place, 0.0)),))
                 if trial is None:
                     continue
@@ -213,9 +214,12 @@ class HypothesisSearch:
         for assumption in sorted(missing, key=lambda each: _left_along(gap, missing[each]))[:SIZED]:
             yield from self._of_its_size(assumption, gap, missing[assumption])
 
-    def _places(self, hypothesis: CheckableHypothesis) -> list[tuple[int, int]]:
-        """Layer and number of each of the parts that it is about."""
-        count = constant(hypothesis.part, self.trials.golden.manifest.model) if hypothesis.part else None
+    def _places(self, hypothesis: CheckableHypothesis, ranked: Sequence[Assumption]) -> list[tuple[int, int]]:
+        """Layer and number of each of the parts that it is about; of a weight, of the parts that explain most whole."""
+        if hypothesis.cost > 1:
+            whole = [value[:2] for other, value in ranked if other.part == hypothesis.part and other.cost == 1]
+            return list(dict.fromkeys(whole))[:WEIGHED]
+        count = constant(hypothesis.part, self.trials.golden.manifest.model)
         return [(layer, number) for layer in self._layers(hypothesis) for number in range(count or 0)]
 
     def _of_its_size(self, assumption: Assumption, gap: np.ndarray, missing: np.ndarray) -> Iterator[Trial]:

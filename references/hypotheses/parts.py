@@ -11,9 +11,7 @@ from parity.references.hypotheses.masks import OUT, Attend, attending
 from parity.references.hypotheses.mutating import NotApplicable, changed, layers_of, leaving, mlps, together
 from parity.references.hypotheses.routing import FFN, running
 
-parts = Family(
-    values=(), fix="what is done by head, by group or by expert: offsets, tiles, scales, the last block", cost=2
-)
+parts = Family(values=(), fix="what is done by head, by group or by expert: offsets, tiles, scales, the last block")
 QUERIES, GROUPS = "{side}.num_attention_heads", "{side}.num_key_value_heads"
 
 
@@ -68,7 +66,7 @@ for name, shown in ROWS.items():
     parts.both(f"part-{name}", f"{name} of head {{value}}", stages=shown, part=heads)(
         partial(projected, projection=name)
     )
-    parts.both(f"part-{name}-weight", f"{name} of head {{value}}, but for its bias", stages=shown, part=heads)(
+    parts.both(f"part-{name}-weight", f"{name} of head {{value}}, but for its bias", stages=shown, part=heads, cost=2)(
         partial(unbiased, projection=name)
     )
 
@@ -105,4 +103,4 @@ WEIGHTS = {
 for name, (held, columns) in WEIGHTS.items():
     kind = name.replace("-", " ")
     says = f"target: the {kind if name.endswith('bias') else f'{kind} weight'} of expert {{value}}"
-    expert(f"part-expert-{name}", says)(partial(weighted, name=held, columns=columns))
+    expert(f"part-expert-{name}", says, cost=2)(partial(weighted, name=held, columns=columns))
