@@ -44,7 +44,7 @@ def cases(tiny):
 
 def first_shown(case, hypothesis):
     """The first stage that it changes with the first value that this pair of checkpoints gives something to change."""
-    given = FIRST_VALUES.get(hypothesis.id)
+    given = hypothesis.sized(0, 0, 0.5) if hypothesis.part else FIRST_VALUES.get(hypothesis.id)
     before = state(case.counterfactuals.loop)
     for value in [given] if given is not None else hypothesis.values or [0.5]:
         try:
@@ -68,6 +68,7 @@ IDLE |= {"tp-o-rows-exchanged-back-drafter"}
 OFFERED = [(family, one) for family in BUDGETS for one in offered(family) if one.id not in UNSHOWN | IDLE]
 BY_HAND = {("n-gram", "lookup-whole-only"), ("n-gram", "lookup-stops-at-eos"), ("n-gram", "verify-first-row-missing")}
 """What this prompt's drafts do not show; below."""
+BY_HAND |= {("dflash", f"part-{name}-drafter") for name in ("q", "k", "q-weight", "k-weight")}  # a norm takes it back
 
 
 @pytest.mark.parametrize(
