@@ -62,13 +62,14 @@ PLAIN = ("rope-factor", "rope-original-context", "rope-low-freq-factor", "rope-h
 PLAIN += ("rope-concentration", "rope-table-overflow")
 IDLE = {f"{each}-{end}" for each in PLAIN for end in ("drafter", "chain-rows", "context-rows", "block-rows")}
 IDLE |= {"tp-kv-heads-exchanged-back-drafter", "tp-kv-heads-strided-drafter", "tp-q-heads-exchanged-back-drafter"}
-IDLE |= {"tp-o-rows-exchanged-back-drafter"}
-"""What these drafters have nothing of: their schedules are plain, two layers' two kv heads are all there are."""
+IDLE |= {"tp-o-rows-exchanged-back-drafter", *(f"part-{name}-weight-drafter" for name in "qkv")}
+"""What these drafters have nothing of: their schedules are plain, two layers' two kv heads are all there are, and no
+projection has a bias."""
 
 OFFERED = [(family, one) for family in BUDGETS for one in offered(family) if one.id not in UNSHOWN | IDLE]
 BY_HAND = {("n-gram", "lookup-whole-only"), ("n-gram", "lookup-stops-at-eos"), ("n-gram", "verify-first-row-missing")}
 """What this prompt's drafts do not show; below."""
-BY_HAND |= {("dflash", f"part-{name}-drafter") for name in ("q", "k", "q-weight", "k-weight")}  # a norm takes it back
+BY_HAND |= {("dflash", f"part-{name}-drafter") for name in "qk"}  # a norm takes it back
 
 
 @pytest.mark.parametrize(
