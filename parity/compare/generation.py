@@ -131,6 +131,8 @@ def _miscounted(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iter
     Up to there the golden and the free run have the same rounds and tokens, so that the run's draft in the round, its
     own choice, is what the free run drafts; but where the reference's scores part the two by no more than noise.
     """
+    if len(run.sides) > 1:
+        return
     true, own = pair.true, pair.own
     rounds = zip(
         true.acceptance_length[:-1], own.acceptance_length[:-1], true.accepted_drafts, own.accepted_drafts, strict=False
