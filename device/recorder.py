@@ -56,10 +56,8 @@ class Recorder:
         Raises:
             RuntimeError: the ranks chose differently, and nobody watches who could say so.
         """
-        stage, shards = (
-            _name(group, part),
-            [one[0, :rows].astype(np.int64) for one in to_hosts(self._engine, self._sharding, value)],
-        )
+        stage = _name(group, part)
+        shards = [one[0, :rows].astype(np.int64) for one in to_hosts(self._engine, self._sharding, value)]
         if self._tap is None:
             return shards[0] if self._sharding is None else self._sharding.merge(stage, shards)
         return self._ask(self._tap, stage, shards)[0]

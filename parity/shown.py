@@ -96,7 +96,7 @@ class View:
     def lacking(self) -> dict[str, list[str]]:
         """`prefill` and `round` to the stages that are shown in the other alone, though they occur in both."""
         found: dict[str, list[str]] = {PREFILL: [], ROUND: []}
-        for (name, _), _ in self._rows.items():
+        for name, _ in self._rows:
             for when in self.declared[name].stage.when:
                 if (name, when) not in self._rows:
                     found[when].append(name)

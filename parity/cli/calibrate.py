@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -14,6 +14,8 @@ from parity.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from parity.calibrate import Calibration
+    from parity.gates.clean import GateCalibration
     from parity.golden.choice import Wanted
     from parity.golden.views import TrustedGolden
 
@@ -68,67 +70,57 @@ def calibrate(
     json_file: Path | None,
 ) -> None:
     """Count the policy's false alarms: clean devices that differ in rounding only, one prompt at a time."""
-    from parity.calibrate import CalibrationRequest
-    from parity.calibrate import calibrate as count
-    from parity.policy import read_policy
-    from parity.producers import ReferenceRerun, clean_devices, device
-    from parity.reports.calibration import print_calibration
+    from parity.producers import clean_devices
+    from parity.reports.calibration import print_calibration, print_clean_gates
 
     opened = open_judging(golden)
+    names = names or clean_devices()
     if gates:
         if show or policy:
             raise UsageError(f"--{'show' if show else 'policy'} is of comparisons; --gate runs gates in their place")
-        _gates(opened, names or clean_devices(), gates, precision, runs, rounds, strict, json_file)
+        with progress("clean") as bar:
+            judged = _gates(opened, gates, precision, names=names, runs=runs, rounds=rounds, progress=bar)
+        print_clean_gates(judged, strict)
+        _end(judged, strict, json_file)
     with progress("clean") as bar:
-        found = count(
-            CalibrationRequest(
-                golden=opened,
-                device=lambda name: device(name, opened, precision),
-                names=[f"{name},show={show}" if show else name for name in names or clean_devices()],
-                policy=read_policy(policy, precision),
-                runs=runs,
-                rounds=rounds,
-                progress=bar,
-                rerun=ReferenceRerun() if show else None,
-            )
-        )
+        compared = _comparisons(opened, show, policy, precision, names=names, runs=runs, rounds=rounds, progress=bar)
+    print_calibration(compared, strict)
+    _end(compared, strict, json_file)
+
+
+def _end(found: Calibration | GateCalibration, strict: bool, json_file: Path | None) -> NoReturn:
     write_json(json_file, found.to_dict())
-    print_calibration(found, strict)
     sys.exit(found.exit_code(strict))
 
 
-def _gates(
-    golden: TrustedGolden,
-    names: Sequence[str],
-    gates: Sequence[str],
-    precision: str,
-    runs: int,
-    rounds: int,
-    strict: bool,
-    json_file: Path | None,
-) -> None:
-    """Run gates over clean devices and end."""
+def _comparisons(
+    golden: TrustedGolden, show: str | None, policy: Path | None, precision: str, names: Sequence[str], **rest: Any
+) -> Calibration:
+    from parity.calibrate import CalibrationRequest
+    from parity.calibrate import calibrate as count
+    from parity.policy import read_policy
+    from parity.producers import ReferenceRerun, device
+
+    return count(
+        CalibrationRequest(
+            golden=golden,
+            device=lambda name: device(name, golden, precision),
+            names=[f"{name},show={show}" if show else name for name in names],
+            policy=read_policy(policy, precision),
+            rerun=ReferenceRerun() if show else None,
+            **rest,
+        )
+    )
+
+
+def _gates(golden: TrustedGolden, gates: Sequence[str], precision: str, **rest: Any) -> GateCalibration:
     from parity.gates import GATES
     from parity.gates.clean import CleanGates, clean_gates
-    from parity.partial import scratch
     from parity.producers import gate_context
-    from parity.reports.calibration import print_clean_gates
 
     for gate in gates:
         if gate not in GATES:
             raise UsageError(f"--gate {gate}: no such gate; there is {', '.join(GATES)}")
-    with progress("clean") as bar, scratch("calibrate") as folder:
-        found = clean_gates(
-            CleanGates(
-                golden,
-                lambda part, name: gate_context(part, name, precision, folder / str(len(list(folder.iterdir())))),
-                names,
-                gates,
-                runs,
-                rounds,
-                bar,
-            )
-        )
-    write_json(json_file, found.to_dict())
-    print_clean_gates(found, strict)
-    sys.exit(found.exit_code(strict))
+    return clean_gates(
+        CleanGates(golden, lambda part, name, folder: gate_context(part, name, precision, folder), gates=gates, **rest)
+    )

@@ -33,6 +33,9 @@ ROUNDS = 3
 BUDGET = 4
 """Tokens of the sequence that ends first, in one or two rounds; each next one has two more."""
 
+Seats = tuple[Seated, Seated]
+"""A sequence in two seatings."""
+
 NEIGHBOURS = "a sequence depends on who sits beside it"
 MEANING = {
     "the same again": "a race, or state that an earlier batch left",
@@ -161,9 +164,6 @@ def repeated(context: GateContext, device: Device, prompts: Sequence[int]) -> Ch
 
 def _bound(context: GateContext, precision: str) -> WithinNoise:
     return WithinNoise(context.golden.declared, precision, NoiseFloors(context.golden))
-
-
-Seats = tuple[Seated, Seated]
 
 
 def _difference(before: Sequence[Seated], now: Sequence[Seated], within: WithinNoise) -> Difference[Seats]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from parity.compare.report import FAIL, INCONCLUSIVE, NOT_JUDGED, WARN, conclude
 from parity.gates.context import GateContext
 from parity.gates.gate import run_gate
 from parity.golden.views import GoldenSlice, JoinedGoldens, TrustedGolden
+from parity.partial import scratch
 from parity.progress import Progress, quiet
 
 PROMPTS = 3
@@ -19,10 +21,13 @@ PROMPTS = 3
 
 @dataclass(frozen=True)
 class CleanGates:
-    """What to run: `context` makes what a gate judges of a clean device by name, over a part of the golden."""
+    """What to run: `context` makes what a gate judges of a clean device by name, over a part of the golden.
+
+    The folder that it takes is for the runs of that one gate.
+    """
 
     golden: TrustedGolden
-    context: Callable[[TrustedGolden, str], GateContext]
+    context: Callable[[TrustedGolden, str, Path], GateContext]
     names: Sequence[str]
     gates: Sequence[str]
     runs: int
@@ -89,7 +94,8 @@ def clean_gates(request: CleanGates) -> GateCalibration:
     for number, (case, name, gate) in enumerate(islice(_cases(request), request.runs)):
         prompts = tuple(prompt.id for prompt in case.manifest.case.prompts)
         request.progress(number, total, f"{gate} {name} {', '.join(prompts)}")
-        found.runs.append(_run(gate, name, prompts, request.context(case, name)))
+        with scratch("calibrate") as folder:
+            found.runs.append(_run(gate, name, prompts, request.context(case, name, folder)))
     request.progress(total, total, "")
     return found
 

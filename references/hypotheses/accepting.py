@@ -37,23 +37,18 @@ matching = Family(
     fix="accepted drafts are those before the first mismatch, each against the row of the token before it",
     cost=2,
 )
-matching("accept-past-mismatch", "matched drafts are counted: past the mismatch", seen=("vLLM #2658",))(
+COUNTED = "matched drafts are counted: {}; the {{value}} up to there are emitted"
+matching("accept-past-mismatch", COUNTED.format("past the mismatch"), seen=("vLLM #2658",))(
     lambda matched, drafts, tokens: (drafts == tokens[:-1]).sum()
 )
-matching("accept-last-match", "matched drafts are counted: up to the last match", seen=("vLLM #2658",))(
+matching("accept-last-match", COUNTED.format("up to the last match"), seen=("vLLM #2658",))(
     lambda matched, drafts, tokens: ((drafts == tokens[:-1]) * torch.arange(1, len(tokens))).max()
 )
-matching("accept-none", "matched drafts are counted: none")(lambda matched, drafts, tokens: 0)
-matching("accept-all", "matched drafts are counted: all", seen=("vLLM #2658",))(
-    lambda matched, drafts, tokens: len(drafts)
-)
-matching("accept-one-fewer", "matched drafts are counted: one fewer")(
-    lambda matched, drafts, tokens: max(matched - 1, 0)
-)
-matching("accept-one-more", "matched drafts are counted: one more")(
-    lambda matched, drafts, tokens: min(matched + 1, len(drafts))
-)
-matching("accept-next-row", "matched drafts are counted: against the next row")(
+matching("accept-none", COUNTED.format("none"))(lambda matched, drafts, tokens: 0)
+matching("accept-all", COUNTED.format("all"), seen=("vLLM #2658",))(lambda matched, drafts, tokens: len(drafts))
+matching("accept-one-fewer", COUNTED.format("one fewer"))(lambda matched, drafts, tokens: max(matched - 1, 0))
+matching("accept-one-more", COUNTED.format("one more"))(lambda matched, drafts, tokens: min(matched + 1, len(drafts)))
+matching("accept-next-row", COUNTED.format("against the next row"))(
     lambda matched, drafts, tokens: (drafts == tokens[1:]).long().cumprod(0).sum()
 )
 

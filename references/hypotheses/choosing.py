@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from parity.references.hypotheses.catalogue import FUSED, MODELS, PARALLEL, Family, Mutation
-from parity.references.hypotheses.inference import Margin
 from parity.references.hypotheses.lazily import Loop, Tensor, torch
 from parity.references.hypotheses.mutating import NotApplicable, rows_from, together
 
@@ -92,7 +91,6 @@ choice(
     f"drafts: {SECOND}",
     stages=("drafter.draft_tokens",),
     values=NEAR,
-    infer=Margin({"drafter.draft_tokens": "drafter.logits"}),
     fix=EXACT.format("draft"),
     cost=2,
     drafters=MODELS,
@@ -102,7 +100,6 @@ choice(
     f"target: {SECOND}",
     stages=("target.tokens", "verify.tokens"),
     values=NEAR,
-    infer=Margin({"target.tokens": "target.logits", "verify.tokens": "verify.logits"}),
     fix=EXACT.format("target's"),
 )(partial(runner_up, drafts=False))
 

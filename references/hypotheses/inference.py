@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,28 +54,6 @@ class Ratio:
             along += float((mine.astype(np.float64) * wide).sum())
             squares += float((wide * wide).sum())
         return along / squares if squares and np.isfinite(along) and along != squares else None
-
-
-class Margin:
-    """How near to the best the second best may be where it is taken: between the tokens that were exchanged and those
-    that were not."""
-
-    def __init__(self, choices: Mapping[str, str]):
-        self.choices = choices
-        """Stages of tokens to those of the scores behind them."""
-
-    def __call__(self, device: Tensors, golden: Tensors) -> float | None:
-        taken, left = [0.0], [np.inf]
-        for tokens, logits in self.choices.items():
-            for place in [place for place in golden if place[1] == tokens and place in device]:
-                scores = device.get((place[0], logits), golden.get((place[0], logits)))
-                if scores is None or device[place].shape != golden[place].shape or len(scores) != len(golden[place]):
-                    continue
-                best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
-                other = device[place] != golden[place]
-                taken += (best[other, 1] - best[other, 0]).tolist()
-                left += (best[~other, 1] - best[~other, 0]).tolist()
-        return float(max(taken) + min(left)) / 2 if 0 < max(taken) < min(left) < np.inf else None
 
 
 def _error(mine: NDArray[Any], true: NDArray[Any]) -> NDArray[Any]:

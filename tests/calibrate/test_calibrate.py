@@ -105,12 +105,12 @@ def test_an_unknown_variant_is_wrong_usage(parity, small_golden):
     assert found.code == 2 and "no clean variant upside_down" in found.err
 
 
-def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden, tmp_path):
+def test_clean_devices_pass_gates_and_a_fault_is_an_alarm(shallow_golden):
     faulty, alone = "parity.device.faults:life_hit_drafter_unwritten", "tests.calibrate.test_calibrate:without_lanes"
     found = clean_gates(
         CleanGates(
             golden=shallow_golden,
-            context=lambda part, name: gate_context(part, name, "bfloat16", tmp_path / name),
+            context=lambda part, name, folder: gate_context(part, name, "bfloat16", folder),
             names=[faulty, alone],
             gates=["lifecycle", "batch"],
             runs=4,

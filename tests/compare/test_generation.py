@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from parity.compare import compare
+from parity.compare import compare, generation
 from parity.compare.generation import check_generation
 from parity.errors import UsageError
 from parity.golden.manifest import Corroboration
@@ -147,12 +148,28 @@ def counting(*lengths: int):
     )
 
 
-def test_a_free_run_accepts_the_drafts_that_the_forced_one_makes_of_the_same_text(dumps):
+@pytest.mark.parametrize(
+    ("lengths", "said"), [((1, 1, 3, 1), "accepts 0 drafts"), ((3, 2, 1), "accepts 2 drafts")], ids=["fewer", "more"]
+)
+def test_a_free_run_accepts_the_drafts_that_the_forced_one_makes_of_the_same_text(dumps, lengths, said, monkeypatch):
     """In bfloat16 as well: where the reference's scores part the draft from every other token."""
     golden, run = dumps
-    told = run.manifest.case.prompts[NUMBER].generation
-    first, *rest = told.acceptance_length
-    assert first > 1 and rest
-    fewer = counting(1, first - 1, *rest)
-    found = [one for one in check_generation(golden, emitting(run, {NUMBER: fewer})).findings if one.round == 1]
-    assert [one.stage for one in found] == ["accept.length"] and "accepts 0 drafts" in found[0].message
+    assert run.manifest.case.prompts[NUMBER].generation.acceptance_length == (2, 3, 1)
+    free = emitting(run, {NUMBER: counting(*lengths)})
+    (found,) = check_generation(golden, free).findings
+    assert (found.stage, found.round) == ("accept.length", 1) and said in found.message
+    monkeypatch.setattr(generation, "row_noise", lambda rows: np.full(len(rows.prompt), np.inf))
+    assert not check_generation(golden, free).findings
+
+
+def test_counts_of_drafts_that_nobody_scores_are_exact_and_those_that_nobody_shows_are_not_asked(dumps, monkeypatch):
+    golden, run = dumps
+    free = emitting(run, {NUMBER: counting(1, 1, 3, 1)})
+    monkeypatch.setattr(generation, "row_noise", lambda rows: np.full(len(rows.prompt), np.inf))
+    with monkeypatch.context() as looked_up:
+        declared = {name: stage for name, stage in golden.declared.items() if name != generation.DRAFT_LOGITS}
+        looked_up.setattr(golden, "declared", declared)
+        assert len(check_generation(golden, free).findings) == 1
+    contents = free.contents
+    free.contents = lambda *place: None if place[-1] == generation.DRAFT_TOKENS else contents(*place)
+    assert not check_generation(golden, free).findings

@@ -37,24 +37,7 @@ def _blind(argument):
     return untapped if callable(argument) else argument
 
 
-class HostOnlyLanes(HostOnly):
-    """The same with lanes: `parity.seam.Batched` by the names of its verbs."""
-
-    def prefill_batch(self, *given):
-        return self.inside.prefill_batch(*map(_blind, given))
-
-    def draft_batch(self, *given):
-        return self.inside.draft_batch(*map(_blind, given))
-
-    def verify_batch(self, *given):
-        return self.inside.verify_batch(*map(_blind, given))
-
-    def commit_batch(self, *given):
-        return self.inside.commit_batch(*map(_blind, given))
-
-
 def load(target, drafter, k, precision="bfloat16", fault="none", lanes: int = 1):
     """A factory: `tests.gates.host_only:load,fault=life-hit-drafter-unwritten`."""
     make = CATALOGUE[fault].factory if fault != "none" else device.load
-    made = make(target, drafter, k, precision, **({"lanes": lanes} if lanes > 1 else {}))
-    return HostOnly(made) if lanes == 1 else HostOnlyLanes(made)
+    return HostOnly(make(target, drafter, k, precision, **({"lanes": lanes} if lanes > 1 else {})))

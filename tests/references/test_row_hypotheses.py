@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from parity.references.capture import ignore
-from parity.references.hypotheses.inference import Margin, chunk_size
+from parity.references.hypotheses.inference import chunk_size
 from parity.references.hypotheses.stale import ALL, ALONE, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
@@ -276,12 +276,3 @@ def test_a_chunk_whose_ids_are_hidden_ends_at_the_first_wrong_row_of_the_first_l
     assert chunk_size({stage: mine}, {stage: true, (0, "drafter.input_ids"): np.arange(20)}) == 7
     assert chunk_size({stage: true * 1.004}, {stage: true}) is None
     assert chunk_size({stage: true * 1.4}, {stage: true}) is None
-
-
-def test_how_near_the_second_best_is_taken_lies_between_the_rows():
-    logits = np.array([[9, 8.9, 0], [9, 8.2, 0], [9, 7, 0]], np.float32)
-    true = {(1, "verify.logits"): logits, (1, "verify.tokens"): np.zeros(3, np.int64)}
-    infer = Margin({"verify.tokens": "verify.logits"})
-    assert infer({(1, "verify.tokens"): np.array([1, 1, 0])}, true) == pytest.approx(1.4)
-    assert infer({(1, "verify.tokens"): np.array([0, 1, 0])}, true) is None
-    assert infer({(1, "verify.tokens"): np.zeros(3)}, true) is None
