@@ -340,7 +340,7 @@ class Manifest(Record):
         if files.values(data) > limits.VALUES:
             raise UsageError(f"{path} holds more than {limits.VALUES} values")
         try:
-            manifest = cls.model_validate_json(data)
+            manifest = cls.model_validate_json(data, strict=True)  # `true` is no 1
         except ValidationError as error:
             raise UsageError(f"{path} does not follow the golden format: {_mistake(error)}") from None
         if "schema_version" not in manifest.model_fields_set:

@@ -272,7 +272,7 @@ def read_record(kind: type[AnyRecord], path: Path) -> AnyRecord:
         UsageError: the file is missing or does not follow the schema.
     """
     try:
-        return kind.model_validate_json(files.content(path, limits.RECORD_BYTES))
+        return kind.model_validate_json(files.content(path, limits.RECORD_BYTES), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])

@@ -106,6 +106,15 @@ EDITS = {
     "fewer rows": lambda raw: row(raw).update(shape=[4]),
     "rows that no round before has": continued_rows,
     "rows before the first round": lambda raw: row(raw, "p000/r0000/kv.target.0.k").update(start=3),
+    "counts that are true and false": lambda raw: [
+        one["generation"].update(
+            accepted_drafts=[bool(count) if count < 2 else count for count in one["generation"]["accepted_drafts"]]
+        )
+        for one in raw["case"]["prompts"]
+    ],
+    "a count in quotes": lambda raw: generation(raw)["acceptance_length"].__setitem__(
+        0, str(generation(raw)["acceptance_length"][0])
+    ),
     "a million layers": lambda raw: raw["model"].update(num_layers=1_000_000),
     "another family of drafters": lambda raw: raw["model"].update(family="eagle-3"),
     "a draft vocabulary of another width": lambda raw: raw["model"]["draft_vocabulary"].pop(),
