@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from parity import device
 from parity.device.config import MOE
 from parity.device.constants import constants
 from parity.device.decoding import Generation, generate
@@ -77,9 +76,6 @@ class Pipeline:
     def describe(self) -> Description:
         """What this device is."""
         moe = self.target.config.moe
-        modules = (
-            one.name for one in pkgutil.walk_packages(device.__path__, "parity.device.") if one.name in sys.modules
-        )
         return Description(
             name=self._engine.NAME + ("" if moe == MOE[0] else f", moe {moe}"),
             precision=self._precision,
@@ -88,10 +84,9 @@ class Pipeline:
             k=self.k,
             max_positions=self.target.positions,
             eos=self.target.config.eos,
-            versions={name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}
-            | getattr(self._engine, "versions", {}),
+            versions=_versions() | getattr(self._engine, "versions", {}),
             notes=getattr(self._engine, "notes", dict)(),
-            modules=("parity.device", *sorted(modules)),
+            modules=("parity.device", *sorted(name for name in sys.modules if name.startswith("parity.device."))),
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
@@ -357,3 +352,9 @@ class Pipeline:
             raise UsageError("the device holds no sequence: prefill comes first.")
         if self.finished:
             raise UsageError("the sequence has ended: only a new prefill can follow.")
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of the packages that it computes with; to read them takes milliseconds."""
+    return {name: version(name) for name in ("numpy", "ml_dtypes", "safetensors")}

@@ -91,7 +91,7 @@ class View:
 
     def shows(self, stage: str) -> bool:
         """Whether a stage is shown in any round."""
-        return any(self.rows(stage, round_) for round_ in (0, 1))
+        return (stage, PREFILL) in self._rows or (stage, ROUND) in self._rows
 
     def lacking(self) -> dict[str, list[str]]:
         """`prefill` and `round` to the stages that are shown in the other alone, though they occur in both."""

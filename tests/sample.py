@@ -11,9 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 from zlib import crc32
 
+import pytest
+
 WHOLE = os.environ.get("PARITY_CATALOGUE") == "whole"
 EVERY = 8
 """One member in so many, and one of each kind at the least."""
+
+by_night = pytest.mark.skipif(
+    not WHOLE, reason="`make catalogue`: docs/testing.md says what the ordinary tests have of it"
+)
 
 Member = TypeVar("Member")
 

@@ -17,7 +17,7 @@ BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
 # What these return are operands, never new values: nothing to round.
 _MOVES = {np.where, np.take, np.take_along_axis, np.concatenate, np.max, np.min}
-_REDUCTIONS = {np.sum, np.mean, np.any, np.argmax, np.cumsum}
+_DIALECT = _MOVES | {np.sum, np.mean, np.any, np.argmax, np.cumsum}
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -53,10 +53,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if method != "__call__" or kwargs:
             raise NotImplementedError(f"numpy.{ufunc.__name__} with {method} {sorted(kwargs)} is outside the dialect")
         with np.errstate(all="ignore"):  # an accelerator overflows to infinity without a word
-            return _round(ufunc(*map(_held, inputs)), _declared(inputs))
+            return _round(ufunc(*[_held(one) for one in inputs]), _declared(inputs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
-        if func not in _MOVES | _REDUCTIONS:
+        if func not in _DIALECT:
             raise NotImplementedError(f"numpy.{func.__name__} is outside the dialect")
         declared = _declared(args[0] if func is np.concatenate else args)
         with np.errstate(all="ignore"):
@@ -105,23 +105,21 @@ def host(value: Array) -> np.ndarray:
 
 
 def _storage(declared: np.dtype) -> np.dtype:
-    return FLOAT32 if declared == BFLOAT16 else declared
+    return FLOAT32 if declared is BFLOAT16 else declared
 
 
 def _held(value: Any) -> Any:
     if isinstance(value, Array):
         return value.held
-    if isinstance(value, tuple | list):
-        return type(value)(map(_held, value))
-    return value
+    return type(value)(map(_held, value)) if isinstance(value, tuple | list) else value
 
 
 def _declared(operands: Any) -> np.dtype:
     """The float dtype of a result; scalars of Python follow the arrays, float32 wins over bfloat16."""
     declared = FLOAT32
     for one in operands:
-        dtype = getattr(one, "dtype", None)
-        if dtype == BFLOAT16:
+        dtype: Any = getattr(one, "dtype", None)
+        if dtype is BFLOAT16:
             declared = BFLOAT16
         elif dtype is not None and dtype.kind == "f":
             return FLOAT32
@@ -135,13 +133,15 @@ def _fit(operand: Any, declared: np.dtype) -> Any:
 
 def _round(result: np.ndarray, declared: np.dtype) -> Array:
     """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
-    if declared == BFLOAT16 and result.dtype.kind == "f":
+    if declared is BFLOAT16 and result.dtype.kind == "f":
         return Array(result.astype(BFLOAT16).astype(FLOAT32), BFLOAT16)
     return _as(result, declared)
 
 
 def _as(result: np.ndarray, declared: np.dtype) -> Array:
     """A result that `declared` can represent."""
+    if result.dtype is FLOAT32 and declared in (FLOAT32, BFLOAT16):
+        return Array(result, declared)
     if result.dtype.kind in "iub":
         declared = _NARROW.get(result.dtype, result.dtype)
     return Array(result.astype(_storage(declared), copy=False), declared)

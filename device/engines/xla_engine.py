@@ -76,7 +76,7 @@ class Array(base.Array):
         return self._rounded(result, base._declared(inputs))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Array:
-        if func not in base._MOVES | base._REDUCTIONS:
+        if func not in base._DIALECT:
             raise NotImplementedError(f"numpy.{func.__name__} is outside the dialect")
         declared = base._declared(args[0] if func is np.concatenate else args)
         same = getattr(jnp, func.__name__)

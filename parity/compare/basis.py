@@ -116,7 +116,7 @@ def _over_segments(golden: TrustedGolden, run: DumpView, rerun: Rerun | None) ->
     if case.mode != "local" or case.precision == "float32":
         return golden
     numbers = (named for named in run.declared.values() if not named.stage.exact or named.stage.template == EXPERTS)
-    if all(named.name in side.forced for named in numbers for side in run.sides):
+    if {named.name for named in numbers} <= frozenset.intersection(*(side.forced for side in run.sides)):
         return golden
     prompts = range(len(case.prompts))
     return RebasedGolden(golden, _once_more(golden, run, prompts, rerun), prompts)

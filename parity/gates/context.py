@@ -16,7 +16,9 @@ from parity.compare.rows import HALF_ULP, NOISY, WIDEST, stage_rows
 from parity.drive import RunRequest, run_device
 from parity.errors import Inconclusive, NotOffered, UsageError
 from parity.golden.manifest import Mode
+from parity.golden.sources import digests
 from parity.golden.store import Dump
+from parity.golden.trust import device_modules, enumerated
 from parity.golden.views import DumpView, TrustedGolden
 from parity.guard import raised_text, refuses
 from parity.metrics import measure
@@ -161,14 +163,24 @@ class GateContext:
             if precision == self.precision or options != {"k": self.golden.manifest.case.k}:
                 raise
             raise NotOffered(f"{self.device_name} does not offer {precision}: {error}") from error
-        name = device.describe().name
         for run in self._given:
-            if run.manifest.producer.name != name:
-                raise UsageError(
-                    f"{run.folder} was made by {run.manifest.producer.name}, --device {self.device_name} is {name}: "
-                    f"name the device that made the run; `parity diff {run.command}` judges it without one"
-                )
+            self._made(device, run)
         return device
+
+    def _made(self, device: Device, run: DumpView) -> None:
+        """Raise UsageError unless this device, from the source as it is now, made a given run."""
+        maker, says = run.manifest.producer, device.describe()
+        if maker.name != says.name:
+            raise UsageError(
+                f"{run.folder} was made by {maker.name}, --device {self.device_name} is {says.name}: "
+                f"name the device that made the run; `parity diff {run.command}` judges it without one"
+            )
+        now = digests(device_modules(device, says.modules, self.device_name, self.golden.manifest.producer))
+        if changed := sorted(name for name in now.keys() & maker.sources.keys() if now[name] != maker.sources[name]):
+            raise UsageError(
+                f"{run.folder} was made before {enumerated(changed)} changed: run --device {self.device_name} again; "
+                f"`parity diff {run.command}` judges the run as it is"
+            )
 
     def run(self, mode: Mode) -> DumpView:
         """The device's run over the whole golden, made once for each mode; chained ones generate freely as well."""

@@ -16,6 +16,7 @@ from parity.device.engines.reordered import Order, engine
 from parity.device.engines.shape_engine import ShapeEngine
 from parity.device.inventory import Inventory, Run, take_inventory
 from parity.errors import UsageError
+from tests.sample import by_night
 
 CONFIGS = published_configs()
 SHORT = Run(4, 40, 9)
@@ -205,6 +206,7 @@ def test_gathered_experts_multiply_a_matrix_for_each_choice(pair):
     assert (gate.batch, gate.m, gate.k, gate.n) == (5 * 2, 1, 64, 32), "two of 5 experts for each of 5 rows"
 
 
+@by_night
 @pytest.mark.skipif("xla" not in device.ENGINES, reason="the xla engine is not part of this device")
 def test_programs_are_those_that_the_xla_engine_compiles(pair):
     pytest.importorskip("jax")

@@ -12,7 +12,14 @@ from parity.gates.positions_passes import SAME, cached_keys, misturned
 from parity.gates.rope import read_schedule
 from parity.gates.taps import token_pairings
 from parity.producers import builder
-from tests.sample import cover
+from tests.sample import WHOLE, cover
+
+COMPILED = (
+    ("eagle-3", "xla", "chained", "bfloat16"),
+    ("draft-model", "xla", "chained", "bfloat16"),
+    ("dflash", "xla", "local", "bfloat16"),
+)
+"""A compiler takes longer than all else together; gates/test_sampling_engines runs a family on xla."""
 
 
 @pytest.mark.parametrize(
@@ -23,15 +30,13 @@ from tests.sample import cover
             ("eagle-3", "numpy", "local", "bfloat16"),
             ("eagle-3", "numpy", "chained", "float32"),
             ("eagle-3", "numpy", "chained", "bfloat16"),
-            ("eagle-3", "xla", "chained", "bfloat16"),
             ("draft-model", "numpy", "local", "bfloat16"),
             ("draft-model", "numpy", "chained", "float32"),
-            ("draft-model", "xla", "chained", "bfloat16"),
             ("dflash", "numpy", "local", "float32"),
             ("dflash", "numpy", "chained", "bfloat16"),
-            ("dflash", "xla", "local", "bfloat16"),
             ("n-gram", "numpy", "local", "float32"),
             ("n-gram", "numpy", "chained", "bfloat16"),
+            *(COMPILED if WHOLE else ()),
         ]
     ),
 )

@@ -25,6 +25,7 @@ from parity.partial_kv import PartialKV
 from parity.policy import read_policy
 from parity.producers import builder
 from parity.references.seam import load as load_references
+from tests.sample import by_night
 
 SIZES = "1+2+1x8"
 WEIGHTED = ("drafter", "eagle3", "draft-model")
@@ -140,6 +141,7 @@ def test_a_clean_device_passes(precision, mode, golden, tmp_path):
     assert judged["drafter.layers.3.pages"].judge == "experts" and run.manifest.case.partial_kv == SIZES
 
 
+@by_night
 def test_a_compiled_device_emits_and_accepts_the_same(shallow_golden):
     model, ids = shallow_golden.manifest.model, shallow_golden.manifest.case.prompts[0].ids
     numpy, xla = (

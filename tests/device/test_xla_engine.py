@@ -20,6 +20,7 @@ from parity.device.kernels.program import program
 from parity.device.recorder import Recorder
 from parity.device.rows import pad_rows
 from parity.errors import UsageError
+from tests.sample import by_night
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -170,6 +171,7 @@ def test_a_replaced_kernel_is_traced_anew_and_the_clean_one_comes_back(loaded, p
     assert not compiled
 
 
+@by_night
 def test_copies_in_a_batch_run_as_one_sequence_does(pair, prompts, loaded):
     batch = package.load(*pair, 3, precision="float32", engine="xla", batch=2)
     assert batch.target.caches[0][0].shape[0] == 2

@@ -15,6 +15,7 @@ from parity.device.kernels.collectives import all_gather, all_reduce
 from parity.device.kernels.program import program
 from parity.device.sharding import Sharding
 from parity.errors import UsageError
+from tests.sample import by_night
 
 PROMPT = np.arange(1, 25)
 
@@ -25,6 +26,7 @@ def four(few_kv):
     return few_kv(engine="xla", tp=4)
 
 
+@by_night
 def test_every_stage_is_that_of_one_rank_on_numpy(four, few_kv, traced):
     seen, true = traced(four), traced(few_kv())
     assert seen.tensors.keys() == true.tensors.keys()

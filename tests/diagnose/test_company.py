@@ -6,11 +6,15 @@ import pytest
 
 from parity.api import diagnose_device
 from parity.diagnose.gates import GateCause
+from tests.sample import by_night
 
 
 @pytest.mark.parametrize(
     ("name", "defect", "where"),
-    [("remembers", "state-across-prompts", "behind another sequence"), ("beside", "batch-neighbours", "beside others")],
+    [
+        ("remembers", "state-across-prompts", "behind another sequence"),
+        pytest.param("beside", "batch-neighbours", "beside others", marks=by_night),
+    ],
 )
 def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, small_golden):
     (cause,) = diagnose_device(small_golden, f"tests.diagnose.company_devices:{name}", limit=30)
@@ -19,6 +23,7 @@ def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, s
     assert cause.reproduce.endswith(("local", "chained"))
 
 
+@by_night
 def test_a_defect_that_every_sequence_has_is_named_as_ever(small_golden):
     found = diagnose_device(small_golden, "parity.device.faults:tap_off_by_one,lanes=2", limit=60)
     assert [cause.hypothesis for cause in found.causes] == ["tap-off-by-one"]

@@ -9,7 +9,7 @@ import pytest
 from parity import producers
 from parity.api import diagnose_device, run_device
 from parity.diagnose import whole
-from tests.sample import WHOLE, cut
+from tests.sample import WHOLE, by_night, cut
 
 CASES = {
     "attn_window_missing": "attn-window-missing",
@@ -19,8 +19,8 @@ CASES = {
     "input_position_plus_one": "input-position-plus-one",
     "d2t_missing": "d2t-missing",
 }
-ELSEWHERE = ("attn_window_missing", "attn_sinks_missing_once", "tap_off_by_one")
-"""Named below as a pair and from a run's folder; alone by `make catalogue`."""
+FIRST = ("rope_theta_llama", "d2t_missing")
+"""A constant that is fitted, and what the drafter alone has; the others by `make catalogue`."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def only(hypothesis: str):
     return counterfactuals
 
 
-@pytest.mark.parametrize("fault", [fault for fault in CASES if WHOLE or fault not in ELSEWHERE])
+@pytest.mark.parametrize("fault", CASES if WHOLE else FIRST)
 def test_a_planted_fault_is_named_and_brings_its_stage_back_to_the_floor(fault, diagnose):
     ended, found = diagnose("--device", f"parity.device.faults:{fault}")
     assert ended.code == 1, ended
@@ -95,6 +95,7 @@ def test_a_cause_in_a_hidden_stage_is_confirmed_where_some_of_its_rows_are_not_d
     assert [cause.hypothesis for cause in found.causes] == ["fuse-border"] and found.unexplained is None
 
 
+@by_night
 def test_two_faults_at_one_stage_are_a_pair(diagnose):
     ended, found = diagnose("--device", "tests.diagnose.devices:two_at_one_stage")
     assert {cause["hypothesis"] for cause in found["causes"]} == {"attn-sinks-missing", "attn-window-missing"}, (
@@ -102,6 +103,7 @@ def test_two_faults_at_one_stage_are_a_pair(diagnose):
     )
 
 
+@by_night
 def test_an_error_that_no_hypothesis_explains_is_described(diagnose):
     ended, found = diagnose("--device", "tests.diagnose.devices:loud_head")
     assert ended.code == 1 and found["causes"] == [], ended.out

@@ -37,7 +37,7 @@ CASES = {
     "skip_expert_capacity": "ffn-expert-capacity",
     "skip_experts_verify": "ffn-missing-in-verify",
 }
-SAMPLE = ("choose_third_expert", "skip_router_bias_verify")
+SAMPLE = ("choose_third_expert",)
 
 
 @pytest.fixture

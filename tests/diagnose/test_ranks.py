@@ -12,6 +12,7 @@ from parity.diagnose.failing_run import FailingRun, failing_run
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.golden.store import Dump, DumpWriter
 from parity.policy import read_policy
+from tests.sample import by_night
 
 STAGE = "target.layers.2.attn_out"
 
@@ -77,6 +78,7 @@ def test_a_reading_of_ranks_is_printed_and_ends_red(run_of, small_golden, parity
     assert json.loads((tmp_path / "found.json").read_text())[0]["id"] == "tp-order-by-rank"
 
 
+@by_night
 def test_a_sum_that_is_not_reduced_is_named_as_one_rank_has_it(small_golden, parity, tmp_path):
     ended = parity(
         "diagnose",

@@ -18,7 +18,7 @@ from parity.references.hypotheses.stale import ALL, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.references.prompts import read_prompts
 from parity.trace import ForcingTrace, forced_names
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 RELATED = [
     one for family in (caches.rollback, stale.stale, surplus.seeds, starting.starts) for one in family.hypotheses
@@ -117,7 +117,7 @@ def test_it_is_named_alone_with_its_value(name, value, mode, bench, tmp_path):
     assert found.unexplained is None and found.causes[0].whole
 
 
-@pytest.mark.skipif(not WHOLE, reason="a search in three rounds: `make catalogue` takes the minutes")
+@by_night
 @pytest.mark.parametrize(("side", "given", "mode"), [("", ALL, "local"), ("-drafter", AS_EMITTED, "chained")])
 def test_a_mask_that_only_later_rounds_show_is_named_on_top(side, given, mode, bench, tmp_path):
     """Both masks leave the same rows in the cache in the first round: the stale rows are named, then what they hide."""

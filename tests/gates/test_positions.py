@@ -14,7 +14,7 @@ from parity.gates.positions import checks, not_refused
 from parity.gates.rope import read_schedule
 from parity.references import rotary
 from tests.gates.positions import CONFIGS, LONG, REFUSED, SHORT, TARGET, judged
-from tests.sample import WHOLE
+from tests.sample import WHOLE, sample
 
 
 def target_check(context: GateContext):
@@ -99,19 +99,22 @@ def short_table(rows, index):
 
 @pytest.mark.parametrize(
     ("rotate", "named"),
-    [
-        (misreading(falls_back_to_default), "it is default (theta 150000)"),
-        (misreading(falls_back_to_llama3), "it is llama3 (theta 150000, x32 over 4096)"),
-        (misreading(ignores_rope_scaling), "it is default (theta"),
-        (misreading(no_concentration), "it is without the concentration"),
-        (misreading(other_theta), "(theta 10000"),
-        (misreading(truncated), "it is yarn (theta 150000, x32 over 4096, truncated, concentration 1.3466)"),
-        (interleaved, "it is the interleaved form where half-split is meant"),
-        (length_not_position, "it is turned by the number of the row, not by the given position"),
-        (backwards, "it is turned backwards"),
-        (short_table(4096, np.mod), "it is positions wrapped at 4096"),
-        (short_table(4095, np.minimum), "it is positions held at 4095"),
-    ],
+    sample(
+        [
+            (misreading(falls_back_to_default), "it is default (theta 150000)"),
+            (misreading(falls_back_to_llama3), "it is llama3 (theta 150000, x32 over 4096)"),
+            (misreading(ignores_rope_scaling), "it is default (theta"),
+            (misreading(no_concentration), "it is without the concentration"),
+            (misreading(other_theta), "(theta 10000"),
+            (misreading(truncated), "it is yarn (theta 150000, x32 over 4096, truncated, concentration 1.3466)"),
+            (interleaved, "it is the interleaved form where half-split is meant"),
+            (length_not_position, "it is turned by the number of the row, not by the given position"),
+            (backwards, "it is turned backwards"),
+            (short_table(4096, np.mod), "it is positions wrapped at 4096"),
+            (short_table(4095, np.minimum), "it is positions held at 4095"),
+        ],
+        lambda row: row[1],
+    ),
     ids=lambda value: "" if isinstance(value, str) else None,
 )
 def test_a_wrong_rotation_is_red_and_named(rotate, named, positions_context, long_configs):

@@ -14,7 +14,7 @@ from parity import device
 from parity.errors import NotOffered
 from parity.gates.positions_schedules import compared
 from tests.gates.positions import COMPARED, DRAFTER, PASSES, TARGET, judged
-from tests.sample import cover
+from tests.sample import by_night, cover
 
 PAIR = {
     "target": {"rope_type": "yarn", "rope_theta": 5e4, "factor": 8.0, "original_max_position_embeddings": 64},
@@ -167,6 +167,7 @@ def test_a_device_that_does_not_offer_a_config_is_inconclusive(positions_context
     assert [check.verdict for check in judged(positions_context(rotate))] == ["inconclusive"] * 4 + ["pass"]
 
 
+@by_night
 def test_the_command_passes_the_clean_device_at_every_position(small_golden, parity, tmp_path):
     found = tmp_path / "gates.json"
     ended = parity("gate", "--only", "positions", "--golden", small_golden.folder, "--json", found)

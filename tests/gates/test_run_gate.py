@@ -42,10 +42,16 @@ def test_help_among_gates_is_no_gate_and_no_pass(names, code, parity, small_gold
     ), found
 
 
-def test_a_run_of_another_device_than_the_gates_is_refused_by_both_names(small_golden, tmp_path):
-    run = SimpleNamespace(
-        folder="run", command="run", manifest=SimpleNamespace(producer=SimpleNamespace(name="somebody's"))
-    )
+@pytest.mark.parametrize(
+    ("name", "sources", "said"),
+    [
+        ("somebody's", {}, "run was made by somebody's, --device numpy is numpy"),
+        ("numpy", {"parity.device.pipeline": "0" * 64}, r"run was made before parity\.device\.pipeline changed"),
+    ],
+)
+def test_a_run_of_another_device_or_of_another_source_of_it_is_refused(name, sources, said, small_golden, tmp_path):
+    producer = SimpleNamespace(name=name, sources=sources)
+    run = SimpleNamespace(folder="run", command="run", manifest=SimpleNamespace(producer=producer))
     context = GateContext(small_golden, "numpy", builder("numpy", small_golden), "bfloat16", tmp_path, _given=[run])
-    with pytest.raises(UsageError, match="run was made by somebody's, --device numpy is numpy"):
+    with pytest.raises(UsageError, match=said):
         context.device()

@@ -17,7 +17,7 @@ import pytest
 
 from parity.nightly.folder import NightFolder
 from tests.nightly.conftest import DYING, ROOT, nightly
-from tests.sample import WHOLE
+from tests.sample import by_night
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None, reason="ray is not installed: pip install 'parity-harness[ray]'"
@@ -102,7 +102,7 @@ def verdicts(folder: Path) -> dict[str, tuple[str, str, str]]:
     return {one.cell.axes.device: (one.verdict, one.first, one.error) for one in NightFolder(folder).results()}
 
 
-@pytest.mark.skipif(not WHOLE, reason="two nights of a minute: `make catalogue`")
+@by_night
 def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result(
     cluster, write_matrix, tmp_path, cell_name
 ):
@@ -130,6 +130,7 @@ def test_the_same_verdicts_as_on_one_machine_and_a_killed_worker_costs_no_result
     assert "Segmentation fault" in folder.log_tail(cell_name("segfault"))
 
 
+@by_night
 def test_a_cell_that_kills_its_worker_is_broken_and_a_made_golden_goes_by_its_url(
     cluster, write_matrix, tiny_golden, tmp_path
 ):

@@ -35,7 +35,7 @@ def run(pair, ids, k=4, budget=24):
     return ParallelLoop(target, drafter, k).run(ids, budget, Trace(names))
 
 
-@pytest.mark.parametrize("k", [1, 3, 7])
+@pytest.mark.parametrize("k", [1, 7])
 def test_speculation_emits_what_plain_greedy_decoding_emits(k, pair, prompts):
     _, ids = prompts[0]
     pair[0].reset(ignore)
