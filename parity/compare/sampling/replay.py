@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.compare.sampling.oracle import processed, residual
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
-from parity.gates.sampling_oracle import processed, residual
-from parity.gates.sampling_rounds import SampledRound
 from parity.seam import DRAWS, Sampling
 
 ULP = 2.0**-24
