@@ -75,12 +75,23 @@ class Decision:
 
 def decisions(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
     """Everything that was drawn or accepted in a round."""
-    rows = range(len(seen.drafts))
-    p = _variants(lambda slack: seen.p(settings, slack))
-    if seen.draft_logits is not None:
-        columns, logits = vocabulary.columns(seen.drafts), seen.draft_logits
-        own = _variants(lambda slack: processed(logits, settings, slack))
-        yield from (_draw(seen, "draft", row, int(columns[row]), [one[row] for one in own]) for row in rows)
+    yield from of_drafts(seen, settings, vocabulary)
+    yield from of_tokens(seen, settings, vocabulary)
+
+
+def of_drafts(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
+    """How a round's drafts were drawn; nothing of a drafter without logits."""
+    if (logits := seen.draft_logits) is None:
+        return
+    columns = vocabulary.columns(seen.drafts)
+    own = _variants(lambda slack: processed(logits, settings, slack))
+    for row, column in enumerate(columns.tolist()):
+        yield _draw(seen, "draft", row, column, [one[row] for one in own])
+
+
+def of_tokens(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
+    """What was accepted, what took a draft's place and what was drawn behind."""
+    rows, p = range(len(seen.drafts)), _variants(lambda slack: seen.p(settings, slack))
     if settings.rule == "match" or not len(seen.drafts):
         for row, token in enumerate(seen.tokens[: seen.decided]):
             yield _draw(seen, "target", row, int(token), [one[row] for one in p])
