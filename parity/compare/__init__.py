@@ -130,6 +130,7 @@ def compare(
         parted=parted,
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
+        sampling=golden.manifest.case.sampling,
     )
 
 

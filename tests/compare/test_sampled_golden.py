@@ -77,6 +77,7 @@ def test_the_command_line_kills_one_and_says_which_number_decides(parity, golden
     device = f"{FACTORY}:load,fault=sample-ratio-inverted"
     found = parity("diff", "--golden", golden.folder, "--device", device, "--stage", "*tokens")
     assert found.code == 1 and "is accepted, p / q is 0." in found.out and "verify.tokens" in found.last
+    assert "parity diagnose" not in found.out, "which refuses a golden that samples"
 
 
 @pytest.mark.parametrize(
