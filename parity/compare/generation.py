@@ -67,7 +67,7 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         if true.generation is None:
             raise UsageError(f"the golden's prompt {true.id} has no generation to compare the run's with")
         pair = Generations(number, own.id, true.generation, own.generation)
-        sampled = golden.manifest.case.sampling
+        sampled = golden.manifest.case.draws
         differ = _resampled(golden, run, pair) if sampled else _differences(run.manifest.case.precision, pair)
         for stages, finding in differ:
             doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
@@ -102,10 +102,12 @@ def _resampled(golden: TrustedGolden, run: DumpView, pair: Generations) -> Itera
     """As `_differences`, where the same random numbers decide. A number within rounding of an edge parts the two: then
     the run chose otherwise in that round of the golden's own text as well, where the choice is judged."""
     round_ = _parting(pair.true, pair.own)
-    for number, stage in ((0, CHOICES[0]), (round_, DRAFT_TOKENS), (round_, CHOICES[1])):
-        true = golden.contents("float32", pair.number, number, stage)
-        own = run.contents(run.manifest.case.precision, pair.number, number, stage)
-        if true is not None and own is not None and true[-len(own) :].tolist() != own.tolist():
+    # What decides a round: the prompt's last row; its drafts and tokens up to the first one that is rejected.
+    deciding = slice(pair.true.accepted_drafts[round_ - 1] + 1) if round_ else slice(-1, None)
+    for stage in (DRAFT_TOKENS, CHOICES[1]) if round_ else CHOICES[:1]:
+        true = golden.contents("float32", pair.number, round_, stage)
+        own = run.contents(run.manifest.case.precision, pair.number, round_, stage)
+        if true is not None and own is not None and true[deciding].tolist() != own[deciding].tolist():
             return
     yield from _differences(run.manifest.case.precision, pair)
 

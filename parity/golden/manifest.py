@@ -248,6 +248,11 @@ class Case(Record):
         """K of each round in turn."""
         return self.schedule or (self.k,)
 
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn by random numbers: at temperature 0 they are greedy."""
+        return bool(self.sampling and read_sampling(self.sampling).temperature)
+
     def sampled(self, prompt: int) -> tuple[Sampling, np.ndarray] | None:
         """How a prompt's tokens are drawn, and its random numbers, float32 [R, 4, K+1]; None where it is greedy."""
         if not self.sampling:

@@ -66,11 +66,12 @@ def replayed(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Replayed 
         Inconclusive: the golden does not say which token a column of its draft logits is.
     """
     stage = rows.named.name
+    if not golden.manifest.case.draws or stage not in LOGITS:
+        return None
     found = Replayed(np.zeros(len(rows.golden), dtype=bool))
     numbers: dict[int, tuple[Sampling, np.ndarray]] = {}
     for prompt, round_ in dict.fromkeys(zip(rows.prompt.tolist(), rows.round.tolist(), strict=True)):
-        sampled = numbers.get(prompt) or golden.manifest.case.sampled(prompt)
-        if sampled is None or not sampled[0].temperature or stage not in LOGITS:
+        if (sampled := numbers.get(prompt) or golden.manifest.case.sampled(prompt)) is None:
             return None
         numbers[prompt] = sampled
         at = np.flatnonzero((rows.prompt == prompt) & (rows.round == round_))

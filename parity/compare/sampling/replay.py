@@ -106,7 +106,7 @@ def of_tokens(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabular
 def _by_residual(seen: SampledRound, row: int, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Decision]:
     """Whether the draft is accepted, and what takes its place; `pairs` are p and q [V] behind edges moved or not."""
     draft, token, uniform = int(seen.drafts[row]), int(seen.tokens[row]), seen.uniform("accept", row)
-    chances = [p[draft] / q[draft] if q[draft] > 0 else np.inf for p, q in pairs]
+    chances = [_ratio(float(p[draft]), float(q[draft])) for p, q in pairs]
     chance, kept = min(1.0, chances[0]), token == draft
     due = uniform < chance
     allowed = uniform <= max(chances) * (1 + RATIO) if kept else uniform >= min(chances) * (1 - RATIO)
@@ -119,6 +119,11 @@ def _by_residual(seen: SampledRound, row: int, pairs: Sequence[tuple[np.ndarray,
         p, q = pairs[0]
         rest = max(float(np.maximum(p - q, 0).sum()), ULP)
         yield _draw(seen, "replace", row, token, left, 1 / rest)
+
+
+def _ratio(p: float, q: float) -> float:
+    """p / q of a draft; one that was forced may have no q: it is accepted wherever it has a p."""
+    return p / q if q > 0 else np.inf if p > 0 else 0.0
 
 
 def _draw(
