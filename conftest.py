@@ -81,6 +81,14 @@ def shallow_golden(request, remake_small_golden, once_for_all) -> Dump:
 
 
 @pytest.fixture(scope="session")
+def sampled_golden(shallow_golden, remake_small_golden, once_for_all) -> Dump:
+    """The shallow golden once more, its tokens drawn behind all processors."""
+    model, settings = shallow_golden.manifest.model, "temperature=1.5,top_k=20,top_p=0.9,min_p=0.02"
+    pair = dict(target=Path(model.target.path), drafter=Path(model.drafter.path))
+    return Dump(once_for_all("sampled", lambda out: remake_small_golden(out, sample=settings, **pair)))
+
+
+@pytest.fixture(scope="session")
 def paged_golden(remake_small_golden, once_for_all) -> Dump:
     """The small golden once more, its drafter attending to some pages of its cache."""
     return Dump(once_for_all("paged", lambda out: remake_small_golden(out, partial_kv="1+2+1x8")))

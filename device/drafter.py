@@ -151,7 +151,10 @@ class Drafter(Model, ABC):
             ids = choose(x, self.outer, self.config.eps, tap)
         else:
             ids = self.sampler.draft(scores(x, self.outer, self.config.eps, tap), self.outer["d2t"])
-        return record.ids(self.side, "draft_tokens", ids, k)
+        drafts = record.ids(self.side, "draft_tokens", ids, k)
+        if self.sampler is not None:
+            self.sampler.take(drafts)
+        return drafts
 
     def nothing(self, record: Recorder) -> np.ndarray:
         """The drafts of a round of K = 0: int64 [0]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,9 +60,12 @@ class Sampler:
         so_far, q = self.proposed, self.proposal(logits)
         uniforms = self.uniform("draft", len(so_far.drafts), logits.shape[1])
         ids = to_target_ids(drawn(q, self._array(uniforms)), d2t)
-        drafts = (*so_far.drafts, *map(int, self.engine.host(ids)[0]))
-        self.proposed = Proposed(so_far.round, drafts, (*so_far.rows, self.remembered(logits, q)), d2t)
+        self.proposed = replace(so_far, rows=(*so_far.rows, self.remembered(logits, q)), d2t=d2t)
         return ids
+
+    def take(self, drafts: np.ndarray) -> None:
+        """The next drafts [n] as the round goes on with them: where a tap put others, they count as drawn from q."""
+        self.proposed = replace(self.proposed, drafts=(*self.proposed.drafts, *map(int, drafts)))
 
     def verify(self, logits: Any, rows: Rows) -> Any:
         """What the rule makes of the drafts in a verify pass of logits [1, W, V]: int32 [1, W]."""

@@ -37,7 +37,11 @@ File = str | Path
 
 
 def open_golden(
-    folder: File | None = None, *, target: File | None = None, drafter: File | None = None
+    folder: File | None = None,
+    *,
+    target: File | None = None,
+    drafter: File | None = None,
+    sampled: bool = False,
 ) -> TrustedGolden:
     """Open a golden to judge by: nothing behind it changed since it was dumped, and it names its source.
 
@@ -46,6 +50,7 @@ def open_golden(
     Args:
         folder: the newest golden of a whole case below `parity.home.home()` by default.
         target, drafter: where its checkpoints are now, if they moved.
+        sampled: it may sample: for `run_device` and `compare_dumps`; what else judges compares greedy decoding.
 
     Raises:
         UsageError: there is none, it is a device's run, stale, names no source, or a checkpoint is not the golden's.
@@ -53,7 +58,7 @@ def open_golden(
     from parity.golden.choice import Wanted, open_for_judging
     from parity.home import home
 
-    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens")
+    return open_for_judging(Wanted(_path(folder), _path(target), _path(drafter)), home() / "goldens", sampled)
 
 
 def read_dump(folder: File) -> Dump:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from parity.errors import DeviceFailed
-from parity.seam import Batched, Description, Device, Sampling, Tap
+from parity.seam import Batched, Description, Device, SamplesInLanes, Sampling, Tap
 
 T = TypeVar("T")
 
+SAMPLE = "sample"
+"""`parity.seam.Samples.sample`, of which no tap sees anything: before any verb."""
 VERBS = ("prefill", "draft", "verify", "commit")
 """In the order of a round: of lanes that wait for different verbs those come first that are behind."""
 
@@ -45,12 +47,15 @@ def perform(device: Device, script: Script[T]) -> T:
     try:
         call = next(script)
         while True:
-            waits = call.verb == WAIT
-            given = None if waits else getattr(device, call.verb)(*call.arguments, call.tap, *call.behind)
-            call = script.send(given)
+            call = script.send(None if call.verb == WAIT else _alone(device, call))
     except StopIteration as end:
         value: T = end.value
         return value
+
+
+def _alone(device: Device, call: VerbCall) -> Any:
+    taps = () if call.verb == SAMPLE else (call.tap,)
+    return getattr(device, call.verb)(*call.arguments, *taps, *call.behind)
 
 
 def performed(device: Device | Batched, scripts: Iterable[tuple[int, Script[T]]]) -> Iterator[tuple[int, T]]:
@@ -84,7 +89,7 @@ def perform_together(
             return
         waiting = [lane for lane, seat in seats.items() if seat.call.verb == WAIT]
         verbs = {seat.call.verb for seat in seats.values()} - {WAIT}
-        verb = min(verbs, key=VERBS.index) if verbs else ""
+        verb = min(verbs, key=(SAMPLE, *VERBS).index) if verbs else ""
         called = [lane for lane, seat in seats.items() if seat.call.verb == verb]
         values = _call(device, verb, {lane: seats[lane] for lane in called}) if verb else []
         for lane, value in (*zip(called, values, strict=True), *((lane, None) for lane in waiting)):
@@ -112,6 +117,9 @@ def _call(device: Batched, verb: str, seats: Mapping[int, _Seat]) -> Sequence[An
         for rows in ([call.arguments for call in calls], [call.behind for call in calls])
     )
     try:
+        if verb == SAMPLE:
+            cast(SamplesInLanes, device).sample_batch(list(seats), *before)
+            return [None] * len(seats)
         return BatchCall(verb, list(seats), before, [call.tap for call in calls], behind).on(device)
     except DeviceFailed as error:
         error.place = ", ".join(f"lane {lane} (prompt {seat.number})" for lane, seat in seats.items())

@@ -11,7 +11,7 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 
-from parity.batching import Script, VerbCall, perform, performed
+from parity.batching import SAMPLE, Script, VerbCall, perform, performed
 from parity.errors import DeviceFailed, ParityError, UsageError
 from parity.families import BLOCK, TAPS, family_of
 from parity.golden.manifest import Case, Generation, Mode, Parted, PromptCase, declared_shown
@@ -28,7 +28,10 @@ from parity.stages import (
     ACCEPT_EMITTED,
     ACCEPT_LENGTH,
     DRAFT_TOKENS,
+    DRAFTER_LOGITS,
+    TARGET_LOGITS,
     TARGET_TOKENS,
+    VERIFY_LOGITS,
     VERIFY_TOKENS,
     Named,
     matches,
@@ -72,6 +75,8 @@ def run_device(request: RunRequest) -> Path:
     _same_shapes(golden, says, loop)
     case, names = golden.manifest.case, golden.declared
     wanted = set(select(request.stages, golden.manifest.stages))
+    if case.sampling:  # what tokens are drawn from judges them
+        wanted |= {TARGET_LOGITS, VERIFY_LOGITS, DRAFTER_LOGITS} & {*golden.manifest.stages}
     stages = [named for name, named in names.items() if name in wanted]
     if request.mode == "local":
         _all_stages(golden)
@@ -85,7 +90,9 @@ def run_device(request: RunRequest) -> Path:
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
             prompt = case.prompts[number]
-            prompts[number] = PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted)
+            prompts[number] = PromptCase(
+                id=prompt.id, ids=prompt.ids, generation=generation, parted=parted, uniforms=prompt.uniforms
+            )
         request.progress(len(case.prompts), len(case.prompts), "")
         writer.finish(
             kind="run",
@@ -110,6 +117,8 @@ def run_device(request: RunRequest) -> Path:
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
                 shown=declared_shown(shown),
                 lanes=says.lanes,
+                sampling=case.sampling,
+                seed=case.seed,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts[number] for number in sorted(prompts)),
             ),
@@ -131,12 +140,16 @@ def _driven(
         alone = prompt.ids, case.max_new_tokens
         drafts = case.drafts if case.schedule else None
         free, generation = request.free and request.mode == "chained", None
+        if sampled := case.sampled(number):
+            yield VerbCall(SAMPLE, sampled, untapped)
         # In turn: what a device does in every second sequence alone is recorded of every second prompt.
         if free and number % 2:
             generation = yield from free_rounds(device, *alone, drafts)
         yield from forced_rounds(device, *alone, trace, len(prompt.generated.acceptance_length), drafts)
         if free and not number % 2:
             generation = yield from free_rounds(device, *alone, drafts)
+        if sampled:
+            yield VerbCall(SAMPLE, (None, sampled[1]), untapped)
         return generation
 
     ended = performed(device, ((number, script(number)) for number in range(len(case.prompts))))
@@ -307,6 +320,7 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
             f"device {says.name} drafts {says.k} tokens in every round (`Description.varies_k`), the golden "
             f"{golden.folder} {said} in turn"
         )
+    _samples(golden, says, loop)
     longest = max(case.prompts, key=lambda prompt: len(prompt.ids))
     need = len(longest.ids) + case.max_new_tokens + case.k
     if need > says.max_positions:
@@ -319,6 +333,18 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
     if not fits:
         said = f"drafts as {says.family}" if says.family else "does not say its family (`Description.family`)"
         raise UsageError(f"device {says.name} {said}, the golden {golden.folder} is of a {model.family} drafter")
+
+
+def _samples(golden: DumpView, says: Description, loop: bool) -> None:
+    """A golden that samples is for a device that can be given its settings and its random numbers."""
+    lacks = {
+        "does not sample by given numbers (`Description.samples`)": not says.samples,
+        "samples by random numbers of its own (`Description.own_numbers`)": says.own_numbers,
+        "runs its loop in one piece, which cannot be given numbers": loop,
+    }
+    for what, holds in lacks.items():
+        if golden.manifest.case.sampling and holds:
+            raise UsageError(f"device {says.name} {what}; the golden {golden.folder} samples")
 
 
 def _all_stages(golden: DumpView) -> None:

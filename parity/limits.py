@@ -66,6 +66,9 @@ TOKENS = 2**24
 TOKEN = 2**31
 """Ids end below it: devices hold them as int32."""
 
+UNIFORMS_BYTES = 64 * MIB
+"""Random numbers of one prompt as text: with K = 16 a budget of 100,000 tokens takes 36 MB."""
+
 RANKS = 4_096
 """Of a tensor-parallel run: there are no more devices in one pod."""
 

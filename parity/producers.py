@@ -90,8 +90,8 @@ def dump_golden(
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
-        options: what only some references take: `roundings`, `partial_kv`, `batch`, `python`, `floor`, `checkout`,
-            `derived`.
+        options: what only some references take: `roundings`, `partial_kv`, `sample`, `seed`, `batch`, `python`,
+            `floor`, `checkout`, `derived`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
@@ -162,7 +162,8 @@ def how_made(golden: DumpView) -> dict[str, Any]:
     if producer.name == "vllm":
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
-    kept = {"partial_kv": case.partial_kv} if case.partial_kv else {}
+    kept: dict[str, Any] = {"partial_kv": case.partial_kv} if case.partial_kv else {}
+    kept |= {"sample": case.sampling, "seed": case.seed} if case.sampling else {}
     return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings, **kept}
 
 

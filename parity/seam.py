@@ -256,7 +256,8 @@ class Samples(Device, Protocol):
     the number. `verify` returns for row i the draft where it is accepted, what takes its place where it is not (never
     the draft itself), and in the last row a token of the target's: `commit` is what it is without sampling. Rows behind
     the first rejected draft may all be -1: nothing was decided there. Drafts of a drafter without logits are certain: q
-    is 1 there. A rule or a processor that it does not have it refuses: `parity.errors.NotOffered`.
+    is 1 there. A draft that a tap puts in the place of its own counts as drawn from the row's q. A rule or a processor
+    that it does not have it refuses: `parity.errors.NotOffered`.
     """
 
     def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:

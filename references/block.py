@@ -1,4 +1,4 @@
-"""The greedy speculative loop with a DFlash drafter: K drafts out of a block of masks, in one pass.
+"""The speculative loop with a DFlash drafter: K drafts out of a block of masks, in one pass.
 
 A round writes the keys and values of C context rows, whose taps the target's last pass left; behind them stand the
 block's rows, the last emitted token and K masks. All of the block is dropped when the round commits.
@@ -50,7 +50,7 @@ class BlockLoop(SpeculativeLoop[T, DFlash], Generic[T]):
         stream = self.drafter.trunk(ids[None], positions[None, rows:], mask, self.state.cache, layer_tap)[0]
         hidden = self.tap("drafter.pre_head_hidden", self.drafter.norm(self.predicting(stream, 1)))
         logits = self.tap("drafter.logits", self.drafter.lm_head(hidden))
-        return self.tap("drafter.draft_tokens", self.drafter.to_target(self.greedy(logits)))
+        return self.tap("drafter.draft_tokens", self.drafter.to_target(self.drafted_columns(logits, 0)))
 
     @point
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The greedy speculative loop with a drafter that runs K passes a round, each one row behind the one before.
+"""The speculative loop with a drafter that runs K passes a round, each one row behind the one before.
 
 A round runs over the C committed rows first; the last of them drafts. Each of the K-1 chain rows behind it carries the
 draft before it, one position further on. With EAGLE-3 the committed rows have true taps, and a chain row takes the

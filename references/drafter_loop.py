@@ -1,4 +1,4 @@
-"""The greedy speculative loop with a drafter that runs over rows: what families with weights have alike.
+"""The speculative loop with a drafter that runs over rows: what families with weights have alike.
 
 A round's rows are the C committed ones, fed again with their true taps, and K-1 behind them, which no token was emitted
 for yet: P-EAGLE's run in the same pass, EAGLE-3's one by one.
@@ -79,7 +79,7 @@ class DrafterLoop(SpeculativeLoop[T, Weighted], Generic[T, Weighted]):
 
         hidden = tap("pre_head_hidden", self.drafter.norm(stream))
         logits = tap("logits", self.drafter.lm_head(hidden))
-        return tap("draft_tokens", self.drafter.to_target(self.greedy(logits)))
+        return tap("draft_tokens", self.drafter.to_target(self.drafted_columns(logits, first)))
 
     @point
     def predicting(self, stream: Tensor, committed: int) -> Tensor:

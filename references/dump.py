@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from parity.errors import UsageError
 from parity.golden.manifest import Generation, Producer, ProducerPart, Variant
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
@@ -24,8 +25,10 @@ from parity.references.constants import constants
 from parity.references.drafting import drafting, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
-from parity.references.request import Dumped, GoldenRequest, finish
+from parity.references.request import Dumped, GoldenRequest, Numbered, finish
 from parity.references.roundings import pooled
+from parity.references.sampling import table
+from parity.sampling import read_sampling
 from parity.stages import Named, declared
 from parity.trace import ForcingTrace, Tensors, Trace, forced_names
 
@@ -43,11 +46,14 @@ class Request(GoldenRequest):
     """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads.
 
     `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
+    `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers.
     """
 
     roundings: int = 1
     partial_kv: str = ""
     schedule: tuple[int, ...] = ()
+    sample: str = ""
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ def dump(request: Request, by: Computed) -> Path:
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
+    sampling = _numbered(request, len(prompts))
     layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
     family = truth.drafter.config.family
     kept = "" if truth.partial is None else str(truth.partial)
@@ -117,6 +124,9 @@ def dump(request: Request, by: Computed) -> Path:
         cases = []
         for number, (name, ids) in enumerate(prompts):
             request.progress(number, len(prompts), name)
+            if sampling is not None:
+                for loop in (truth, rough):
+                    loop.sample(sampling.settings, sampling.uniforms[number])
             record = Trace(names)
             result = truth.run(ids, request.max_new_tokens, record)
             writer.add(number, "float32", stages, _kept(record.tensors, wanted))
@@ -139,9 +149,20 @@ def dump(request: Request, by: Computed) -> Path:
             draft_vocabulary=_vocabulary(truth) if "drafter.logits" in names else None,
             partial_kv=kept,
             schedule=request.schedule,
+            sampling=sampling,
         )
         finish(writer, request, checkpoints, dumped)
     return request.out
+
+
+def _numbered(request: Request, prompts: int) -> Numbered | None:
+    """How the tokens of so many prompts are drawn; None where they are greedy."""
+    if not request.sample:
+        if request.seed:
+            raise UsageError("--seed is of --sample: greedy tokens are not drawn")
+        return None
+    drawn = (table(request.seed, prompt, request.max_new_tokens, request.k) for prompt in range(prompts))
+    return Numbered(read_sampling(request.sample), request.seed, tuple(drawn))
 
 
 def _vocabulary(loop: SpeculativeLoop[Any, Any]) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ def dump_golden(request: Request) -> Path:
     refuse_family(request.drafter, "eagle", ("eagle-3",))
     if request.partial_kv:
         raise UsageError("--partial-kv is no option of --reference eagle")
+    if request.sample:
+        raise UsageError("--sample is no option of --reference eagle")
     if request.schedule:
         raise UsageError("--reference eagle drafts K tokens in every round: name one number with -k")
     cnets = official(request.checkout)

@@ -1,8 +1,8 @@
-"""The greedy speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
+"""The speculative loop over the two oracles: prefill, then draft, verify, accept, commit, roll back.
 
-One sequence at a time. Every stage of the design's table is handed to the tap; the loop continues with what the tap
-returns. What depends on the drafter is in `parallel` for P-EAGLE, in `chain` for EAGLE-3, in `block` for DFlash and in
-`draft_model` for a draft model.
+One sequence at a time, greedy but for where it is told to sample (`sampling`). Every stage of the design's table is
+handed to the tap; the loop continues with what the tap returns. What depends on the drafter is in `parallel` for
+P-EAGLE, in `chain` for EAGLE-3, in `block` for DFlash and in `draft_model` for a draft model.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,9 @@ from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
 from parity.references.partial_kv import PartialKVCache
 from parity.references.points import point
+from parity.references.sampling import Sampler
 from parity.references.target import Target
+from parity.seam import Sampling
 
 
 class Recorder(Protocol):
@@ -67,6 +70,8 @@ class State:
         cache: the drafter's.
         pending_taps: [C, T*H], the taps of the emitted tokens that the drafter has not run over.
         prompt: ids [S].
+        round: of those begun; the prefill is 0.
+        proposed: draft logits [n, VD] of this round, where it samples, pass by pass.
         chained: the drafts that this round's rows behind `draft_length` carry, where a family may keep such rows.
     """
 
@@ -78,6 +83,8 @@ class State:
     cache: KVCache = field(default_factory=KVCache)
     pending_taps: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     prompt: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    round: int = 0
+    proposed: tuple[Tensor, ...] = ()
     chained: tuple[int, ...] = ()
 
     def copy(self) -> State:
@@ -105,6 +112,8 @@ class SpeculativeLoop(Generic[T, D]):
     state: State
     partial: PartialKV | None = None
     """The pages of its cache that a row of the drafter attends to; None for all of them."""
+    sampler: Sampler | None = None
+    """What draws in the place of greedy choices; None for these."""
 
     def __init__(self, target: T, drafter: D, k: int | Sequence[int], max_positions: int | None = None):
         most = drafter.config.max_drafts
@@ -190,6 +199,14 @@ class SpeculativeLoop(Generic[T, D]):
         """
         self.partial = PartialKV.of(pages, self.drafter.config.family, self.max_positions)
 
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """Sample from the next sequence on, by these numbers; greedily again where None, or at temperature 0.
+
+        Args:
+            uniforms: float32 [R, 4, n]; see `parity.seam.Samples`.
+        """
+        self.sampler = Sampler(settings, uniforms) if settings is not None and settings.temperature else None
+
     @point
     def tap(self, stage: str, value: Tensor, first: int = 0, total: int | None = None) -> Tensor:
         """Hand a stage over, or rows `first` … of its `total`; what the loop continues with."""
@@ -206,12 +223,13 @@ class SpeculativeLoop(Generic[T, D]):
     def prefill(self, prompt: Tensor) -> None:
         """Round 0: the target over S rows, the drafter over the S-1 rows whose next token is known."""
         logits = self.tap("target.logits", self.target.forward(prompt))
-        tokens = self.tap("target.tokens", self.greedy(logits))
+        tokens = self.tap("target.tokens", self.prompt_tokens(logits))
         self.state.length, self.state.prompt = len(prompt), prompt
         self.state.emitted = [int(tokens[-1])]
         self.prefill_drafter(prompt)
         self.state.pending_taps = self.taps(len(prompt) - 1, len(prompt))
         self.hand_over_caches()
+        self.state.round = 1
 
     @point
     def prefill_drafter(self, prompt: Tensor) -> None:
@@ -220,7 +238,7 @@ class SpeculativeLoop(Generic[T, D]):
 
     def propose(self, k: int) -> Tensor:
         """This round's K drafts: ids [K] of the target's vocabulary; none where K is 0."""
-        self.k = k
+        self.k, self.state.proposed = k, ()
         if k:
             return self.draft()
         self.keep_up()
@@ -250,6 +268,26 @@ class SpeculativeLoop(Generic[T, D]):
         """The ids of the largest logits."""
         return logits.argmax(-1)
 
+    def prompt_tokens(self, logits: Tensor) -> Tensor:
+        """The greedy ids of a prompt's rows [S, V]; the last one's is drawn where it samples: [S]."""
+        tokens = self.greedy(logits)
+        return tokens if self.sampler is None else torch.cat((tokens[:-1], self.sampler.token(logits[-1:])))
+
+    def drafted_columns(self, logits: Tensor, first: int) -> Tensor:
+        """The columns that drafts `first` … are, of their logits [n, VD]: [n]."""
+        if self.sampler is None:
+            return self.greedy(logits)
+        self.state.proposed = (*self.state.proposed[:first], logits)
+        return self.sampler.columns(logits, self.state.round, first)
+
+    def verified(self, drafts: Tensor, logits: Tensor) -> Tensor:
+        """The tokens of the verify pass' rows [K+1, V]: greedy ids, or what the accept rule makes of the drafts."""
+        if self.sampler is None:
+            return self.greedy(logits)
+        proposed = torch.cat(self.state.proposed)[: len(drafts)] if self.state.proposed else None
+        to_target = getattr(self.drafter, "to_target", lambda columns: columns)
+        return self.sampler.tokens(logits, proposed, to_target, drafts, self.state.round)
+
     @point
     def positions(self, committed: int, behind: int) -> Tensor:
         """The positions of a round's drafter rows [W]: the committed ones and those behind them."""
@@ -266,10 +304,10 @@ class SpeculativeLoop(Generic[T, D]):
         return torch.arange(int(slots[0]) + len(slots)) <= slots[:, None]
 
     def verify(self, drafts: Tensor) -> Tensor:
-        """The last emitted token and the drafts as K+1 target rows: greedy ids [K+1]."""
+        """The last emitted token and the drafts as K+1 target rows: ids [K+1]."""
         rows = torch.cat((torch.tensor(self.state.emitted[-1:]), drafts))
         logits = self.tap("verify.logits", self.target.forward(rows))
-        return self.tap("verify.tokens", self.greedy(logits))
+        return self.tap("verify.tokens", self.verified(drafts, logits))
 
     @point
     def accept(self, drafts: Tensor, tokens: Tensor) -> tuple[int, int]:
@@ -312,6 +350,7 @@ class SpeculativeLoop(Generic[T, D]):
         """Keep the rows of what was emitted, drop the rejected ones, keep the taps the drafter is owed."""
         self.state.pending_taps = self.taps(0, length)
         self.state.length += length
+        self.state.round += 1
         self.target.crop(self.state.length)
         self.state.cache.crop(self.state.draft_length)
         self.hand_over_caches()

@@ -1,4 +1,4 @@
-"""The greedy speculative loop with a P-EAGLE drafter: K drafts in one pass.
+"""The speculative loop with a P-EAGLE drafter: K drafts in one pass.
 
 A round feeds the C committed rows with their true taps and K-1 masked ones behind them, which carry a placeholder token
 and `mask_hidden`. The last committed row and the masked ones draft.

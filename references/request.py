@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import digest_files
 from parity.golden.manifest import Case, Checkpoint, Generation, Model, Producer, PromptCase
 from parity.golden.provenance import checkpoint, now, with_constants
 from parity.golden.store import DumpWriter
+from parity.sampling import as_text, written
+from parity.seam import Sampling
 from parity.stages import Named, inputs, select
 
 
@@ -50,6 +54,19 @@ class GoldenRequest:
 
 
 @dataclass(frozen=True)
+class Numbered:
+    """How a golden's tokens are drawn: settings, the seed of the random numbers, and each prompt's.
+
+    Args:
+        uniforms: float32 [budget, 4, K+1] of each prompt.
+    """
+
+    settings: Sampling
+    seed: int
+    uniforms: Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
 class Dumped:
     """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
 
@@ -67,6 +84,7 @@ class Dumped:
     draft_vocabulary: tuple[int, ...] | None = None
     partial_kv: str = ""
     schedule: tuple[int, ...] = ()
+    sampling: Numbered | None = None
 
 
 def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str, Checkpoint], dumped: Dumped) -> None:
@@ -77,7 +95,8 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
     """
     if request.checkpoints() != checkpoints:
         raise UsageError("a checkpoint changed while it was being dumped; nothing was written")
-    target, drafter = dumped.layers
+    (target, drafter), sampling = dumped.layers, dumped.sampling
+    uniforms = map(as_text, sampling.uniforms) if sampling else [""] * len(dumped.prompts)
     writer.finish(
         derived=request.derived,
         kind="golden",
@@ -103,7 +122,12 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
             forced=(),
             roundings=dumped.roundings,
             partial_kv=dumped.partial_kv,
+            sampling=written(sampling.settings) if sampling else "",
+            seed=sampling.seed if sampling else 0,
             prompts_digest=digest_files([request.prompts]),
-            prompts=tuple(PromptCase(id=name, ids=tuple(ids), generation=one) for name, ids, one in dumped.prompts),
+            prompts=tuple(
+                PromptCase(id=name, ids=tuple(ids), generation=one, uniforms=numbers)
+                for (name, ids, one), numbers in zip(dumped.prompts, uniforms, strict=True)
+            ),
         ),
     )

@@ -27,6 +27,7 @@ from parity.references.loop import SpeculativeLoop
 from parity.references.roundings import pooled
 from parity.trace import ForcingTrace
 
+GREEDY = None, np.empty(0)
 VARIANTS = {mode: variant for variant, mode in FLOORS.items()}
 
 Progress = Callable[[int, int, str], None]
@@ -63,6 +64,8 @@ def rerun(
             progress(done, len(prompts), prompt.id)
             with_own = OwnExperts(golden, run, number, truth.target.config.num_local_experts)
             record = forcing(golden=with_own)
+            for loop in (truth, *([floors.loop] if floors else [])):
+                loop.sample(*(manifest.case.sampled(number) or GREEDY))
             truth.run(prompt.ids, manifest.case.max_new_tokens, record)
             writer.add(number, "float32", stages, record.tensors)
             if floors is None:

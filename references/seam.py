@@ -16,7 +16,7 @@ from parity.references.capture import to_numpy, torch_tap
 from parity.references.drafting import load_loop
 from parity.references.loop import SpeculativeLoop
 from parity.references.rotary import rotate
-from parity.seam import Description, Tap
+from parity.seam import Description, Sampling, Tap
 
 __all__ = ["Reference", "load", "rotate"]
 
@@ -76,7 +76,12 @@ class Reference:
             family=loop.drafter.config.family,
             partial_kv="" if loop.partial is None else str(loop.partial),
             varies_k=True,
+            samples=True,
         )
+
+    def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
+        """See `parity.seam.Samples`."""
+        self.loop.sample(settings, uniforms)
 
     @torch.no_grad()
     def prefill(self, prompt_ids: Sequence[int], max_new_tokens: int, tap: Tap) -> int:
@@ -109,7 +114,7 @@ class Reference:
 
     @torch.no_grad()
     def verify(self, draft_tokens: np.ndarray, tap: Tap) -> np.ndarray:
-        """n+1 greedy ids, int64."""
+        """n+1 ids, int64."""
         self._refuse_finished()
         if len(draft_tokens) > self.loop.most:
             raise UsageError(f"{len(draft_tokens)} drafts are more than K = {self.loop.most}")

@@ -32,6 +32,8 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "k": case.k,
         "partial_kv": case.partial_kv,
         "schedule": case.schedule,
+        "sampling": case.sampling,
+        "seed": case.seed,
         "mode": case.mode,
         "precision": case.precision,
         "prompts": len(case.prompts),
@@ -54,6 +56,8 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         f"{data['acceptance_length']:.3f} (accepted drafts {data['accepted_drafts']:.3f})"
     )
     out.print(f"  case      {data['prompts']} prompts, {emitted if free else 'nothing generated'}", soft_wrap=True)
+    if case.sampling:
+        out.print(f"  sampling  {case.sampling}, seed {case.seed}", soft_wrap=True)
     out.print(f"  tensors   {data['tensors']} in {len(manifest.stages)} stages, {', '.join(variants)}")
     if stages:
         out.print(_stage_table(dump, stages == "families"))

@@ -64,7 +64,8 @@ def _print_first(out: Console, report: Report) -> None:
         if stage is not None and (bad := _bad(stage)):
             _tell(out, "since", bad)
         _tell(out, "whose", _whose(report, stage))
-    if report.verdict == FAIL and (Path(report.run) / "manifest.json").is_file():
+    # Causes are looked for with greedy references.
+    if report.verdict == FAIL and not report.sampling and (Path(report.run) / "manifest.json").is_file():
         command = f"parity diagnose {report.run} --golden {report.golden}"  # in one piece, to be copied
         out.print(Text.assemble((f"{'next':{MARGIN}}", "bold"), command), soft_wrap=True)
 

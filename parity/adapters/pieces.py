@@ -73,7 +73,9 @@ def write_run(
             writer.add(number, precision, golden.declared.values(), trace.tensors)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
             generation = (generations or {}).get(number)
-            prompts.append(PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted))
+            prompts.append(
+                PromptCase(id=prompt.id, ids=prompt.ids, generation=generation, parted=parted, uniforms=prompt.uniforms)
+            )
         writer.finish(
             kind="run",
             stages=[name for name in golden.declared if name in stages],
@@ -90,6 +92,8 @@ def write_run(
                 mode=mode,
                 forced=forced,
                 shown=declared_shown(with_returned(says.shown, golden.declared, loop=True)),
+                sampling=case.sampling,
+                seed=case.seed,
                 prompts_digest=case.prompts_digest,
                 prompts=tuple(prompts),
             ),

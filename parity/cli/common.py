@@ -179,14 +179,16 @@ def open_golden(wanted: Wanted) -> Dump:
     return golden
 
 
-def open_judging(wanted: Wanted) -> OpenedGolden:
+def open_judging(wanted: Wanted, sampled: bool = False) -> OpenedGolden:
     """As `open_golden`, to judge by: checked once, see `parity.golden.trust.trusted`."""
     from parity.golden.trust import trusted
 
-    return trusted(open_golden(wanted))
+    return trusted(open_golden(wanted), sampled)
 
 
-def open_both(wanted: Wanted, folder: Path | None, partial: bool) -> tuple[OpenedGolden, Dump | None]:
+def open_both(
+    wanted: Wanted, folder: Path | None, partial: bool, sampled: bool = False
+) -> tuple[OpenedGolden, Dump | None]:
     """A golden to judge by, and the run in a folder, if one is named; a partial run shows what it holds and no more.
 
     Raises:
@@ -196,7 +198,7 @@ def open_both(wanted: Wanted, folder: Path | None, partial: bool) -> tuple[Opene
 
     if partial and folder is None:
         raise UsageError("--partial is of a dump: name its folder; a device declares what it shows")
-    golden = open_judging(wanted)
+    golden = open_judging(wanted, sampled)
     run = None if folder is None else Dump(folder)
     return golden, run.partial(golden) if run and partial else run
 

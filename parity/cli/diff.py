@@ -101,7 +101,7 @@ def diff(
     pair = {name: rest.pop(name) for name in OWN}
     if run and other:
         sys.exit(diff_pair(run, other, json_file, pair))
-    opened, made = open_both(golden, run, partial)
+    opened, made = open_both(golden, run, partial, sampled=True)
     held = limits(**rest)
     if made:
         agree(made, device_name=device_name, mode=mode, precision=precision)

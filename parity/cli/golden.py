@@ -37,6 +37,13 @@ folder = click.Path(path_type=Path)
     help="The drafter attends to S first, R retrieved and W last pages of P rows of its cache; to all by default "
     "(docs/partial-kv.md).",
 )
+@click.option(
+    "--sample",
+    metavar="SETTINGS",
+    help="Draw tokens, by temperature=0.7,top_k=20,top_p=0.9,min_p=0.02,rule=residual (or match), those named; greedy "
+    "by default (docs/sampling.md).",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of the random numbers of --sample; 0 by default.")
 @click.option("--max-new-tokens", type=int, default=48, show_default=True, help="Token budget of each prompt.")
 @stage_option
 @click.option(

@@ -55,7 +55,7 @@ def report(
     else:
         refuse_other(run)
         with progress("the reference with the run's experts") as bar:
-            view = run_view(run, open_judging(golden), policy, bar)
+            view = run_view(run, open_judging(golden, sampled=True), policy, bar)
     write_json(json_file, lambda: night_data(view))
     if out or not markdown:
         write(view, out or run / "report.html")

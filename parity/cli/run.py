@@ -55,7 +55,7 @@ def run(
     from parity.api import run_device
     from parity.reports.dumps import print_dump
 
-    opened, held = open_judging(golden), limits(**isolation)
+    opened, held = open_judging(golden, sampled=True), limits(**isolation)
     foretell("run", opened, device_name)
     with progress(f"{device_name} {mode}") as bar:
         made = run_device(opened, device_name, mode, precision, stages, out, limits=held, progress=bar)

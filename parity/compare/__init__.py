@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from parity.compare.basis import Basis, Rerun, basis
-from parity.compare.choices import NOISE, judge_choices, judge_exact, judge_pair
+from parity.compare.choices import NOISE, as_they_are, judge_choices, judge_exact, judge_pair
 from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_passes
@@ -42,6 +42,7 @@ from parity.compare.report import (
     join,
 )
 from parity.compare.rows import StageRows, order, stage_rows
+from parity.compare.sampling.judging import Replayed, replayed
 from parity.compare.scores import contradicting, paired, scores_of, unchecked
 from parity.compare.structure import Finding, check_structure, check_values
 from parity.errors import UsageError
@@ -129,6 +130,7 @@ def compare(
         parted=parted,
         forced=on_forced_inputs(run.manifest.case.forced, mode),
         not_exercised=tuple(not_exercised(golden, run.manifest.case.lanes)),
+        sampling=golden.manifest.case.sampling,
     )
 
 
@@ -214,9 +216,11 @@ def _judged(
     choice = scored in golden.declared
     if named.stage.exact and _two_devices(run):
         return _pair(golden, run, rows, row, on), []
+    replay = replayed(golden, run, rows) if choice else None
     if row.judge == "exact" or (scored and not choice):  # a family whose drafts no scores choose
-        judged = judge_exact(rows, row, contradicting(golden, run, rows) if choice else None)
-        return judged, [] if named.stage.exact else _broken(rows)
+        against = _against(golden, run, rows, replay) if choice else None
+        judged = judge_exact(rows, row, against, replay.settled if replay else as_they_are)
+        return replay.told(judged, rows) if replay else judged, [] if named.stage.exact else _broken(rows)
     if not named.stage.exact:
         if row.judge not in ("noise", "relative", "none"):
             raise UsageError(f"policy row {row.stages!r} judges {named.name} by {row.judge}; that is for choices")
@@ -226,7 +230,15 @@ def _judged(
     scores = _scores(on.golden, run, named)
     if scores is not None and len((shared := paired(rows, scores))[0].golden) == len(rows.golden):
         scores = shared[1]
-    return _explained(judge_choices(rows, scores, row, contradicting(golden, run, rows), on.excluded(rows)), scores), []
+    against, settled = _against(golden, run, rows, replay), replay.settled if replay else as_they_are
+    judged = _explained(judge_choices(rows, scores, row, against, on.excluded(rows), settled), scores)
+    return replay.told(judged, rows) if replay else judged, []
+
+
+def _against(golden: TrustedGolden, run: DumpView, rows: StageRows, replay: Replayed | None) -> np.ndarray:
+    """Rows [R] that contradict what they were made from: the best score, or what a random number calls for."""
+    against = contradicting(golden, run, rows)
+    return against if replay is None else np.where(replay.sampled, replay.wrong, against)
 
 
 def _two_devices(run: DumpView) -> TypeGuard[DeviceDifference]:
@@ -280,6 +292,11 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
     asked = [(side.case.k, side.case.max_new_tokens, [one.ids for one in side.case.prompts]) for side in (true, seen)]
     if asked[0] != asked[1]:
         raise UsageError(f"{run.folder} was made over other prompts, K or token budget than {golden.folder}")
+    drawn = [(side.case.sampling, [one.uniforms for one in side.case.prompts]) for side in (true, seen)]
+    if drawn[0] != drawn[1]:
+        raise UsageError(f"{run.folder} was sampled in another way, or by other random numbers, than {golden.folder}")
+    if true.case.sampling and len(run.sides) > 1:
+        raise UsageError(f"{golden.folder} samples: compare each device with it, two are not compared with each other")
     if seen.case.partial_kv != true.case.partial_kv:
         kept = [side.case.partial_kv or "none" for side in (true, seen)]
         raise UsageError(f"{run.folder} has partial KV {kept[1]}, {golden.folder} has {kept[0]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,30 +94,47 @@ def in_vocabulary(rows: StageRows) -> np.ndarray:
     return np.asarray((rows.device >= 0) & (rows.device < size))
 
 
-def judge_exact(rows: StageRows, row: Row, against: np.ndarray | None = None) -> StageResult:
-    """Judge a stage in which no difference is allowed."""
+Replay = Callable[[Choices], Choices]
+"""What becomes of choices that random numbers made."""
+
+
+def as_they_are(choices: Choices) -> Choices:
+    """No random number made them."""
+    return choices
+
+
+def judge_exact(
+    rows: StageRows, row: Row, against: np.ndarray | None = None, replay: Replay = as_they_are
+) -> StageResult:
+    """Judge a stage in which no difference is allowed, but for what `replay` allows."""
     same = same_rows(rows.golden, rows.device)
-    return result_of(rows, Choices(np.where(same, SAME, BUG), np.zeros(len(same))), row, against)
+    return result_of(rows, replay(Choices(np.where(same, SAME, BUG), np.zeros(len(same)))), row, against)
 
 
 def judge_choices(
-    rows: StageRows, scores: StageRows | None, row: Row, against: np.ndarray, excluded: np.ndarray
+    rows: StageRows,
+    scores: StageRows | None,
+    row: Row,
+    against: np.ndarray,
+    excluded: np.ndarray,
+    replay: Replay = as_they_are,
 ) -> StageResult:
     """Judge tokens or experts by the golden's own scores; every difference is a bug without scores, or integer ids.
 
     Args:
         against: rows [R] that contradict the scores they were made from: bugs, whatever the golden's scores are.
         excluded: rows [R] of which the golden's scores say nothing.
+        replay: judges the choices that random numbers made.
     """
     if scores is None or len(scores.golden) != len(rows.golden) or rows.device.dtype.kind not in "iu":
-        return judge_exact(rows, row, against)
+        return judge_exact(rows, row, against, replay)
     noise = row_noise(scores)
     judged = (
         judge_experts(scores.golden, rows.golden, rows.device, noise, _imagined(rows))
         if row.judge == "experts"
         else _tokens(rows, scores, noise)
     )
-    return result_of(rows, judged, row, against, excluded)
+    return result_of(rows, replay(judged), row, against, excluded)
 
 
 def _imagined(rows: StageRows) -> bool:

@@ -67,11 +67,12 @@ def check_generation(golden: TrustedGolden, run: DumpView) -> GenerationCheck:
         if true.generation is None:
             raise UsageError(f"the golden's prompt {true.id} has no generation to compare the run's with")
         pair = Generations(number, own.id, true.generation, own.generation)
-        for stages, finding in _differences(run.manifest.case.precision, pair):
+        sampled = golden.manifest.case.draws
+        differ = _resampled(golden, run, pair) if sampled else _differences(run.manifest.case.precision, pair)
+        for stages, finding in differ:
             doubtful = any(in_doubt(name, golden) for name in (*CHOICES, *stages))
             (set_aside if doubtful else findings).append(finding)
-        findings += _unchosen(golden, run, pair)
-        findings += _miscounted(golden, run, pair)
+        findings += () if sampled else (*_unchosen(golden, run, pair), *_miscounted(golden, run, pair))
     return GenerationCheck(tuple(findings), tuple(set_aside))
 
 
@@ -95,6 +96,20 @@ def _differences(precision: str, pair: Generations) -> Iterator[tuple[tuple[str,
     elif own.finish == "eos" and len(own.emitted) < len(true.emitted) and pair.common == len(own.emitted):
         ends = f"the free run ends after {len(own.emitted)} tokens, where the reference continues"
         yield (), Finding(KIND, EMITTED, pair.number, len(own.acceptance_length), f"prompt {pair.prompt}: {ends}")
+
+
+def _resampled(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """As `_differences`, where the same random numbers decide. A number within rounding of an edge parts the two: then
+    the run chose otherwise in that round of the golden's own text as well, where the choice is judged."""
+    round_ = _parting(pair.true, pair.own)
+    # What decides a round: the prompt's last row; its drafts and tokens up to the first one that is rejected.
+    deciding = slice(pair.true.accepted_drafts[round_ - 1] + 1) if round_ else slice(-1, None)
+    for stage in (DRAFT_TOKENS, CHOICES[1]) if round_ else CHOICES[:1]:
+        true = golden.contents("float32", pair.number, round_, stage)
+        own = run.contents(run.manifest.case.precision, pair.number, round_, stage)
+        if true is not None and own is not None and true[deciding].tolist() != own[deciding].tolist():
+            return
+    yield from _differences(run.manifest.case.precision, pair)
 
 
 def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:

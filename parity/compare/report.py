@@ -181,7 +181,7 @@ class Report:
     not declare as shown, each with the first shown one that an error in it reaches ('' for none), `parted` the prompts
     of which a part is not compared, each with the reason.
     `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
-    them. `not_exercised` is what no round of the golden does.
+    them. `not_exercised` is what no round of the golden does. `sampling` is how its tokens were drawn, if they were.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -206,6 +206,7 @@ class Report:
     parted: tuple[str, ...] = ()
     forced: tuple[str, ...] = ()
     not_exercised: tuple[str, ...] = ()
+    sampling: str = ""
 
     @property
     def exit_code(self) -> int:

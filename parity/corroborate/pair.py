@@ -145,6 +145,8 @@ def _same_case(one: DumpView, other: DumpView) -> None:
         if dump.manifest.kind != "golden":
             raise UsageError(f"{dump.folder} is a device's run: only references corroborate each other")
     cases = [(side.case.k, side.case.max_new_tokens, side.case.partial_kv) for side in (ours, theirs)]
+    if any(side.case.sampling for side in (ours, theirs)):
+        raise UsageError(f"{one.folder} or {other.folder} samples: references corroborate each other on greedy tokens")
     if cases[0] != cases[1]:
         raise UsageError(f"{one.folder} and {other.folder} were made with another K, token budget or partial KV")
     for part in ("target", "drafter"):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.families import BLOCK, DrafterFamily, family_of
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
+from parity.sampling import from_text, read_sampling, written
 from parity.stages import Named
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def refuse_contradictions(manifest: Manifest, path: Path) -> None:
     """
     parts = (
         _case(manifest),
+        _sampling(manifest.case),
         _generations(manifest),
         _rows(manifest),
         _starts(manifest.tensors),
@@ -59,6 +61,24 @@ def _case(manifest: Manifest) -> Iterator[str]:
                 f"prompt {number} ({prompt.id}) generated freely in a local run, "
                 "which starts from the golden everywhere"
             )
+
+
+def _sampling(case: Case) -> Iterator[str]:
+    """Settings in words of which there is one spelling, and random numbers for every prompt; or none of both."""
+    if not case.sampling:
+        if case.seed or any(prompt.uniforms for prompt in case.prompts):
+            yield "it has random numbers or a seed, and says nothing of sampling"
+        return
+    try:
+        if (said := written(read_sampling(case.sampling))) != case.sampling:
+            yield f"it samples by {case.sampling}, which is written {said}"
+    except UsageError as error:
+        yield str(error)
+    for number, prompt in enumerate(case.prompts):
+        try:
+            from_text(prompt.uniforms, case.max_new_tokens, case.k)
+        except ValueError as error:
+            yield f"prompt {number} ({prompt.id}) has no table of random numbers: {error}"
 
 
 def _generations(manifest: Manifest) -> Iterator[str]:

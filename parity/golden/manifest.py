@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -29,6 +30,8 @@ from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
 from parity.partial_kv import FORM
+from parity.sampling import from_text, read_sampling
+from parity.seam import Sampling
 from parity.shown import ShownRows
 from parity.stages import Named, declared
 
@@ -178,13 +181,15 @@ class PromptCase(Record):
     """One prompt: its id in the prompts file, its token ids, and what it emitted freely.
 
     A local run generates nothing: its every stage starts from the golden's input. `parted` is there where a run could
-    not be made to continue with the golden's tokens.
+    not be made to continue with the golden's tokens. `uniforms` are the random numbers that decided it, of a case that
+    samples: see `parity.sampling.as_text`.
     """
 
     id: _Line
     ids: _Tokens
     generation: Generation | None
     parted: Parted | None = None
+    uniforms: Annotated[str, StringConstraints(max_length=limits.UNIFORMS_BYTES, pattern="^[A-Za-z0-9+/=]*$")] = ""
 
     @property
     def generated(self) -> Generation:
@@ -219,7 +224,8 @@ class Case(Record):
     while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
     for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
     pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache; `lanes`
-    are the sequences that a run's device had at once at the most.
+    are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
+    `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
     """
 
     k: Annotated[int, Field(ge=1, le=limits.DRAFTS)]
@@ -232,6 +238,8 @@ class Case(Record):
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
+    sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     prompts_digest: str
     prompts: Annotated[tuple[PromptCase, ...], FailFast(), Field(max_length=limits.PROMPTS)]
 
@@ -239,6 +247,17 @@ class Case(Record):
     def ks(self) -> tuple[int, ...]:
         """K of each round in turn."""
         return self.schedule or (self.k,)
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn by random numbers: at temperature 0 they are greedy."""
+        return bool(self.sampling and read_sampling(self.sampling).temperature)
+
+    def sampled(self, prompt: int) -> tuple[Sampling, np.ndarray] | None:
+        """How a prompt's tokens are drawn, and its random numbers, float32 [R, 4, K+1]; None where it is greedy."""
+        if not self.sampling:
+            return None
+        return read_sampling(self.sampling), from_text(self.prompts[prompt].uniforms, self.max_new_tokens, self.k)
 
     def drafts(self, round_: int) -> int:
         """K of a verify round: 1, 2, …"""

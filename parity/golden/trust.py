@@ -50,17 +50,25 @@ class OpenedGolden(TrustedGolden):
         return self._golden.shards(variant, prompt, round_, stage)
 
 
-def trusted(golden: DumpView) -> OpenedGolden:
+def trusted(golden: DumpView, sampled: bool = False) -> OpenedGolden:
     """A golden to judge by, checked once: it names its source, and its checkpoints and that source are unchanged.
 
     The manifest was checked when it was read, and every tensor is when it is: `Dump` does that for all. What cannot be
     checked here is noted (`parity.progress.note`).
 
+    Args:
+        sampled: it may sample; most of what judges compares greedy decoding.
+
     Raises:
-        UsageError: it is a device's run, stale, names no source, or its acceptance is synthetic.
+        UsageError: it is a device's run, samples unasked, is stale, names no source, or its acceptance is synthetic.
     """
     if golden.manifest.kind != "golden":
         raise UsageError(f"{golden.folder} is a device's run, not a golden; a golden comes from a reference only")
+    if golden.manifest.case.sampling and not sampled:
+        raise UsageError(
+            f"{golden.folder} samples: `parity run`, `parity diff` and `parity report` take it; what else judges "
+            "compares greedy decoding, or samples by itself (`parity gate --only sampling` on a greedy golden)"
+        )
     refuse_unnamed(golden.manifest.producer)
     refuse_synthetic(golden.manifest.producer, str(golden.folder))
     unknown = refuse_stale(golden)

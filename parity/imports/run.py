@@ -159,7 +159,12 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
     if request.reference and precision != "float32":
         raise UsageError(f"--reference {request.reference}: the dump is in {precision}; a golden's truth is float32")
     prompts = [
-        PromptCase(id=one.id, ids=one.ids, generation=generation(arrays, number, case) if request.reference else None)
+        PromptCase(
+            id=one.id,
+            ids=one.ids,
+            generation=generation(arrays, number, case) if request.reference else None,
+            uniforms=one.uniforms,
+        )
         for number, one in enumerate(case.prompts)
     ]
     return Case(
@@ -170,6 +175,8 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
         mode="golden" if request.reference else made.mode,
         forced=made.forced,
         shown=_shown(request, placing, arrays),
+        sampling=case.sampling,
+        seed=case.seed,
         prompts_digest=case.prompts_digest,
         prompts=tuple(prompts),
     )

@@ -11,11 +11,13 @@ import torch
 
 from docs.ports import transformers_rule
 from docs.ports.transformers_rule import TransformersRule
+from parity.compare.sampling.oracle import processed
 from parity.device.engines import numpy_engine
 from parity.device.sampler import Sampler
-from parity.gates import run_gate, sampling, sampling_rule
+from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.sampling_oracle import processed
+from parity.gates.sampling import gate as sampling
+from parity.gates.sampling import rule as sampling_rule
 from parity.producers import builder
 from parity.seam import Sampling
 

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from parity.errors import NotOffered
-from parity.gates import run_gate, sampling, sampling_lanes, sampling_rule
+from parity.gates import run_gate
 from parity.gates.context import GateContext
+from parity.gates.sampling import gate as sampling
+from parity.gates.sampling import lanes as sampling_lanes
+from parity.gates.sampling import rule as sampling_rule
 from parity.producers import builder
 from tests.gates.positions import LONG, SHORT, shortened
 

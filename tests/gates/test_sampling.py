@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.compare.sampling.oracle import processed, residual, round_outcomes
+from parity.compare.sampling.replay import decisions, of_tokens
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
 from parity.device.faults.sampling import fault as planted_faults
 from parity.device.kernels.head import greedy
 from parity.device.sampler import Sampler
 from parity.errors import NotOffered, UsageError
-from parity.gates import run_gate, sampling, sampling_verdict
+from parity.gates import run_gate
 from parity.gates.context import GateContext
-from parity.gates.sampling_counts import Counts
-from parity.gates.sampling_oracle import processed, residual, round_outcomes
-from parity.gates.sampling_replay import decisions
-from parity.gates.sampling_rounds import Play, SampledRound, sampled, table
+from parity.gates.sampling import gate as sampling
+from parity.gates.sampling import verdict
+from parity.gates.sampling.counts import Counts
+from parity.gates.sampling.rounds import Play, sampled, table
 from parity.guard import guard
 from parity.isolation import ProcessLimits
 from parity.producers import builder
@@ -297,7 +300,7 @@ def test_rows_behind_a_rejected_draft_may_be_undecided_and_no_others(tokens, dec
 
 
 def test_too_much_within_rounding_is_inconclusive(judged, monkeypatch):
-    monkeypatch.setattr(sampling_verdict, "CLOSE", -1)
+    monkeypatch.setattr(verdict, "CLOSE", -1)
     found = _lines(judged())["replay, residual, plain"]
     assert found.verdict == "inconclusive" and found.evidence.startswith("too many decisions within rounding")
 
@@ -349,3 +352,14 @@ def test_the_kernels_are_the_same_compiled():
             for engine in map(_machine, ("numpy", "xla"))
         ]
         np.testing.assert_array_equal(*ids)
+
+
+@pytest.mark.parametrize("token", [2, 3])
+@pytest.mark.parametrize("likely", [2, 3])
+def test_a_forced_draft_that_the_drafter_cannot_draw_is_accepted_where_the_target_can(likely, token):
+    """Draft 3 has a q of 0; where it has no p either, it is never emitted."""
+    logits = np.where(np.arange(4) == likely, 0, -np.inf).astype(np.float32)[None].repeat(2, axis=0)
+    draft_logits, uniforms = np.array([[0, -np.inf, -np.inf, -np.inf]], np.float32), np.full((4, 2), 0.5, np.float32)
+    seen = SampledRound(0, 1, np.array([3]), np.array([token, likely]), draft_logits, logits, uniforms)
+    made = of_tokens(seen, Sampling(), DraftVocabulary(np.arange(4), ""))
+    assert all(one.right for one in made) == (token == likely)

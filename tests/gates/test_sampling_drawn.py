@@ -9,8 +9,9 @@ import pytest
 
 from parity.device.faults import CATALOGUE
 from parity.errors import NotOffered
-from parity.gates import run_gate, sampling
-from parity.gates.sampling_drawn import Often
+from parity.gates import run_gate
+from parity.gates.sampling import gate as sampling
+from parity.gates.sampling.drawn import Often
 from tests.gates import planted
 
 pytestmark = pytest.mark.usefixtures("few_samples")

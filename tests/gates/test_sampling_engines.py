@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from parity import device
+from parity.compare.sampling.replay import decisions
 from parity.compare.vocabulary import DraftVocabulary
-from parity.gates.sampling_replay import decisions
-from parity.gates.sampling_rounds import Play, sampled, table
+from parity.gates.sampling.rounds import Play, sampled, table
 from parity.seam import Sampling
 from tests.sample import WHOLE
 

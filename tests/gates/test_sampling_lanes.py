@@ -10,10 +10,11 @@ import pytest
 from parity import device
 from parity.device.faults.sampling_lanes import fault as planted
 from parity.errors import DeviceFailed
-from parity.gates import run_gate, sampling_lanes
+from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import read_draft_vocabulary
-from parity.gates.sampling_rounds import Play, sampled, sampled_together, table
+from parity.gates.sampling import lanes as sampling_lanes
+from parity.gates.sampling.rounds import Play, sampled, sampled_together, table
 from parity.guard import guard, unguarded
 from parity.isolation import ProcessLimits
 from parity.producers import builder

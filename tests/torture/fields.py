@@ -258,6 +258,9 @@ def _same(a: Any, b: Any) -> bool:
             "schedule": [],
             "partial_kv": "",
             "lanes": 1,
+            "sampling": "",
+            "seed": 0,
+            "uniforms": "",
         }
         defaults |= {"tokenizer_digest": "", "chat_template_digest": "", "schema_version": 1}
         return all(_same(a.get(key, defaults.get(key, HOLE)), b.get(key, defaults.get(key, HOLE))) for key in {*a, *b})

@@ -12,12 +12,13 @@ from itertools import chain
 import numpy as np
 
 from parity.compare.report import NOT_JUDGED
+from parity.compare.sampling.replay import Decision, decisions, tightened
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
-from parity.gates.sampling_replay import Decision, decisions, tightened
-from parity.gates.sampling_rounds import Play, SampledRound, refuse_own_numbers, sampled_together, table
-from parity.gates.sampling_verdict import judged
+from parity.gates.sampling.rounds import Play, refuse_own_numbers, sampled_together, table
+from parity.gates.sampling.verdict import judged
 from parity.guard import raised_text, refuses
 from parity.seam import Batched, Sampling
 

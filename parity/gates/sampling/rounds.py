@@ -9,69 +9,14 @@ from typing import cast
 import numpy as np
 
 from parity.batching import Script, VerbCall, perform, perform_together
-from parity.compare.vocabulary import DraftVocabulary
+from parity.compare.sampling.round import SampledRound
 from parity.decode import TargetPassTap, accepted, ended
 from parity.drive import untapped
 from parity.errors import Inconclusive, NotOffered, NotShown
 from parity.families import MODEL, family_of
-from parity.gates.sampling_oracle import processed
 from parity.seam import DRAWS, Batched, Description, Device, Samples, SamplesInLanes, Sampling
 from parity.shown import View, stages_of
 from parity.stages import DRAFTER_LOGITS, TARGET_LOGITS, VERIFY_LOGITS
-
-UNDECIDED = -1
-"""In place of a token behind the first rejected draft."""
-
-
-@dataclass(frozen=True)
-class SampledRound:
-    """A round and what decided it; round 0 is the prefill, with one row and no drafts.
-
-    Args:
-        drafts: n ids.
-        tokens: n+1 ids, what `verify` returned.
-        draft_logits: [n, VD]; None of a drafter without.
-        logits: [n+1, V].
-        uniforms: [4, K+1].
-        emitted: what `commit` returned, and what it should have; nothing of the prefill.
-    """
-
-    prompt: int
-    round: int
-    drafts: np.ndarray
-    tokens: np.ndarray
-    draft_logits: np.ndarray | None
-    logits: np.ndarray
-    uniforms: np.ndarray
-    emitted: tuple[Sequence[int], Sequence[int]] = ((), ())
-
-    def uniform(self, what: str, row: int) -> float:
-        """The number for one decision."""
-        return float(self.uniforms[DRAWS.index(what), row])
-
-    def p(self, settings: Sampling, slack: float = 0.0) -> np.ndarray:
-        """The target's distribution [n+1, V]."""
-        return processed(self.logits, settings, slack)
-
-    def q(self, settings: Sampling, vocabulary: DraftVocabulary, slack: float = 0.0) -> np.ndarray:
-        """What the drafts were to be drawn from, over the target's vocabulary [n, V]."""
-        q = np.zeros((len(self.drafts), self.logits.shape[1]))
-        if self.draft_logits is None:
-            q[np.arange(len(q)), self.drafts] = 1
-        else:
-            q[:, vocabulary.tokens] = processed(self.draft_logits, settings, slack)
-        return q
-
-    @property
-    def decided(self) -> int:
-        """Rows in which anything was decided: all, or those up to the first rejected draft where all others are -1."""
-        behind = self.tokens[self.kept + 1 :]
-        return self.kept + 1 if (behind == UNDECIDED).all() else len(self.tokens)
-
-    @property
-    def kept(self) -> int:
-        """How many drafts were accepted."""
-        return int(np.cumprod(self.tokens[:-1] == self.drafts).sum())
 
 
 def table(seed: Sequence[int], budget: int, k: int) -> np.ndarray:

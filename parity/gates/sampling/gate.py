@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 
 from parity.compare.report import FAIL, NOT_JUDGED, PASS
+from parity.compare.sampling.replay import Decision, decisions, tightened
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
 from parity.errors import NotOffered
 from parity.families import MODEL, family_of
 from parity.gates.context import GateContext
 from parity.gates.decisions_rows import read_draft_vocabulary
 from parity.gates.gate import Check
-from parity.gates.sampling_counts import ERROR_RATE, Counts
-from parity.gates.sampling_drawn import rule_drawn
-from parity.gates.sampling_lanes import in_lanes
-from parity.gates.sampling_replay import Decision, decisions, tightened
-from parity.gates.sampling_rounds import Play, SampledRound, refuse_own_numbers, sampled, table
-from parity.gates.sampling_rule import EXACT, FINE_BOUND, fine_shares, whole_rounds
-from parity.gates.sampling_verdict import judged
+from parity.gates.sampling.counts import ERROR_RATE, Counts
+from parity.gates.sampling.drawn import rule_drawn
+from parity.gates.sampling.lanes import in_lanes
+from parity.gates.sampling.rounds import Play, refuse_own_numbers, sampled, table
+from parity.gates.sampling.rule import EXACT, FINE_BOUND, fine_shares, whole_rounds
+from parity.gates.sampling.verdict import judged
 from parity.seam import Looping, Rule, Sampling
 
 RULES: tuple[Rule, ...] = ("residual", "match")

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from parity.gates.sampling_oracle import Outcomes, accepted, processed, residual, round_outcomes
+from parity.compare.sampling.oracle import Outcomes, accepted, processed, residual, round_outcomes
 from parity.seam import DRAWS, Decides, Device, Sampling
 
 P = np.array([[0, 2, 2, 4], [4, 1, 2, 1], [3, 1, 1, 3]]) / 8

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.compare.sampling.oracle import processed, residual
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
-from parity.gates.sampling_oracle import processed, residual
-from parity.gates.sampling_rounds import SampledRound
 from parity.seam import DRAWS, Sampling
 
 ULP = 2.0**-24
@@ -75,12 +75,23 @@ class Decision:
 
 def decisions(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
     """Everything that was drawn or accepted in a round."""
-    rows = range(len(seen.drafts))
-    p = _variants(lambda slack: seen.p(settings, slack))
-    if seen.draft_logits is not None:
-        columns, logits = vocabulary.columns(seen.drafts), seen.draft_logits
-        own = _variants(lambda slack: processed(logits, settings, slack))
-        yield from (_draw(seen, "draft", row, int(columns[row]), [one[row] for one in own]) for row in rows)
+    yield from of_drafts(seen, settings, vocabulary)
+    yield from of_tokens(seen, settings, vocabulary)
+
+
+def of_drafts(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
+    """How a round's drafts were drawn; nothing of a drafter without logits."""
+    if (logits := seen.draft_logits) is None:
+        return
+    columns = vocabulary.columns(seen.drafts)
+    own = _variants(lambda slack: processed(logits, settings, slack))
+    for row, column in enumerate(columns.tolist()):
+        yield _draw(seen, "draft", row, column, [one[row] for one in own])
+
+
+def of_tokens(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabulary) -> Iterator[Decision]:
+    """What was accepted, what took a draft's place and what was drawn behind."""
+    rows, p = range(len(seen.drafts)), _variants(lambda slack: seen.p(settings, slack))
     if settings.rule == "match" or not len(seen.drafts):
         for row, token in enumerate(seen.tokens[: seen.decided]):
             yield _draw(seen, "target", row, int(token), [one[row] for one in p])
@@ -95,7 +106,7 @@ def decisions(seen: SampledRound, settings: Sampling, vocabulary: DraftVocabular
 def _by_residual(seen: SampledRound, row: int, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Decision]:
     """Whether the draft is accepted, and what takes its place; `pairs` are p and q [V] behind edges moved or not."""
     draft, token, uniform = int(seen.drafts[row]), int(seen.tokens[row]), seen.uniform("accept", row)
-    chances = [p[draft] / q[draft] if q[draft] > 0 else np.inf for p, q in pairs]
+    chances = [_ratio(float(p[draft]), float(q[draft])) for p, q in pairs]
     chance, kept = min(1.0, chances[0]), token == draft
     due = uniform < chance
     allowed = uniform <= max(chances) * (1 + RATIO) if kept else uniform >= min(chances) * (1 - RATIO)
@@ -108,6 +119,11 @@ def _by_residual(seen: SampledRound, row: int, pairs: Sequence[tuple[np.ndarray,
         p, q = pairs[0]
         rest = max(float(np.maximum(p - q, 0).sum()), ULP)
         yield _draw(seen, "replace", row, token, left, 1 / rest)
+
+
+def _ratio(p: float, q: float) -> float:
+    """p / q of a draft; one that was forced may have no q: it is accepted wherever it has a p."""
+    return p / q if q > 0 else np.inf if p > 0 else 0.0
 
 
 def _draw(

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parity.compare.report import FAIL, INCONCLUSIVE, PASS, Place
+from parity.compare.sampling.replay import MARGIN, Decision, rounding
+from parity.compare.sampling.round import SampledRound
 from parity.gates.gate import Check
-from parity.gates.sampling_replay import MARGIN, Decision, rounding
-from parity.gates.sampling_rounds import SampledRound
 from parity.stages import DRAFT_TOKENS, TARGET_TOKENS, VERIFY_TOKENS
 
 CLOSE = 0.01

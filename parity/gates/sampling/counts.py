@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parity.compare.sampling.oracle import accepted
+from parity.compare.sampling.round import SampledRound
 from parity.compare.vocabulary import DraftVocabulary
-from parity.gates.sampling_oracle import accepted
-from parity.gates.sampling_rounds import SampledRound
 from parity.seam import Sampling
 
 ERROR_RATE = 1e-6

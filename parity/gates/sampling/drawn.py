@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from parity.compare.report import FAIL, NOT_JUDGED, PASS
+from parity.compare.sampling.oracle import processed, round_outcomes
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import Check
-from parity.gates.sampling_counts import ERROR_RATE
-from parity.gates.sampling_oracle import processed, round_outcomes
-from parity.gates.sampling_rule import P, Q, decided, made_up, of_probabilities
+from parity.gates.sampling.counts import ERROR_RATE
+from parity.gates.sampling.rule import P, Q, decided, made_up, of_probabilities
 from parity.seam import DRAWS, Device, Rule, Sampling
 
 DRAWN = 50_000
