@@ -1,0 +1,70 @@
+"""What a device hands its stage tensors to: the tap, and what one may take beside whole stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+Side = Literal["target", "drafter"]
+
+
+class Offering(type(Protocol)):  # type: ignore[misc]  # the class of protocols has no public name
+    """Protocols of what a tap may have beside being called; an attribute of that name which is no method is none."""
+
+    def __instancecheck__(cls, tap: Any) -> bool:
+        offered = [name for name in vars(cls) if not name.startswith("_")]
+        return all(callable(getattr(tap, name, None)) for name in offered)
+
+
+class Tap(Protocol):
+    """Receives a stage tensor and returns the tensor to continue with.
+
+    A recording tap returns its argument. A forcing tap returns the golden's tensor in the
+    argument's dtype and shape, so that the next stage starts from the golden's input: this one
+    rule is both teacher forcing (token stages) and local comparison (every stage).
+    """
+
+    def __call__(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """Take `value` of the stage with this full name; logical rows only, no padding, no B axis."""
+        ...
+
+
+@runtime_checkable
+class RankTap(Protocol, metaclass=Offering):
+    """A tap that takes the stages of a tensor-parallel device rank by rank, merges them itself and sees where they
+    part.
+
+    A device hands it a stage in this way where its ranks hold tensors of their own; any other stage, and
+    any other tap, gets the one whole tensor.
+    """
+
+    def ranks(self, stage: str, shards: Sequence[np.ndarray], sharding: str) -> Sequence[np.ndarray]:
+        """Take each rank's tensor of a stage; return what each continues with.
+
+        Args:
+            shards: in rank order, each with all axes of the stage.
+            sharding: how they make one tensor: an axis letter of the stage (side by side along it), a letter with
+                the number of neighbouring ranks that hold the same (`G/2`), `sum` (partial sums) or `replicated`.
+        """
+        ...
+
+
+@runtime_checkable
+class RowTap(Protocol, metaclass=Offering):
+    """A tap that takes a stage whose rows come in several passes of one round: a chain of drafter steps.
+
+    A device or reference that drafts step by step hands such a stage over pass by pass, so that each pass can be
+    made to start from the golden; any other tap gets the whole stage with its last rows.
+    """
+
+    def rows(self, stage: str, value: np.ndarray, first: int, total: int) -> np.ndarray:
+        """Take the next rows of a stage; return those to continue with.
+
+        Args:
+            value: some rows, with all axes of the stage.
+            first: where they stand in the stage; 0 begins it anew.
+            total: rows of the whole stage, known from the first pass on.
+        """
+        ...
