@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 WHOLE = os.environ.get("PARITY_CATALOGUE") == "whole"
-EVERY = 8
+EVERY = 24
 """One member in so many, and one of each kind at the least."""
 
 by_night = pytest.mark.skipif(

@@ -16,7 +16,7 @@ from parity.factories import Factory
 from parity.faults import FaultRunRequest, compare_planted
 from parity.golden.views import PromptSlice
 from parity.producers import builder
-from tests.sample import sample
+from tests.sample import by_night, sample
 
 FAULTS = {name: fault for name, fault in CATALOGUE.items() if fault.gate == "batch"}
 RED = {
@@ -39,7 +39,7 @@ def judged(gate_checks):
     return partial(gate_checks, "batch")
 
 
-@pytest.mark.parametrize("name", ["numpy", "numpy,lanes=2"])
+@pytest.mark.parametrize("name", ["numpy", pytest.param("numpy,lanes=2", marks=by_night)])
 def test_a_clean_device_passes(name, judged):
     checks = judged(name)
     assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 13

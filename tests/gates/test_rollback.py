@@ -12,7 +12,7 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.producers import builder
-from tests.sample import WHOLE
+from tests.sample import WHOLE, sample
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
@@ -78,20 +78,24 @@ def test_clean_devices_pass(device, precision, gate):
 
 @pytest.mark.parametrize(
     ("fault", "check", "shows"),
-    [
-        (FAULTS + "rollback_wrong_axis", ROWS, r"accept \d of 4 → kv\.drafter\.0\.[kv] row \d+ changed"),
-        (FAULTS + "rollback_target_noop", ROWS, r"kv\.target\.length is \d+, not \d+"),
-        (FAULTS + "rollback_target_too_far", ROWS, r"kv\.target\.length is \d+, not \d+"),
-        (FAULTS + "rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
-        (FAULTS + "commit_stale_placeholder", STATE, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
-        (OTHERS + "drafts_one_fewer", ROWS, r"draft gave 3 drafts, not 4"),
-        (OTHERS + "commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
-        (OTHERS + "reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
-        (FAULTS + "attn_mask_one_ahead", STATE, r"never"),
-        (OTHERS + "error_loses_state", ERRORS, r"error in (prefill|commit)"),
-        (OTHERS + "error_loses_taps", ERRORS, r"error in verify|rehearse"),
-        (OTHERS + "swallows_errors", ERRORS, r"commit continues after its tap raised"),
-    ],
+    sample(
+        [
+            (FAULTS + "rollback_wrong_axis", ROWS, r"accept \d of 4 → kv\.drafter\.0\.[kv] row \d+ changed"),
+            (FAULTS + "rollback_target_noop", ROWS, r"kv\.target\.length is \d+, not \d+"),
+            (FAULTS + "rollback_target_too_far", ROWS, r"kv\.target\.length is \d+, not \d+"),
+            (FAULTS + "rollback_reset", ROWS, r"kv\.drafter\.length is 0, not \d+"),
+            (FAULTS + "commit_stale_placeholder", STATE, r"drafter\.\S+ row \d+ is .* off the never-speculated one"),
+            (OTHERS + "drafts_one_fewer", ROWS, r"draft gave 3 drafts, not 4"),
+            (OTHERS + "commit_window_ring", ROWS, r"kv\.target\.0\.k row \d+ changed"),
+            (OTHERS + "reads_dead_values", POISON, r"poison nan; .*→ .* differs when (draft|verify) is called again"),
+            (FAULTS + "attn_mask_one_ahead", STATE, r"never"),
+            (OTHERS + "error_loses_state", ERRORS, r"error in (prefill|commit)"),
+            (OTHERS + "error_loses_taps", ERRORS, r"error in verify|rehearse"),
+            (OTHERS + "swallows_errors", ERRORS, r"commit continues after its tap raised"),
+        ],
+        lambda row: row[0],
+        lambda row: row[1],
+    ),
 )
 def test_a_planted_fault_turns_its_check_red(fault, check, shows, gate, only):
     if check in (POISON, ERRORS) and not WHOLE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from parity.references.hypotheses import HYPOTHESES
 from parity.references.remembered import RememberedLayers
 from parity.stages import declared
 from parity.trace import ForcingTrace, Trace, forced_names
+from tests.sample import cover
 
 BY_ID = {hypothesis.id: hypothesis for hypothesis in HYPOTHESES}
 IDS = [(7 * place) % 500 + 20 for place in range(24)]
@@ -40,8 +43,7 @@ def handed_over(counterfactuals, assumed, mode: str):
     return trace.tensors
 
 
-@pytest.mark.parametrize("mode", ["local", "chained"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "mode"), cover(product(CASES, ["local", "chained"])))
 def test_a_run_hands_over_what_it_would_without_a_memory(name, mode, counterfactuals, monkeypatch):
     hypothesis = BY_ID[name]
     assumed = [(hypothesis, CASES[name] or hypothesis.values[0])]
