@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.conditional import RowEvidence, joined_evidence, only
 from parity.diagnose.fitting import (
     STEPS,
     VERTICES,
@@ -22,6 +23,7 @@ from parity.diagnose.fitting import (
     golden_section,
     parabolas,
 )
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import Residual
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
@@ -50,6 +52,14 @@ STEPS_OF_SIZE = 5
 
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
+
+
+PART = 0.5
+"""What explains some rows leaves less than this of the error in these, and does not move others' that much."""
+
+CANDIDATES, OTHERS, WORDINGS = 8, 2, 2
+"""The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of each
+that are tried."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,7 @@ class HypothesisSearch:
             if can_show_in(each, self.segment) and each.id not in taken and each.passes in ("", self.passes)
         ]
         self.asked = 0
+        self.spoilt: list[tuple[Assumption, ...]] = []
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage does not fail up to there."""
@@ -141,6 +152,7 @@ class HypothesisSearch:
             ("of single parts", iter([self._parts()])),
             ("alone", self._enumerated()),
             ("with a fitted parameter", self._fitted()),
+            ("under a condition", iter([self._conditional(made)])),
             ("in pairs", self._pairs(made)),
         ):
             for tier in tiers:
@@ -163,9 +175,10 @@ class HypothesisSearch:
     def _cut_short(self, what: str) -> None:
         """Say what the limit leaves out."""
         rest = {
-            "of single parts": ", the catalogue, parameters that are fitted, and pairs",
-            "alone": ", parameters that are fitted, and pairs",
-            "with a fitted parameter": ", and pairs",
+            "of single parts": ", the catalogue, parameters that are fitted, conditions, and pairs",
+            "alone": ", parameters that are fitted, conditions, and pairs",
+            "with a fitted parameter": ", conditions, and pairs",
+            "under a condition": ", and pairs",
         }
         left = f"not all hypotheses {what}{rest.get(what, '')} were tried"
         self.trials.clock.untried.append(f"{self.first.stage}: {left} ({self.asked} trials were made)")
@@ -294,6 +307,44 @@ class HypothesisSearch:
 
         return sorted(others, key=left)[:BESIDE]
 
+    def _conditional(self, made: Sequence[Trial]) -> Iterator[Trial]:
+        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart.
+
+        In a local comparison alone: in a chained one errors travel from row to row.
+        """
+        if self.trials.mode != "local":
+            return
+        others: list[PromptTrials] = []
+        for hypothesis, value in self._spoiling(made):
+            told = self._evidence(self.trials, (hypothesis, value))
+            if told is None or next(told.conditions(), None) is None:
+                continue
+            others = others or [*islice(self.trials.other_prompts(), OTHERS)]
+            parts = [part for other in others if (part := self._evidence(other, (hypothesis, value)))]
+            conditions = [*islice(joined_evidence([told, *parts]).conditions(), WORDINGS)]
+            for where, believed in conditions or islice(told.conditions(), WORDINGS):
+                yield from self._tried([((only(hypothesis, where, believed), value),)])
+
+    def _evidence(self, trials: PromptTrials, assumption: Assumption) -> RowEvidence | None:
+        """Which rows of the failing stage, in every layer of a prompt, a further assumption explains and spoils."""
+        return attempt(partial(trials.evidence, self.known, (assumption,), trials.siblings(self.first.stage)))
+
+    def _spoiling(self, made: Sequence[Trial]) -> list[Assumption]:
+        """The assumptions under which least is left where each row is taken with or without them, the best first."""
+        gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+        alone = [trial for trial in made if len(trial.assumed) == 1 and not trial.assumed[0][0].passes]
+        for assumed in self.spoilt:
+            trial = attempt(partial(self._weigh, assumed, self.round))
+            alone += [trial] if trial else []
+
+        def left(trial: Trial) -> float:
+            if gap is None or trial.moved is None or trial.moved.shape != gap.shape:
+                return 0.0 if gap is None and trial.after.error < inf else inf
+            return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - trial.moved))) / np.linalg.norm(gap))
+
+        ranked = sorted(alone, key=lambda trial: (left(trial), trial_order(trial)))
+        return [trial.assumed[0] for trial in ranked if left(trial) <= PART][:CANDIDATES]
+
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> Iterator[Trial]:
         return (trial for assumed in many if (trial := self._try(assumed)) is not None)
 
@@ -312,7 +363,9 @@ class HypothesisSearch:
             return False
         stage = self.first.stage
         change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
-        return change is not None and change.after[stage].red and not change.before[stage].red
+        broken = change is not None and change.after[stage].red and not change.before[stage].red
+        self.spoilt += [assumed] if broken and len(assumed) == 1 and not assumed[0][0].passes else []
+        return broken
 
     def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
         stage = self.first.stage

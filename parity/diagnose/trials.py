@@ -11,18 +11,18 @@ import numpy as np
 
 from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
+from parity.compare.rows import stage_rows
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.conditional import RowEvidence, RowFacts, joined_evidence, row_evidence
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
-    Assumption,
-    CheckableHypothesis,
     CounterfactualReference,
     CounterfactualRuns,
     CounterfactualTensors,
-    NotComparable,
     NothingChanged,
     Undetermined,
 )
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
 from parity.errors import ParityError
 from parity.golden.manifest import Generation, Mode, Variant
@@ -209,6 +209,34 @@ class PromptTrials:
         _, run = self.cut(rounds)
         true, _ = self._baseline(known, rounds, (stage,), stage)
         return _gap(true, _contents(run, run.manifest.case.precision), stage)
+
+    def siblings(self, stage: str) -> list[str]:
+        """The same stage of every layer, as far as the run shows it."""
+        names, shown = self.golden.declared, set(self.run.manifest.stages)
+        template = names[stage].stage.template
+        return [name for name, named in names.items() if named.stage.template == template and name in shown]
+
+    def evidence(
+        self, known: Sequence[Assumption], assumed: Sequence[Assumption], stages: Sequence[str]
+    ) -> RowEvidence:
+        """Which rows of these stages further assumptions explain, and which they spoil, over all rounds of the prompt.
+
+        Raises:
+            NotComparable: they make rows of other shapes or numbers.
+        """
+        golden, run = self.cut(self.rounds)
+        views = []
+        for assumptions in (known, (*known, *assumed)):
+            made = self.counterfactuals.tensors(golden, assumptions, stages)
+            views.append(self._view(golden, made, assumptions, None, stages, self.rounds, own_floor=False))
+        parts, facts = [], RowFacts(golden)
+        for stage in stages:
+            sides = [stage_rows(view, run, golden.declared[stage]) for view in views]
+            true, other = sides
+            if true is None or other is None or not np.array_equal(true.labels, other.labels):
+                raise NotComparable
+            parts.append(row_evidence(true, other, facts.of_rows(true)))
+        return joined_evidence(parts)
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
