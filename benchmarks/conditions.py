@@ -5,14 +5,15 @@
 Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
 device as the command does, over a golden of two chat prompts. Counted are those that are killed, placed at their
 stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
-printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words. Seconds
-are the processor's.
+printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
+Seconds are the processor's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -58,7 +59,7 @@ def answered(golden, fault, limit: float) -> dict:
     else:
         answers = [(cause.hypothesis, cause.says) for cause in found.causes] if found else []
     rest = getattr(found, "unexplained", None)
-    named = bool(answers) and any(says_the_same(id, one.split(" only ")[0]) for one, _ in answers)
+    named = bool(answers) and any(says_the_same(id, plain(one)) for one, _ in answers)
     return seen | {
         "fault": fault.id,
         "due": fault.stage,
@@ -68,6 +69,11 @@ def answered(golden, fault, limit: float) -> dict:
         "unexplained": rest.stage if rest else "",
         "seconds": seconds,
     }
+
+
+def plain(hypothesis: str) -> str:
+    """A hypothesis' id without its condition."""
+    return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
 
 
 def main() -> None:

@@ -99,6 +99,10 @@ class RowFacts:
         layer = -1 if rows.named.layer is None else rows.named.layer
         return replace(Facts.of(self.golden, rows), layer=np.full(len(rows.prompt), layer))
 
+    def of_place(self, round_: int, stage: str) -> Facts:
+        """The facts of a tensor's first row."""
+        return self._of(round_, stage, 1)
+
     def _of(self, round_: int, stage: str, count: int) -> Facts:
         named = self.golden.declared[stage]
         clock = Clock.of(self.golden.manifest.case.prompts[0], self.golden.manifest)
@@ -190,6 +194,12 @@ def row_evidence(true: StageRows, other: StageRows, facts: Facts) -> RowEvidence
     spoilt = (after > BEYOND * floors[1]) & (before <= LESS * after)
     left = (before > ROW * floors[0]) & (after > ROW * floors[1]) & ~explained & ~spoilt
     return RowEvidence(explained, spoilt, left, facts)
+
+
+def shape_evidence(explained: bool, spoilt: bool, facts: Facts) -> RowEvidence:
+    """One row for a tensor that a hypothesis gives another shape: the device's, the one without it, or neither."""
+    one, other, neither = (np.array([each]) for each in (explained, spoilt, not explained and not spoilt))
+    return RowEvidence(one, other, neither, facts)
 
 
 def _differ(rows: StageRows) -> np.ndarray:

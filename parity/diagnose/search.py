@@ -57,9 +57,9 @@ BESIDE = 32
 PART = 0.5
 """What explains some rows leaves less than this of the error in these, and does not move others' that much."""
 
-CANDIDATES, OTHERS, WORDINGS = 8, 2, 2
-"""The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of each
-that are tried."""
+CANDIDATES, OTHERS, WORDINGS = 12, 2, 2
+"""The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of
+each that are tried."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class HypothesisSearch:
             ("of single parts", iter([self._parts()])),
             ("alone", self._enumerated()),
             ("with a fitted parameter", self._fitted()),
-            ("under a condition", iter([self._conditional(made)])),
+            ("under a condition", self._conditional(made)),
             ("in pairs", self._pairs(made)),
         ):
             for tier in tiers:
@@ -256,16 +256,28 @@ class HypothesisSearch:
         fitted = [hypothesis for hypothesis in self.hypotheses if hypothesis.fit is not None]
         yield (trial for hypothesis in fitted for trial in self._fit(hypothesis))
 
-    def _fit(self, hypothesis: CheckableHypothesis, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
-        """The best value of one parameter, `beside` what else is assumed; none where nothing is fitted."""
-        fit = hypothesis.fit
+    def _fit(
+        self,
+        hypothesis: CheckableHypothesis,
+        beside: tuple[Assumption, ...] = (),
+        weigh: Callable[[tuple[Assumption, ...]], Trial | None] | None = None,
+        measure: Callable[[Trial], float] = lambda trial: trial.left,
+    ) -> list[Trial]:
+        """The best value of one parameter; none where nothing is fitted.
+
+        Args:
+            beside: what else is assumed.
+            weigh: makes a trial, `_try` by default.
+            measure: what a trial leaves.
+        """
+        fit, weigh = hypothesis.fit, weigh or self._try
         if fit is None:
             return []
         made: dict[float, Trial | None] = {}
 
         def left(value: float) -> float:
-            trial = made[value] = self._try((*beside, (hypothesis, value)))
-            return trial.left if trial else inf
+            trial = made[value] = weigh((*beside, (hypothesis, value)))
+            return measure(trial) if trial else inf
 
         error = Curve(fit, left)
         ends = error.scan(error.low, error.high)
@@ -277,7 +289,9 @@ class HypothesisSearch:
             clean = clean_value(fit, self.trials.golden.manifest.model)
             if clean is not None:
                 beside_clean(error, error.at(clean), error.low, error.high)
-        return ranked_trials(trial for trial in made.values() if trial)[:1]
+        return sorted(
+            (trial for trial in made.values() if trial), key=lambda trial: (measure(trial), trial_order(trial))
+        )[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
         """The leaders with the hypotheses that go best with them, then the best pairs with what can be fitted of
@@ -307,19 +321,49 @@ class HypothesisSearch:
 
         return sorted(others, key=left)[:BESIDE]
 
-    def _conditional(self, made: Sequence[Trial]) -> Iterator[Trial]:
-        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart.
+    def _conditional(self, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
+        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart;
+        then the same with parameters that are fitted to some of the rows.
 
         In a local comparison alone: in a chained one errors travel from row to row.
         """
-        if self.trials.mode != "local":
-            return
-        others: list[PromptTrials] = []
-        for hypothesis, value in self._spoiling(made):
+        if self.trials.mode == "local":
+            gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+            left = partial(_left_in_part, gap)
+            others: list[PromptTrials] = []
+            yield self._where_told(self._spoiling(made, left), others)
+            fitted = (hypothesis for hypothesis in self.hypotheses if hypothesis.fit and gap is not None)
+            found = [trial for each in fitted for trial in self._fit(each, (), self._unchecked, left)]
+            yield self._where_told(self._in_part(found, left), others)
+
+    def _spoiling(self, made: Sequence[Trial], left: Callable[[Trial], float]) -> Iterator[Assumption]:
+        """The assumptions made, and those that broke the prefill, under which some rows are explained."""
+        alone = [trial for trial in made if len(trial.assumed) == 1 and not trial.assumed[0][0].passes]
+        spoilt = [trial for assumed in self.spoilt if (trial := self._unchecked(assumed))]
+        yield from self._in_part([*alone, *spoilt], left)
+
+    def _in_part(self, alone: Sequence[Trial], left: Callable[[Trial], float]) -> list[Assumption]:
+        """The assumptions that leave least where each row is taken with or without them, the best first."""
+        ranked = sorted(alone, key=lambda trial: (left(trial), trial_order(trial)))
+        return [trial.assumed[0] for trial in ranked if left(trial) <= PART][:CANDIDATES]
+
+    def _unchecked(self, assumed: tuple[Assumption, ...]) -> Trial | None:
+        """A trial, whatever it does to the prefill."""
+        self.asked += 1
+        return attempt(partial(self._weigh, assumed, self.round))
+
+    def _where_told(self, assumptions: Iterable[Assumption], others: list[PromptTrials]) -> Iterator[Trial]:
+        """Each for the rows of the simplest conditions that tell what it explains from what it spoils.
+
+        Args:
+            others: other prompts, which are run once they are needed.
+        """
+        for hypothesis, value in assumptions:
             told = self._evidence(self.trials, (hypothesis, value))
             if told is None or next(told.conditions(), None) is None:
                 continue
-            others = others or [*islice(self.trials.other_prompts(), OTHERS)]
+            if not others:
+                others += islice(self.trials.other_prompts(), OTHERS)
             parts = [part for other in others if (part := self._evidence(other, (hypothesis, value)))]
             conditions = [*islice(joined_evidence([told, *parts]).conditions(), WORDINGS)]
             for where, believed in conditions or islice(told.conditions(), WORDINGS):
@@ -328,22 +372,6 @@ class HypothesisSearch:
     def _evidence(self, trials: PromptTrials, assumption: Assumption) -> RowEvidence | None:
         """Which rows of the failing stage, in every layer of a prompt, a further assumption explains and spoils."""
         return attempt(partial(trials.evidence, self.known, (assumption,), trials.siblings(self.first.stage)))
-
-    def _spoiling(self, made: Sequence[Trial]) -> list[Assumption]:
-        """The assumptions under which least is left where each row is taken with or without them, the best first."""
-        gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
-        alone = [trial for trial in made if len(trial.assumed) == 1 and not trial.assumed[0][0].passes]
-        for assumed in self.spoilt:
-            trial = attempt(partial(self._weigh, assumed, self.round))
-            alone += [trial] if trial else []
-
-        def left(trial: Trial) -> float:
-            if gap is None or trial.moved is None or trial.moved.shape != gap.shape:
-                return 0.0 if gap is None and trial.after.error < inf else inf
-            return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - trial.moved))) / np.linalg.norm(gap))
-
-        ranked = sorted(alone, key=lambda trial: (left(trial), trial_order(trial)))
-        return [trial.assumed[0] for trial in ranked if left(trial) <= PART][:CANDIDATES]
 
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> Iterator[Trial]:
         return (trial for assumed in many if (trial := self._try(assumed)) is not None)
@@ -382,6 +410,16 @@ class HypothesisSearch:
                 made.remove(trial)
                 again.append(other or replace(trial, doubted=True))
         return again
+
+
+def _left_in_part(gap: np.ndarray | None, trial: Trial) -> float:
+    """The share of an error that is left where each element is taken with a trial's assumptions or without them.
+
+    What has no numbers of the same shapes is not told from what leaves nothing.
+    """
+    if gap is None or trial.moved is None or trial.moved.shape != gap.shape:
+        return 0.0 if gap is None and trial.after.error < inf else inf
+    return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - trial.moved))) / np.linalg.norm(gap))
 
 
 def _left_along(gap: np.ndarray, direction: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
 from parity.compare.rows import stage_rows
 from parity.diagnose.clock import SearchClock
-from parity.diagnose.conditional import RowEvidence, RowFacts, joined_evidence, row_evidence
+from parity.diagnose.conditional import RowEvidence, RowFacts, joined_evidence, row_evidence, shape_evidence
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
     CounterfactualReference,
@@ -222,21 +222,38 @@ class PromptTrials:
         """Which rows of these stages further assumptions explain, and which they spoil, over all rounds of the prompt.
 
         Raises:
-            NotComparable: they make rows of other shapes or numbers.
+            NotComparable: there is no row to judge by.
         """
         golden, run = self.cut(self.rounds)
         views = []
         for assumptions in (known, (*known, *assumed)):
             made = self.counterfactuals.tensors(golden, assumptions, stages)
             views.append(self._view(golden, made, assumptions, None, stages, self.rounds, own_floor=False))
-        parts, facts = [], RowFacts(golden)
+        facts, parts = RowFacts(golden), []
         for stage in stages:
-            sides = [stage_rows(view, run, golden.declared[stage]) for view in views]
-            true, other = sides
-            if true is None or other is None or not np.array_equal(true.labels, other.labels):
-                raise NotComparable
-            parts.append(row_evidence(true, other, facts.of_rows(true)))
+            true, other = (stage_rows(view, run, golden.declared[stage]) for view in views)
+            if true is not None and other is not None:
+                rounds = set(true.round.tolist()) & set(other.round.tolist())
+                true, other = (side.take(np.isin(side.round, [*rounds])) for side in (true, other))
+                parts += [row_evidence(true, other, facts.of_rows(true))] if rounds else []
+            parts += self._shapes(stage, views[0].tensors, views[1].tensors, facts)
+        if not parts:
+            raise NotComparable
         return joined_evidence(parts)
+
+    def _shapes(self, stage: str, true: Tensors, other: Tensors, facts: RowFacts) -> list[RowEvidence]:
+        """The rounds in which assumptions make another number of rows: one row of evidence stands for each."""
+        _, run = self.cut(self.rounds)
+        parts = []
+        for round_ in range(self.rounds + 1):
+            device = (
+                run.contents(run.manifest.case.precision, 0, round_, stage) if self._ran(run, round_, stage) else None
+            )
+            shapes = [side[round_, stage].shape if (round_, stage) in side else None for side in (true, other)]
+            seen = None if device is None else device.shape
+            if shapes[0] != shapes[1]:
+                parts.append(shape_evidence(seen == shapes[1], seen == shapes[0], facts.of_place(round_, stage)))
+        return parts
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""
