@@ -327,7 +327,7 @@ class HypothesisSearch:
 
         In a local comparison alone: in a chained one errors travel from row to row.
         """
-        if self.trials.mode == "local":
+        if self.trials.contained:
             gap = attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
             left = partial(_left_in_part, gap)
             others: list[PromptTrials] = []

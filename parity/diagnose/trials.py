@@ -84,6 +84,11 @@ class PromptTrials:
         return self.counterfactuals.mode
 
     @property
+    def contained(self) -> bool:
+        """Whether an error stays in its stage and its row."""
+        return self.mode == "local"
+
+    @property
     def count(self) -> int:
         """Counterfactual references run so far."""
         return self.counterfactuals.count
@@ -246,12 +251,10 @@ class PromptTrials:
         _, run = self.cut(self.rounds)
         parts = []
         for round_ in range(self.rounds + 1):
-            device = (
-                run.contents(run.manifest.case.precision, 0, round_, stage) if self._ran(run, round_, stage) else None
-            )
             shapes = [side[round_, stage].shape if (round_, stage) in side else None for side in (true, other)]
-            seen = None if device is None else device.shape
             if shapes[0] != shapes[1]:
+                row = run.rows.get((run.manifest.case.precision, 0, round_, stage))
+                seen = None if row is None else tuple(row.full_shape)
                 parts.append(shape_evidence(seen == shapes[1], seen == shapes[0], facts.of_place(round_, stage)))
         return parts
 
