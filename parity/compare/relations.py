@@ -62,7 +62,7 @@ class Facts:
         cases = golden.manifest.case.prompts
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
         counts = np.diff(np.append(edges, len(rows.prompt)))
-        cached, accepted = _histories(golden, rows)
+        cached, accepted = _histories(golden, rows, edges, counts)
         return cls(
             prompt=rows.prompt,
             round=rows.round,
@@ -77,18 +77,16 @@ class Facts:
         )
 
 
-def _histories(golden: DumpView, rows: StageRows) -> tuple[np.ndarray, np.ndarray]:
+def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
     """Of each row the rows cached before its pass, and the drafts accepted in the round before it."""
     drafter = "drafter" in rows.named.name
-    cached, accepted = np.zeros(len(rows.prompt), np.int64), np.full(len(rows.prompt), -1)
     clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
-    for prompt, round_ in np.unique(rows.labels[:, :2], axis=0).tolist():
-        clock, here = clocks[prompt], (rows.prompt == prompt) & (rows.round == round_)
-        if round_ > 0:
-            cached[here] = clock.drafted[round_ - 1] if drafter else clock.length(round_ - 1)
-        if round_ > 1:
-            accepted[here] = clock.emitted[round_ - 1] - 1
-    return cached, accepted
+    seen = []
+    for prompt, round_ in zip(rows.prompt[edges].tolist(), rows.round[edges].tolist(), strict=True):
+        clock = clocks[prompt]
+        cached = (clock.drafted[round_ - 1] if drafter else clock.length(round_ - 1)) if round_ else 0
+        seen.append((cached, clock.emitted[round_ - 1] - 1 if round_ > 1 else -1))
+    return [np.repeat(np.array(values, np.int64), counts) for values in zip(*seen, strict=True)]
 
 
 def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
