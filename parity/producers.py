@@ -310,6 +310,17 @@ def planted_faults() -> tuple[dict[str, Any], dict[str, str]]:
     return module.CATALOGUE, module.LEFT_OUT
 
 
+def conditional_faults(names: Sequence[str] = ()) -> dict[str, Any]:
+    """Of these names those with a condition, `ID where CONDITION`; without names the sample of them.
+
+    Raises:
+        UsageError: a name that is no fault, or no condition that it can be held to.
+    """
+    module = import_module("parity.device.faults")
+    given = {name: module.planted(name) for name in names if module.JOINT in name}
+    return given if names else dict(module.CONDITIONAL)
+
+
 def _checkpoints(model: Model) -> tuple[Path, Path]:
     """The folders of a golden's checkpoints, which were compared with it when it was opened for judging.
 

@@ -66,10 +66,13 @@ def cells(fault: PlantableFault) -> tuple[str, ...]:
     return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, drafters, fault.seen
 
 
-def print_list(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> None:
-    """One line a fault, then what is not planted and why."""
+def print_list(
+    faults: Iterable[PlantableFault], left_out: Mapping[str, str], conditional: Sequence[PlantableFault] = ()
+) -> None:
+    """One line a fault, those under a condition behind the others, then what is not planted and why."""
     rows = [
-        [cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"] for fault in faults
+        [cell for name, cell in zip(COLUMNS, cells(fault), strict=True) if name != "what is wrong"]
+        for fault in (*faults, *conditional)
     ]
     heads = [name for name in COLUMNS if name != "what is wrong"]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -80,12 +83,23 @@ def print_list(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) ->
             soft_wrap=True,
             highlight=False,
         )
-    out.print(f"{len(rows)} faults; not planted:", style="bold")
+    said = f", {len(conditional)} of them under a condition" if conditional else ""
+    out.print(f"{len(rows)} faults{said}; not planted:", style="bold")
     for name, why in left_out.items():
         out.print(f"{name}: {why}", soft_wrap=True)
 
 
-def page(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> str:
+CONDITIONAL = """
+## Under a condition
+
+Any fault of one lane and one rank can be held to a condition: `parity faults run "ID where CONDITION"` plants it so
+([how](adding-a-fault.md#under-a-condition)). `parity faults run --conditional` plants these, drawn once and for all.
+"""
+
+
+def page(
+    faults: Iterable[PlantableFault], left_out: Mapping[str, str], conditional: Iterable[PlantableFault] = ()
+) -> str:
     """The whole of docs/faults.md."""
     lines, family = [HEAD], ""
     for fault in faults:
@@ -93,6 +107,8 @@ def page(faults: Iterable[PlantableFault], left_out: Mapping[str, str]) -> str:
             family = fault.family
             lines += [f"\n## {family.capitalize()}\n", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
         lines.append(f"| {' | '.join(cells(fault))} |")
+    lines += [CONDITIONAL, "| fault | first stage |", "|---" * 2 + "|"]
+    lines += [f"| {fault.id} | {fault.stage} |" for fault in conditional]
     lines += ["\n## Not planted\n", *(f"- `{name}`: {why}" for name, why in left_out.items())]
     return "\n".join(lines) + "\n"
 

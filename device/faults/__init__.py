@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from parity.device.batch import Batch
 from parity.device.faults import (
@@ -36,8 +37,11 @@ from parity.device.faults import (
     skips,
     taps,
 )
+from parity.device.faults.conditional import JOINT, drawn
+from parity.device.faults.conditional import only as held_to
 from parity.device.faults.planting import Fault
 from parity.device.pipeline import Pipeline
+from parity.errors import UsageError
 
 _FAMILIES = (
     loading.fault,
@@ -80,6 +84,9 @@ _FAMILIES = (
 )
 CATALOGUE: dict[str, Fault] = {fault.id: fault for family in _FAMILIES for fault in family.faults}
 
+CONDITIONAL: dict[str, Fault] = {fault.id: fault for fault in drawn([*CATALOGUE.values()], 26, seed=22)}
+"""Two faults under each condition, drawn once and for all."""
+
 LEFT_OUT = {
     "tap-config-ignored": "the tiny drafter's tap list is the default one; tap-one-wrong and tap-early stand for it",
     "input-raw-prompt": "the device is given token ids; "
@@ -91,6 +98,28 @@ LEFT_OUT = {
     "the ffn-shard faults emulate it",
 }
 """Known faults without a place in this device, and why."""
+
+
+def planted(name: str) -> Fault:
+    """The fault of a name: one of the catalogue, or `ID where CONDITION`.
+
+    Raises:
+        UsageError: there is none, or it cannot be held to this condition.
+    """
+    id, joint, where = name.partition(JOINT)
+    if id not in CATALOGUE:
+        raise UsageError(f"{id}: no such fault; `parity faults list` names {len(CATALOGUE)}")
+    return held_to(CATALOGUE[id], where) if joint else CATALOGUE[id]
+
+
+def only(*arguments: Any, fault: str, where: str, **options: Any) -> Pipeline | Batch:
+    """Loads a pair of checkpoints with a fault under a condition; takes what `parity.device.load` takes.
+
+    Args:
+        fault: its id in the catalogue.
+        where: the condition, as in `planted`.
+    """
+    return planted(f"{fault}{JOINT}{where}").factory(*arguments, **options)
 
 
 def __getattr__(name: str) -> Callable[..., Pipeline | Batch]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -186,6 +188,32 @@ def _planted_in(pipeline: Pipeline) -> int:
     return count
 
 
+_absent: ContextVar[bool] = ContextVar("faults absent", default=False)
+
+
+@contextmanager
+def planted_absent(absent: bool) -> Iterator[None]:
+    """Kernels that stand for others are the right ones here, in this thread, where they are `absent`."""
+    before = _absent.set(absent)
+    try:
+        yield
+    finally:
+        _absent.reset(before)
+
+
+class _Chosen:
+    """A kernel, or a module of kernels, in the place of another one except where faults are absent."""
+
+    def __init__(self, clean: Any, planted: Any) -> None:
+        self._clean, self._planted = clean, planted
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return (self._clean if _absent.get() else self._planted)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clean if _absent.get() else self._planted, name)
+
+
 class _StandIn:
     """What stands for a kernel; lanes of a batch are in their verbs at once, the first puts it there, the last takes it
     away."""
@@ -200,7 +228,7 @@ class _StandIn:
         count, clean = self.standing.get(self.key, (0, getattr(self.module, self.name)))
         self.standing[self.key] = count + 1, clean
         if not count:
-            setattr(self.module, self.name, self.make(clean))
+            setattr(self.module, self.name, _Chosen(clean, self.make(clean)))
 
     def __exit__(self, *error: object) -> None:
         count, clean = self.standing.pop(self.key)

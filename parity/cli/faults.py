@@ -30,20 +30,21 @@ def faults() -> None:
 @json_option
 def list_faults(markdown: bool, json_file: Path | None) -> None:
     """Every planted fault: where it must show, which gate must catch it, and where it was seen."""
-    from parity.producers import planted_faults
+    from parity.producers import conditional_faults, planted_faults
     from parity.reports.faults import page, plain, print_list
 
-    catalogue, left_out = planted_faults()
-    write_json(json_file, [plain(fault) for fault in catalogue.values()])
+    (catalogue, left_out), conditional = planted_faults(), [*conditional_faults().values()]
+    write_json(json_file, [plain(fault) for fault in (*catalogue.values(), *conditional)])
     if markdown:
-        echo(page(catalogue.values(), left_out), nl=False)
+        echo(page(catalogue.values(), left_out, conditional), nl=False)
     else:
-        print_list(catalogue.values(), left_out)
+        print_list(catalogue.values(), left_out, conditional)
 
 
 @faults.command("run")
 @click.argument("names", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Every fault that a gate is named for.")
+@click.option("--conditional", is_flag=True, help="The sample of faults under a condition.")
 @click.option(
     "--family",
     type=click.Choice([*FAMILIES]),
@@ -67,6 +68,7 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
 def run_faults(
     names: tuple[str, ...],
     every: bool,
+    conditional: bool,
     family: Family | None,
     partial_kv: str,
     device_name: str,
@@ -75,18 +77,21 @@ def run_faults(
 ) -> None:
     """Plant faults in a device: killed or survived, placed where they sit or elsewhere.
 
+    An ID may carry a condition: "attn-sinks-missing where cached > 128".
+
     Exit 1 if one survives or is placed wrongly. A comparison takes the golden's prompts one by one until the
     fault shows. The default golden is two chat prompts of the tiny pair, 12 new tokens each.
     """
     from parity.errors import UsageError
     from parity.faults import FaultRunRequest, choose_faults
     from parity.faults import run_faults as run
-    from parity.producers import ReferenceRerun, builder, planted_faults
+    from parity.producers import ReferenceRerun, builder, conditional_faults, planted_faults
     from parity.reports.faults import print_outcome, print_summary
 
-    if bool(names) == every:
-        raise UsageError("parity faults run: name faults, or --all")
-    catalogue = planted_faults()[0]
+    if [bool(names), every, conditional].count(True) != 1:
+        raise UsageError("parity faults run: name faults, or --all, or --conditional")
+    names = tuple(conditional_faults()) if conditional else names
+    catalogue = planted_faults()[0] | (conditional_faults(names) if names else {})
     outcomes = []
     with _golden(golden, family, partial_kv) as opened, progress("faults") as bar:
         made = opened.manifest

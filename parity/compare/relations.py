@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import lgamma, log, log2
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ class Facts:
         side: target, verify, drafter or kv.
         experts: bool [R] by expert that the golden chose, where the stage lies behind a router.
         lengths: numbers of the checkpoints' configs by name.
+        cached: rows in the model's own cache before the pass; None where that is not known.
+        accepted: drafts that the round before accepted, -1 in the prefill and in round 1; None where not known.
+        layer: of the row's stage, -1 outside the layers; None where all rows are of one stage.
     """
 
     prompt: np.ndarray
@@ -42,13 +46,23 @@ class Facts:
     side: str
     experts: Mapping[int, np.ndarray] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
+    cached: np.ndarray | None = None
+    accepted: np.ndarray | None = None
+    layer: np.ndarray | None = None
 
     @classmethod
     def of(cls, golden: DumpView, rows: StageRows) -> Facts:
         """Of these rows over a golden; a checkpoint that is not here any more has no lengths."""
+        lengths = _lengths(golden, rows.named.stage.side)
+        return replace(cls.of_places(golden, rows), experts=_routed(golden, rows), lengths=lengths)
+
+    @classmethod
+    def of_places(cls, golden: DumpView, rows: StageRows) -> Facts:
+        """The same but for experts and lengths: what takes no tensor and no config."""
         cases = golden.manifest.case.prompts
         edges = np.flatnonzero(np.diff(rows.prompt, prepend=-1) | np.diff(rows.round, prepend=-1))
         counts = np.diff(np.append(edges, len(rows.prompt)))
+        cached, accepted = _histories(golden, rows, edges, counts)
         return cls(
             prompt=rows.prompt,
             round=rows.round,
@@ -58,9 +72,21 @@ class Facts:
             prompts=np.array([len(case.ids) for case in cases])[rows.prompt],
             committed=_committed(golden, rows),
             side=rows.named.stage.side,
-            experts=_routed(golden, rows),
-            lengths=_lengths(golden, rows.named.stage.side),
+            cached=cached,
+            accepted=accepted,
         )
+
+
+def _histories(golden: DumpView, rows: StageRows, edges: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+    """Of each row the rows cached before its pass, and the drafts accepted in the round before it."""
+    drafter = "drafter" in rows.named.name
+    clocks = [Clock.of(case, golden.manifest) for case in golden.manifest.case.prompts]
+    seen = []
+    for prompt, round_ in zip(rows.prompt[edges].tolist(), rows.round[edges].tolist(), strict=True):
+        clock = clocks[prompt]
+        cached = (clock.drafted[round_ - 1] if drafter else clock.length(round_ - 1)) if round_ else 0
+        seen.append((cached, clock.emitted[round_ - 1] - 1 if round_ > 1 else -1))
+    return [np.repeat(np.array(values, np.int64), counts) for values in zip(*seen, strict=True)]
 
 
 def _committed(golden: DumpView, rows: StageRows) -> np.ndarray:
@@ -132,11 +158,18 @@ NEAR = (0, -1, 1)
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition in words, the rows [R] (bool) that it holds for, and out of how many it was chosen."""
+    """A condition in words, what says where it holds (bool [R] of the facts of any rows), and out of how many it was
+    chosen."""
 
     says: str
-    rows: np.ndarray
+    holds: Callable[[Facts], np.ndarray]
     tried: int = 1
+
+    def inside(self, other: Predicate) -> Predicate:
+        """Where both hold."""
+        return Predicate(
+            f"{self.says}, in {other.says}", lambda facts: self.holds(facts) & other.holds(facts), self.tried
+        )
 
 
 PredicateFamily = Callable[[Facts, np.ndarray], Iterator[Predicate]]
@@ -154,14 +187,19 @@ def relation(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
         return ""
     if count == all_ >= FEWEST:
         return "every row"
-    bits, number = _bits(all_, count), 0
+    for predicate, believed in separating(bad, judged, facts):
+        return predicate.says if believed else f"too few rows ({count} bad of {all_}) to tell a condition"
+    return _edge(bad, judged, facts)
+
+
+def separating(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> Iterator[tuple[Predicate, bool]]:
+    """The conditions that hold for exactly the bad ones of the rows judged, the simplest first, each with whether
+    chance would hardly pick such rows."""
+    bits, number = _bits(int(judged.sum()), int(bad[judged].sum())), 0
     for predicate in _predicates(facts, bad & judged):
         number += predicate.tried
-        if np.array_equal(predicate.rows[judged], bad[judged]):
-            if bits >= BITS + log2(number):
-                return predicate.says
-            return f"too few rows ({count} bad of {all_}) to tell a condition"
-    return _edge(bad, judged, facts)
+        if np.array_equal(predicate.holds(facts)[judged], bad[judged]):
+            yield predicate, bits >= BITS + log2(number)
 
 
 def _bits(all_: int, count: int) -> float:
@@ -175,9 +213,8 @@ def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
         yield from family(facts, bad)
     for inside in passes(facts):
         for family in FAMILIES:
-            for predicate in family(facts, bad & inside.rows):
-                says = f"{predicate.says}, in {inside.says}"
-                yield Predicate(says, predicate.rows & inside.rows, predicate.tried)
+            for predicate in family(facts, bad & inside.holds(facts)):
+                yield predicate.inside(inside)
     yield from _stretch(facts, bad)
 
 
@@ -186,80 +223,165 @@ def _edge(bad: np.ndarray, judged: np.ndarray, facts: Facts) -> str:
     first = int(facts.position[bad & judged].min())
     behind = judged & (facts.position >= first)
     chance = int(bad[judged].sum()) * log2(judged.sum() / behind.sum())
-    named = [says for says, place in _places(facts) if np.all(place == first)]
+    named = [says for says, off, number in _places(facts) if np.all(_place(facts, off, number) == first)]
     if chance < BITS or not named:
         return ""
     return f"none before {first} = {named[0]}, {int((bad & judged).sum())} of {int(behind.sum())} rows from there on"
 
 
+_ABSENT = {"layer": -1, "accepted": -1, "cached": 0}
+"""What stands where a fact of a row is not known."""
+
+
+def _known(facts: Facts, name: str) -> np.ndarray:
+    values: np.ndarray | None = getattr(facts, name)
+    return np.full(len(facts.prompt), _ABSENT[name]) if values is None else values
+
+
+def _is(name: str, value: int) -> Callable[[Facts], np.ndarray]:
+    return lambda facts: np.asarray(_known(facts, name) == value)
+
+
+def _least(name: str, value: int) -> Callable[[Facts], np.ndarray]:
+    return lambda facts: np.asarray(_known(facts, name) >= value)
+
+
+def _most(name: str, value: int) -> Callable[[Facts], np.ndarray]:
+    """A layer or an accepted count that there is none of is not less than any."""
+    first = _ABSENT.get(name, -1) + 1 if name in ("layer", "accepted") else 0
+    return lambda facts: np.asarray((_known(facts, name) <= value) & (_known(facts, name) >= first))
+
+
+def _rest(name: str, period: int, rest: int) -> Callable[[Facts], np.ndarray]:
+    return lambda facts: np.asarray((_known(facts, name) >= 0) & (_known(facts, name) % period == rest))
+
+
 def passes(facts: Facts) -> Iterator[Predicate]:
     """Prefill against the passes of later rounds."""
     later = {"target": "verify rows", "verify": "verify rows"}.get(facts.side, "rows of later rounds")
-    yield Predicate("prefill rows", facts.round == 0)
-    yield Predicate(later, facts.round > 0)
+    yield Predicate("prefill rows", lambda facts: facts.round == 0)
+    yield Predicate(later, lambda facts: facts.round > 0)
 
 
 def _only_passes(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    yield from (Predicate(f"{inside.says} only", inside.rows) for inside in passes(facts))
+    yield from (Predicate(f"{inside.says} only", inside.holds) for inside in passes(facts))
+
+
+def _layers(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """One layer, odd or even ones, or from one on; where the rows are of several."""
+    if facts.layer is None or not bad.any():
+        return
+    layers = facts.layer
+    least, most, tried = int(layers[bad].min()), int(layers[bad].max()), len(np.unique(layers))
+    yield Predicate(f"layer {least} only", _is("layer", least), tried)
+    yield Predicate("odd layers only", _rest("layer", 2, 1))
+    yield Predicate("even layers only", _rest("layer", 2, 0))
+    yield Predicate(f"from layer {least} on", _least("layer", least), tried)
+    yield Predicate(f"up to layer {most}", _most("layer", most), tried)
 
 
 def _ends(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """First and last rows."""
-    yield Predicate("position 0 only", facts.position == 0)
-    yield Predicate("row 0 of every pass", facts.index == 0)
-    yield Predicate("the last row of every pass", facts.index == facts.count - 1)
-    yield Predicate("every row of a pass but its first", facts.index > 0)
-    yield Predicate("every row of a pass but its last", facts.index < facts.count - 1)
-    yield Predicate("every position but 0", facts.position > 0)
+    yield Predicate("position 0 only", lambda facts: facts.position == 0)
+    yield Predicate("row 0 of every pass", lambda facts: facts.index == 0)
+    yield Predicate("the last row of every pass", lambda facts: facts.index == facts.count - 1)
+    yield Predicate("every row of a pass but its first", lambda facts: facts.index > 0)
+    yield Predicate("every row of a pass but its last", lambda facts: facts.index < facts.count - 1)
+    yield Predicate("every position but 0", lambda facts: facts.position > 0)
 
 
 def _drafted(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Committed and masked rows of the drafter."""
-    known = facts.committed >= 0
-    if known.any():
-        yield Predicate("masked rows only", known & (facts.index >= facts.committed))
-        yield Predicate("committed rows only", ~known | (facts.index < facts.committed))
-        yield Predicate("the NTP row only", known & (facts.index == facts.committed - 1))
-        yield Predicate("the first masked row only", known & (facts.index == facts.committed))
+    if not (facts.committed >= 0).any():
+        return
+
+    def known(facts: Facts) -> np.ndarray:
+        return np.asarray(facts.committed >= 0)
+
+    yield Predicate("masked rows only", lambda facts: known(facts) & (facts.index >= facts.committed))
+    yield Predicate("committed rows only", lambda facts: ~known(facts) | (facts.index < facts.committed))
+    yield Predicate("the NTP row only", lambda facts: known(facts) & (facts.index == facts.committed - 1))
+    yield Predicate("the first masked row only", lambda facts: known(facts) & (facts.index == facts.committed))
 
 
 def _thresholds(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """From a place that the config or the prompt knows on, or before it."""
-    for says, place in _places(facts):
-        where = f"{place} = {says}" if isinstance(place, int) else says
-        yield Predicate(f"from {where} on", facts.position >= place)
-        yield Predicate(f"before {where}", facts.position < place)
+    for says, off, number in _places(facts):
+        place = partial(_place, off=off, number=number)
+        where = says if number is None else f"{number + off} = {says}"
+        yield Predicate(f"from {where} on", partial(_from, place=place))
+        yield Predicate(f"before {where}", partial(_before, place=place))
 
 
-def _places(facts: Facts) -> Iterator[tuple[str, int | np.ndarray]]:
-    """Places in the sequence with a name: the prompt's end, and the lengths of the config, one off included."""
-    named: list[tuple[str, int | np.ndarray]] = [("the prompt's end", facts.prompts), *facts.lengths.items()]
+def _places(facts: Facts) -> Iterator[tuple[str, int, int | None]]:
+    """Places in the sequence with a name: the prompt's end (None), and the lengths of the config, one off included."""
+    named: list[tuple[str, int | None]] = [("the prompt's end", None), *facts.lengths.items()]
     for off in NEAR:
         for name, number in named:
-            yield name + (f" {'+' if off > 0 else '-'} {abs(off)}" if off else ""), number + off
+            yield name + (f" {'+' if off > 0 else '-'} {abs(off)}" if off else ""), off, number
+
+
+def _place(facts: Facts, off: int, number: int | None) -> np.ndarray | int:
+    return (facts.prompts if number is None else number) + off
+
+
+def _from(facts: Facts, place: Callable[[Facts], np.ndarray | int]) -> np.ndarray:
+    return np.asarray(facts.position >= place(facts))
+
+
+def _before(facts: Facts, place: Callable[[Facts], np.ndarray | int]) -> np.ndarray:
+    return np.asarray(facts.position < place(facts))
 
 
 def _experts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    yield from (Predicate(f"expert {expert}'s rows", rows) for expert, rows in facts.experts.items())
+    for expert in facts.experts:
+        yield Predicate(f"expert {expert}'s rows", partial(_of_expert, expert=expert))
+
+
+def _of_expert(facts: Facts, expert: int) -> np.ndarray:
+    return facts.experts.get(expert, np.zeros(len(facts.prompt), bool))
 
 
 def _parts(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """One prompt, one round, or everything from a round on."""
-    for prompt in np.unique(facts.prompt[bad])[:1].tolist():
-        yield Predicate(f"prompt {prompt} only", facts.prompt == prompt, int(facts.prompt.max()) + 1)
-    for round_ in np.unique(facts.round[bad])[:1].tolist():
-        yield Predicate(f"round {round_} only", facts.round == round_, int(facts.round.max()) + 1)
-        yield Predicate(f"from round {round_} on", facts.round >= round_, int(facts.round.max()) + 1)
+    """One prompt, one round, or everything from one on."""
+    for name in ("prompt", "round"):
+        for number in np.unique(getattr(facts, name)[bad])[:1].tolist():
+            tried = int(getattr(facts, name).max()) + 1
+            yield Predicate(f"{name} {number} only", _is(name, number), tried)
+            yield Predicate(f"from {name} {number} on", _least(name, number), tried)
+
+
+def _behind(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """What the round before accepted."""
+    if facts.accepted is None:
+        return
+    for accepted in np.unique(facts.accepted[bad])[:1].tolist():
+        tried, much = len(np.unique(facts.accepted)), {0: "nothing", 1: "one draft"}.get(accepted, f"{accepted} drafts")
+        if accepted >= 0:
+            says = f"rounds behind one that accepted {much}"
+            yield Predicate(says, _is("accepted", accepted), tried)
+            yield Predicate(f"{says} or more", _least("accepted", accepted), tried)
+
+
+def _caches(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
+    """How many rows were in the cache before the pass."""
+    if facts.cached is None or not bad.any():
+        return
+    least, most, tried = int(facts.cached[bad].min()), int(facts.cached[bad].max()), len(np.unique(facts.cached))
+    yield Predicate(f"passes with {least} cached rows or more", _least("cached", least), tried)
+    yield Predicate(f"passes with {most} cached rows or fewer", _most("cached", most), tried)
 
 
 def _periods(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Every 2^n-th position, and every 2^n-th row of a pass."""
-    for what, values in (("position", facts.position), ("row of a pass", facts.index)):
+    for what, name in (("position", "position"), ("row of a pass", "index")):
+        values = getattr(facts, name)
         for period in PERIODS:
             rest = values[bad][:1] % period
             if period > values.max(initial=0) or not rest.size:
                 break
-            yield Predicate(f"every {_nth(period)} {what}, from {rest[0]} on", values % period == rest[0], period)
+            says = f"every {_nth(period)} {what}, from {rest[0]} on"
+            yield Predicate(says, _rest(name, period, int(rest[0])), period)
 
 
 def _anywhere(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
@@ -267,27 +389,33 @@ def _anywhere(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     if bad.any():
         least, most = int(facts.position[bad].min()), int(facts.position[bad].max())
         tried = len(np.unique(facts.position))
-        yield Predicate(f"from position {least} on", facts.position >= least, tried)
-        yield Predicate(f"up to position {most}", facts.position <= most, tried)
-        yield Predicate(f"position {least} only", facts.position == least, tried)
+        yield Predicate(f"from position {least} on", _least("position", least), tried)
+        yield Predicate(f"up to position {most}", _most("position", most), tried)
+        yield Predicate(f"position {least} only", _is("position", least), tried)
 
 
 def _stretch(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Between any two places: the least that can be said, so the last that is tried."""
     if bad.any():
         least, most = int(facts.position[bad].min()), int(facts.position[bad].max())
-        inside = (facts.position >= least) & (facts.position <= most)
-        yield Predicate(f"positions {least} to {most}", inside, len(np.unique(facts.position)) ** 2)
+        yield Predicate(
+            f"positions {least} to {most}",
+            lambda facts: np.asarray((facts.position >= least) & (facts.position <= most)),
+            len(np.unique(facts.position)) ** 2,
+        )
 
 
 FAMILIES: tuple[PredicateFamily, ...] = (
     _only_passes,
+    _layers,
     _ends,
     _drafted,
     _thresholds,
     _experts,
     _parts,
+    _behind,
     _periods,
+    _caches,
     _anywhere,
 )
 """Simplest first: what several of them say alike is told by the first."""

@@ -5,70 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.conditional import Conditional, RowFacts, chosen_rows
+from parity.diagnose.hypothesis import Assumption, NotComparable
 from parity.golden.manifest import Generation, Mode
 from parity.golden.views import TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches
 from parity.trace import ForcingTrace, Tensors
-
-
-class FitRange(Protocol):
-    """The interval in which a parameter is fitted: on a log scale or a linear one, whole numbers or any.
-
-    `clean` is the value that changes nothing; None where there is none that is known. A golden that has `constant`,
-    a side and a config key, in its manifest says it for its own checkpoints.
-    """
-
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def clean(self) -> float | None: ...
-    @property
-    def log(self) -> bool: ...
-    @property
-    def whole(self) -> bool: ...
-    @property
-    def constant(self) -> str: ...
-
-
-class CheckableHypothesis(Protocol):
-    """What diagnosis reads of a hypothesis; the catalogue that ships is `parity.references.hypotheses`."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def stages(self) -> tuple[str, ...]: ...
-    @property
-    def values(self) -> tuple[Any, ...]: ...
-    @property
-    def fit(self) -> FitRange | None: ...
-    @property
-    def infer(self) -> Callable[[Tensors, Tensors], Any] | None: ...
-    @property
-    def layered(self) -> bool: ...
-    @property
-    def cost(self) -> int: ...
-    @property
-    def passes(self) -> str: ...
-    @property
-    def part(self) -> str: ...
-    @property
-    def fix(self) -> str: ...
-    @property
-    def seen(self) -> tuple[str, ...]: ...
-    def sized(self, layer: int, number: int, factor: float) -> Any: ...
-    def describe(self, value: Any) -> str: ...
-
-
-Assumption = tuple[CheckableHypothesis, Any]
-"""A hypothesis and the value of its parameter."""
 
 
 class CounterfactualReference(Protocol):
@@ -79,12 +27,6 @@ class CounterfactualReference(Protocol):
     ) -> Generation:
         """So many rounds of a prompt; raises an error with `skip = True` where a hypothesis cannot apply."""
         ...
-
-
-class NotComparable(Exception):
-    """A counterfactual that holds NaN or Inf: it explains nothing that is finite."""
-
-    skip = True
 
 
 class Undetermined(NotComparable):
@@ -150,6 +92,7 @@ class CounterfactualRuns:
     count: int = 0
     references: dict[str, CounterfactualReference] = field(default_factory=dict)
     clock: SearchClock = field(default_factory=SearchClock)
+    _facts: RowFacts | None = None
 
     def run(
         self, precision: str, assumed: Sequence[Assumption], golden: TrustedGolden, recorder: Tap, rounds: int | None
@@ -184,6 +127,29 @@ class CounterfactualRuns:
             NotComparable: something is NaN or Inf that has to be a number.
             Undetermined: no row that the hypothesis changes is determined.
         """
+        plain = [(hypothesis, value) for hypothesis, value in assumed if not isinstance(hypothesis, Conditional)]
+        recorded = self._recorded(golden, plain, stages, last, precision)
+        for hypothesis, value in assumed:
+            if isinstance(hypothesis, Conditional):
+                other = self._recorded(golden, [*plain, (hypothesis.of, value)], stages, last, precision)
+                recorded = chosen_rows(self._facts_of(golden), hypothesis.where, recorded, other)
+        return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
+
+    def _facts_of(self, golden: TrustedGolden) -> RowFacts:
+        """What conditions ask of a golden's rows, looked up once."""
+        if self._facts is None or self._facts.golden is not golden:
+            self._facts = RowFacts(golden)
+        return self._facts
+
+    def _recorded(
+        self,
+        golden: TrustedGolden,
+        assumed: Sequence[Assumption],
+        stages: Sequence[str],
+        last: str | None,
+        precision: str,
+    ) -> Tensors:
+        """The tensors of one run."""
         rounds = len(golden.manifest.case.prompts[0].generated.acceptance_length)
         keep = set(golden.manifest.stages) if not stages else set(stages) | set(_score_stages(golden))
         recorder = _StoppingTrace(
@@ -195,8 +161,7 @@ class CounterfactualRuns:
         recorder.last = (rounds, last) if last else None
         with suppress(_Complete):
             self.run(precision, assumed, golden, recorder, rounds)
-        recorded = {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
-        return CounterfactualTensors(recorded, _undetermined_rows(golden, recorded, self.mode))
+        return {place: value for place, value in recorder.tensors.items() if place[0] <= rounds}
 
 
 def _undetermined_rows(golden: TrustedGolden, tensors: Tensors, mode: Mode) -> dict[tuple[int, str], np.ndarray]:

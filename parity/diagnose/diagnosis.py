@@ -10,8 +10,8 @@ from typing import Any
 from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.failing_run import failures
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.refit import refitted
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import HypothesisSearch, Trial, can_show_in, ranked_trials

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.diagnose.counterfactual_runs import FitRange
+from parity.diagnose.hypothesis import FitRange
 from parity.golden.manifest import Checkpoint, Model
 
 GRID, STEPS, VERTICES = 9, 7, 5

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
-from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
 from parity.diagnose.fitting import GRID, STEPS, Curve, golden_section
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import Residual
 from parity.diagnose.search import can_show_in
 from parity.diagnose.trials import PromptTrials, attempt

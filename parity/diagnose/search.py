@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from parity.diagnose.clock import TimeIsUp
-from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.conditional import RowEvidence, joined_evidence, only
 from parity.diagnose.fitting import (
     STEPS,
     VERTICES,
@@ -22,7 +23,8 @@ from parity.diagnose.fitting import (
     golden_section,
     parabolas,
 )
-from parity.diagnose.residuals import Residual
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
+from parity.diagnose.residuals import Residual, red_rows
 from parity.diagnose.trials import PromptTrials, attempt
 from parity.stages import matches
 
@@ -50,6 +52,18 @@ STEPS_OF_SIZE = 5
 
 BESIDE = 32
 """The hypotheses with which a leader is tried: those that leave least if both do together what they do apart."""
+
+
+PART = 0.5
+"""What explains some rows leaves less than this of the error in these, and does not move others' that much."""
+
+SOME = 0.8
+"""A parameter that is fitted to some rows leaves less than this of the error at a point of its scan: where each element
+is taken with a value or without it, something less is left whatever the value."""
+
+CANDIDATES, OTHERS, WORDINGS = 12, 2, 2
+"""The assumptions for which a condition is looked for, the other prompts that narrow it down, and the conditions of
+each that are tried."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,7 @@ class HypothesisSearch:
             if can_show_in(each, self.segment) and each.id not in taken and each.passes in ("", self.passes)
         ]
         self.asked = 0
+        self.spoilt: list[tuple[Assumption, ...]] = []
 
     def _round(self, shown: int) -> int:
         """The last round to try over: the one in which it shows, or later where the stage does not fail up to there."""
@@ -137,20 +152,31 @@ class HypothesisSearch:
         among those made so far.
         """
         made: list[Trial] = []
-        for what, tiers in (
-            ("of single parts", iter([self._parts()])),
-            ("alone", self._enumerated()),
-            ("with a fitted parameter", self._fitted()),
-            ("in pairs", self._pairs(made)),
-        ):
+        left = self._tiers(made)
+        while left:
+            what, tiers = left.pop(0)
             for tier in tiers:
-                self._try_all(tier, made, what)
+                self._try_all(tier, made, what, [name for name, _ in left])
                 confirmed = confirm(ranked_trials(trial for trial in made if trial.settles))
                 if confirmed or self.trials.clock.untried:
                     return confirmed, ranked_trials(made)
         return None, ranked_trials(made)
 
-    def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str) -> None:
+    def _tiers(self, made: list[Trial]) -> list[tuple[str, Iterator[Iterator[Trial]]]]:
+        """What is tried, in order, each in its tiers; where some passes are right, conditions go before parameters."""
+        middle = [
+            ("with a fitted parameter", self._fitted()),
+            ("under a condition", self._conditional(made)),
+        ]
+        return [
+            ("of single parts", iter([self._parts()])),
+            ("alone", self._enumerated()),
+            *(middle[::-1] if self.passes else middle),
+            ("with a parameter under a condition", self._fitted_in_part()),
+            ("in pairs", self._pairs(made)),
+        ]
+
+    def _try_all(self, tier: Iterable[Trial], made: list[Trial], what: str, rest: Sequence[str]) -> None:
         """Add a tier's trials to those made."""
         try:
             with self.trials.clock.trying():
@@ -158,17 +184,12 @@ class HypothesisSearch:
                     made.append(trial)
                 made += self._doubted(made)
         except TimeIsUp:
-            self._cut_short(what)
+            self._cut_short(what, rest)
 
-    def _cut_short(self, what: str) -> None:
+    def _cut_short(self, what: str, rest: Sequence[str] = ()) -> None:
         """Say what the limit leaves out."""
-        rest = {
-            "of single parts": ", the catalogue, parameters that are fitted, and pairs",
-            "alone": ", parameters that are fitted, and pairs",
-            "with a fitted parameter": ", and pairs",
-        }
-        left = f"not all hypotheses {what}{rest.get(what, '')} were tried"
-        self.trials.clock.untried.append(f"{self.first.stage}: {left} ({self.asked} trials were made)")
+        left = f"not all hypotheses {what}" + (f", and none {', '.join(rest)}," if rest else "")
+        self.trials.clock.untried.append(f"{self.first.stage}: {left} were tried ({self.asked} trials were made)")
 
     def _enumerated(self) -> Iterator[Iterator[Trial]]:
         """Discrete values, one tier for each cost; what a right prefill speaks against comes last."""
@@ -243,20 +264,34 @@ class HypothesisSearch:
         fitted = [hypothesis for hypothesis in self.hypotheses if hypothesis.fit is not None]
         yield (trial for hypothesis in fitted for trial in self._fit(hypothesis))
 
-    def _fit(self, hypothesis: CheckableHypothesis, beside: tuple[Assumption, ...] = ()) -> list[Trial]:
-        """The best value of one parameter, `beside` what else is assumed; none where nothing is fitted."""
-        fit = hypothesis.fit
+    def _fit(
+        self,
+        hypothesis: CheckableHypothesis,
+        beside: tuple[Assumption, ...] = (),
+        weigh: Callable[[tuple[Assumption, ...]], Trial | None] | None = None,
+        measure: Callable[[Trial], float] = lambda trial: trial.left,
+        most: float = 1.0,
+    ) -> list[Trial]:
+        """The best value of one parameter; none where nothing is fitted.
+
+        Args:
+            beside: what else is assumed.
+            weigh: makes a trial, `_try` by default.
+            measure: what a trial leaves.
+            most: what a point of the scan has to leave less than.
+        """
+        fit, weigh = hypothesis.fit, weigh or self._try
         if fit is None:
             return []
         made: dict[float, Trial | None] = {}
 
         def left(value: float) -> float:
-            trial = made[value] = self._try((*beside, (hypothesis, value)))
-            return trial.left if trial else inf
+            trial = made[value] = weigh((*beside, (hypothesis, value)))
+            return measure(trial) if trial else inf
 
         error = Curve(fit, left)
         ends = error.scan(error.low, error.high)
-        if error.least < (1.0 if self.first.error < inf else inf):
+        if error.least < (most if self.first.error < inf else inf):
             golden_section(error, *ends, STEPS)
             if not fit.whole:
                 parabolas(error, *ends, error.seen, VERTICES)
@@ -264,7 +299,9 @@ class HypothesisSearch:
             clean = clean_value(fit, self.trials.golden.manifest.model)
             if clean is not None:
                 beside_clean(error, error.at(clean), error.low, error.high)
-        return ranked_trials(trial for trial in made.values() if trial)[:1]
+        return sorted(
+            (trial for trial in made.values() if trial), key=lambda trial: (measure(trial), trial_order(trial))
+        )[:1]
 
     def _pairs(self, made: list[Trial]) -> Iterator[Iterator[Trial]]:
         """The leaders with the hypotheses that go best with them, then the best pairs with what can be fitted of
@@ -294,6 +331,90 @@ class HypothesisSearch:
 
         return sorted(others, key=left)[:BESIDE]
 
+    def _conditional(self, made: Sequence[Trial]) -> Iterator[Iterator[Trial]]:
+        """What explains the wrong rows and spoils others, for the rows of the condition that tells the two apart.
+
+        Where errors stay in their rows alone: in a chained comparison they travel.
+        """
+        if not self.trials.contained:
+            return
+        if self._any_row_clean():
+            yield self._where_told(self._spoiling(made, self._left_in_part))
+        else:
+            whole = [trial for trial in made if trial.settles and len(trial.assumed) == 1]
+            yield self._where_told([trial.assumed[0] for trial in ranked_trials(whole)][:CANDIDATES])
+
+    def _fitted_in_part(self) -> Iterator[Iterator[Trial]]:
+        """The same with parameters that are fitted to some of the rows."""
+        if self.trials.contained and self._gap is not None and self._any_row_clean():
+            found = (
+                trial
+                for hypothesis in self.hypotheses
+                if hypothesis.fit
+                for trial in self._fit(hypothesis, (), self._unchecked, self._left_in_part, SOME)
+            )
+            yield self._where_told(each for trial in found for each in self._in_part([trial], self._left_in_part))
+
+    @cached_property
+    def _gap(self) -> np.ndarray | None:
+        """A sample of the device's error."""
+        return attempt(partial(self.trials.gap, self.known, self.round, self.first.stage))
+
+    @cached_property
+    def _others(self) -> list[PromptTrials]:
+        """Other prompts, run once they are needed."""
+        return [*islice(self.trials.other_prompts(), OTHERS)]
+
+    def _left_in_part(self, trial: Trial) -> float:
+        """The share of the error that is left where each element is taken with a trial's assumptions or without them.
+
+        What has no numbers of the same shapes is not told from what leaves nothing.
+        """
+        gap, moved = self._gap, trial.moved
+        if gap is None or moved is None or moved.shape != gap.shape:
+            return 0.0 if gap is None and trial.after.error < inf else inf
+        return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - moved))) / np.linalg.norm(gap))
+
+    def _any_row_clean(self) -> bool:
+        """Whether the failing stage has rows that are right; where it has none, only a layer can be the condition."""
+        wrong = red_rows(*self.trials.cut(self.trials.rounds), self.first.stage)
+        return not wrong or not all(wrong.values())
+
+    def _spoiling(self, made: Sequence[Trial], left: Callable[[Trial], float]) -> Iterator[Assumption]:
+        """The assumptions made, and those that broke the prefill, under which some rows are explained.
+
+        What was tried for such passes alone is not tried for all of them as well.
+        """
+        apart = [hypothesis.id for hypothesis in self.hypotheses if hypothesis.passes]
+        again = [one for one in self.spoilt if not any(id.startswith(f"{one[0][0].id}-in-") for id in apart)]
+        spoilt = [trial for assumed in again if (trial := self._unchecked(assumed))]
+        yield from self._in_part([*(trial for trial in made if len(trial.assumed) == 1), *spoilt], left)
+
+    def _in_part(self, alone: Sequence[Trial], left: Callable[[Trial], float]) -> list[Assumption]:
+        """The assumptions that leave least where each row is taken with or without them, the best first."""
+        ranked = sorted(alone, key=lambda trial: (left(trial), trial_order(trial)))
+        return [trial.assumed[0] for trial in ranked if left(trial) <= PART][:CANDIDATES]
+
+    def _unchecked(self, assumed: tuple[Assumption, ...]) -> Trial | None:
+        """A trial, whatever it does to the prefill."""
+        self.asked += 1
+        return attempt(partial(self._weigh, assumed, self.round))
+
+    def _where_told(self, assumptions: Iterable[Assumption]) -> Iterator[Trial]:
+        """Each for the rows of the simplest conditions that tell what it explains from what it spoils."""
+        for hypothesis, value in assumptions:
+            told = self._evidence(self.trials, (hypothesis, value))
+            if told is None or next(told.conditions(), None) is None:
+                continue
+            parts = [part for other in self._others if (part := self._evidence(other, (hypothesis, value)))]
+            conditions = [*islice(joined_evidence([told, *parts]).conditions(), WORDINGS)]
+            for where, believed in conditions or islice(told.conditions(), WORDINGS):
+                yield from self._tried([((only(hypothesis, where, believed), value),)])
+
+    def _evidence(self, trials: PromptTrials, assumption: Assumption) -> RowEvidence | None:
+        """Which rows of the failing stage, in every layer of a prompt, a further assumption explains and spoils."""
+        return attempt(partial(trials.evidence, self.known, (assumption,), trials.siblings(self.first.stage)))
+
     def _tried(self, many: Iterable[tuple[Assumption, ...]]) -> Iterator[Trial]:
         return (trial for assumed in many if (trial := self._try(assumed)) is not None)
 
@@ -312,7 +433,9 @@ class HypothesisSearch:
             return False
         stage = self.first.stage
         change = attempt(partial(self.trials.weigh, self.known, assumed, 0, [stage], last=stage))
-        return change is not None and change.after[stage].red and not change.before[stage].red
+        broken = change is not None and change.after[stage].red and not change.before[stage].red
+        self.spoilt += [assumed] if broken and len(assumed) == 1 and not assumed[0][0].passes else []
+        return broken
 
     def _weigh(self, assumed: tuple[Assumption, ...], rounds: int, own_floor: bool = False) -> Trial:
         stage = self.first.stage

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
-from parity.diagnose.counterfactual_runs import Assumption, CheckableHypothesis
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
 from parity.diagnose.residuals import FELL, Residual, residuals
 from parity.diagnose.search import AHEAD, HypothesisSearch, Trial, ids_of, trial_order
 from parity.diagnose.trials import PromptTrials, ResidualChange, attempt

@@ -11,18 +11,18 @@ import numpy as np
 
 from parity.compare.places import segment
 from parity.compare.rebased import SettledRun
+from parity.compare.rows import stage_rows
 from parity.diagnose.clock import SearchClock
+from parity.diagnose.conditional import RowEvidence, RowFacts, joined_evidence, row_evidence, shape_evidence
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.diagnose.counterfactual_runs import (
-    Assumption,
-    CheckableHypothesis,
     CounterfactualReference,
     CounterfactualRuns,
     CounterfactualTensors,
-    NotComparable,
     NothingChanged,
     Undetermined,
 )
+from parity.diagnose.hypothesis import Assumption, CheckableHypothesis, NotComparable
 from parity.diagnose.residuals import Residual, red_rows, residuals
 from parity.errors import ParityError
 from parity.golden.manifest import Generation, Mode, Variant
@@ -82,6 +82,11 @@ class PromptTrials:
     def mode(self) -> Mode:
         """Local or chained, as the run is."""
         return self.counterfactuals.mode
+
+    @property
+    def contained(self) -> bool:
+        """Whether an error stays in its stage and its row."""
+        return self.mode == "local"
 
     @property
     def count(self) -> int:
@@ -209,6 +214,49 @@ class PromptTrials:
         _, run = self.cut(rounds)
         true, _ = self._baseline(known, rounds, (stage,), stage)
         return _gap(true, _contents(run, run.manifest.case.precision), stage)
+
+    def siblings(self, stage: str) -> list[str]:
+        """The same stage of every layer, as far as the run shows it."""
+        names, shown = self.golden.declared, set(self.run.manifest.stages)
+        template = names[stage].stage.template
+        return [name for name, named in names.items() if named.stage.template == template and name in shown]
+
+    def evidence(
+        self, known: Sequence[Assumption], assumed: Sequence[Assumption], stages: Sequence[str]
+    ) -> RowEvidence:
+        """Which rows of these stages further assumptions explain, and which they spoil, over all rounds of the prompt.
+
+        Raises:
+            NotComparable: there is no row to judge by.
+        """
+        golden, run = self.cut(self.rounds)
+        views = []
+        for assumptions in (known, (*known, *assumed)):
+            made = self.counterfactuals.tensors(golden, assumptions, stages)
+            views.append(self._view(golden, made, assumptions, None, stages, self.rounds, own_floor=False))
+        facts, parts = RowFacts(golden), []
+        for stage in stages:
+            true, other = (stage_rows(view, run, golden.declared[stage]) for view in views)
+            if true is not None and other is not None:
+                rounds = set(true.round.tolist()) & set(other.round.tolist())
+                true, other = (side.take(np.isin(side.round, [*rounds])) for side in (true, other))
+                parts += [row_evidence(true, other, facts.of_rows(true))] if rounds else []
+            parts += self._shapes(stage, views[0].tensors, views[1].tensors, facts)
+        if not parts:
+            raise NotComparable
+        return joined_evidence(parts)
+
+    def _shapes(self, stage: str, true: Tensors, other: Tensors, facts: RowFacts) -> list[RowEvidence]:
+        """The rounds in which assumptions make another number of rows: one row of evidence stands for each."""
+        _, run = self.cut(self.rounds)
+        parts = []
+        for round_ in range(self.rounds + 1):
+            shapes = [side[round_, stage].shape if (round_, stage) in side else None for side in (true, other)]
+            if shapes[0] != shapes[1]:
+                row = run.rows.get((run.manifest.case.precision, 0, round_, stage))
+                seen = None if row is None else tuple(row.full_shape)
+                parts.append(shape_evidence(seen == shapes[1], seen == shapes[0], facts.of_place(round_, stage)))
+        return parts
 
     def harms_no_row(self, known: Sequence[Assumption], assumed: Sequence[Assumption], rounds: int, stage: str) -> bool:
         """Whether every row that is within its bound without an assumption still is with it."""

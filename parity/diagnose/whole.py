@@ -10,7 +10,7 @@ from pathlib import Path
 from parity.compare.report import Report
 from parity.diagnose import Diagnosis, diagnose, inconclusive, renumbered, undecided
 from parity.diagnose.clock import SearchClock
-from parity.diagnose.company import company_cause
+from parity.diagnose.company import BEHIND, company_cause
 from parity.diagnose.failing_run import (
     FailingRun,
     RerunOnGolden,
@@ -31,6 +31,9 @@ from parity.policy import Policy, read_policy
 from parity.producers import ReferenceRerun, counterfactuals, gate_context
 from parity.progress import Progress, quiet
 from parity.seam import Batched
+
+BEHIND_LIMIT = 20.0
+"""Seconds for what is wrong behind another sequence: that it depends on it is known already."""
 
 HISTORIES = 60
 """Accept/reject histories that a diagnosis explores where no stage is red."""
@@ -105,8 +108,26 @@ def _driven(
     if isinstance(red, FailingRun):
         cause = company_cause(asked.golden, red, context, bounds, asked.folder)
         if cause is not None:
-            return [cause]
+            return [_named_behind(asked, cause, red, bounds, rerun, context)]
     return _explained(asked, red, bounds, rerun, context)
+
+
+def _named_behind(
+    asked: DiagnosisRequest,
+    cause: GateCause,
+    red: FailingRun,
+    bounds: Policy,
+    rerun: ReferenceRerun,
+    context: GateContext,
+) -> GateCause:
+    """What a sequence depends on, and what is wrong with it there, where a hypothesis explains all of that."""
+    limit = BEHIND_LIMIT if asked.limit is None else min(asked.limit, BEHIND_LIMIT)
+    if red.free or cause.id != BEHIND.id:
+        return cause
+    told = _explained(replace(asked, limit=limit), red, bounds, rerun, context)
+    if not isinstance(told, Diagnosis) or told.unexplained or told.untried or not told.causes:
+        return cause
+    return replace(cause, says=f"{cause.says}: {' and '.join(each.says for each in told.causes)}")
 
 
 def _explained(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from parity.device.faults import CATALOGUE
+from parity.device.faults import CATALOGUE, CONDITIONAL
 
 
 def test_list_names_every_fault_and_what_is_not_planted(parity, tmp_path):
     found = parity("faults", "list", "--json", tmp_path / "faults.json")
     assert found.code == 0 and all(name in found.out for name in (*CATALOGUE, "commit-window-ring"))
     listed = json.loads((tmp_path / "faults.json").read_text())
-    assert [one["id"] for one in listed] == list(CATALOGUE) and listed[0]["stage"] == "target.layers.0.ffn_out"
+    assert [one["id"] for one in listed] == [*CATALOGUE, *CONDITIONAL]
+    assert listed[0]["stage"] == "target.layers.0.ffn_out"
 
 
 def test_run_says_killed_and_where(parity, small_golden, tmp_path):
@@ -34,8 +35,10 @@ def test_a_survivor_ends_with_one(parity, small_golden, monkeypatch):
 
 
 def test_wrong_usage_is_one_sentence(parity, small_golden):
-    for arguments in (("run",), ("run", "--all", "tap-early")):
+    for arguments in (("run",), ("run", "--all", "tap-early"), ("run", "--all", "--conditional")):
         assert parity("faults", *arguments).code == 2
+    found = parity("faults", "run", "tap-early where head = 3", "--golden", small_golden.folder)
+    assert found.code == 2 and "'head = 3' is no NAME" in found.err
     found = parity("faults", "run", "no-such-fault", "--golden", small_golden.folder)
     assert found.code == 2 and "no-such-fault: no such fault" in found.err
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from parity import limits
-from parity.compare.relations import Facts, _config, _numbers, relation
+from parity.compare.relations import Facts, _config, _numbers, relation, separating
 from parity.compare.rows import stage_rows
 
 PROMPTS = (100, 70)
@@ -112,3 +113,32 @@ def test_a_rows_number_in_its_pass_begins_anew_with_every_pass(small_golden):
     for first, end in zip(starts, [*starts[1:], len(found.index)], strict=True):
         assert found.index[first:end].tolist() == list(range(end - first))
         assert found.count[first:end].tolist() == [end - first] * (end - first)
+
+
+def test_what_a_row_comes_behind_is_a_condition():
+    """What the round before accepted, how much was cached, and the layer, where these are known."""
+    before = replace(SEEN, accepted=np.where(SEEN.round > 1, SEEN.round % 3, -1))
+    bad = before.accepted == 0
+    assert relation(bad, np.ones_like(bad), before) == "rounds behind one that accepted nothing"
+    before = replace(SEEN, cached=SEEN.position - SEEN.index)
+    bad = before.cached >= 79
+    assert relation(bad, np.ones_like(bad), before) == "passes with 79 cached rows or more"
+    of_layers = replace(SEEN, layer=SEEN.position % 4)
+    bad = of_layers.layer % 2 == 1
+    assert relation(bad, np.ones_like(bad), of_layers) == "odd layers only"
+
+
+def test_a_condition_holds_for_other_rows_by_the_same_rule():
+    """It is found on some rows and holds, or not, for any: of another stage, another prompt."""
+    bad = SEEN.position % 16 == 15
+    predicate, believed = next(separating(bad, np.ones_like(bad), SEEN))
+    other = facts("drafter", rounds=2)
+    assert believed and np.array_equal(predicate.holds(other), other.position % 16 == 15)
+
+
+def test_rows_that_tell_nothing_leave_the_condition_simple():
+    """Rows that are alike with and without a hypothesis are not judged: a window's first rows say nothing of tiles."""
+    tile = SEEN.position % 16 == 0
+    judged = SEEN.position >= 32
+    assert relation(tile & judged, np.ones_like(tile), SEEN) != "every 16th position, from 0 on"
+    assert next(separating(tile & judged, judged, SEEN))[0].says == "every 16th position, from 0 on"

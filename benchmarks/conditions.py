@@ -1,0 +1,114 @@
+"""How often `parity diagnose` names a planted fault together with the condition that it holds under.
+
+    python benchmarks/conditions.py --seed N [--count 18] [--golden DIR] [--limit 60] [--log FILE] [--list]
+
+Draws faults under conditions from the device's catalogue (`parity.device.faults.conditional.drawn`), and diagnoses each
+device as the command does, over a golden of two chat prompts. Counted are those that are killed, placed at their
+stage, and named. Whether the condition is right, by the comparison and by the diagnosis, is judged by reading what is
+printed: it is where it holds for the very rows of the golden that the planted one holds for, whatever its words.
+Seconds are the processor's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HOUSE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HOUSE))
+
+from benchmarks.diagnosis import says_the_same  # noqa: E402
+from parity.api import diagnose_device, open_golden  # noqa: E402
+from parity.compare import compare  # noqa: E402
+from parity.device.faults import CATALOGUE  # noqa: E402
+from parity.device.faults.conditional import JOINT, drawn  # noqa: E402
+from parity.diagnose import clock  # noqa: E402
+from parity.drive import RunRequest, run_device  # noqa: E402
+from parity.faults import small_golden  # noqa: E402
+from parity.golden.store import Dump  # noqa: E402
+from parity.policy import read_policy  # noqa: E402
+from parity.producers import builder  # noqa: E402
+
+
+def compared(golden, name: str, precision: str) -> dict:
+    """What `parity diff --mode local` says of the device."""
+    with TemporaryDirectory(prefix="parity-conditions-") as folder:
+        device = builder(name, golden)(precision=precision)
+        run = Dump(run_device(RunRequest(device, golden, "local", (), Path(folder) / "run")))
+        report = compare(golden, run, read_policy(None, precision))
+    first = report.first
+    relation = next((each.relation for each in report.stages if first and each.stage == first.stage), "")
+    return {"verdict": report.verdict, "first": str(first or ""), "diff": relation}
+
+
+def answered(golden, fault, limit: float) -> dict:
+    """What a comparison and a diagnosis say of one planted fault."""
+    id, _, where = fault.id.partition(JOINT)
+    name = f"parity.device.faults:only,fault={id},where={where}"
+    seen = compared(golden, name, fault.precision)
+    begun = time.process_time()
+    found = diagnose_device(golden, name, fault.precision, limit=limit)
+    seconds = round(time.process_time() - begun, 1)
+    if isinstance(found, list):
+        answers = [(each.id, each.says) for each in found]
+    else:
+        answers = [(cause.hypothesis, cause.says) for cause in found.causes] if found else []
+    rest = getattr(found, "unexplained", None)
+    named = bool(answers) and any(says_the_same(id, plain(one)) for one, _ in answers)
+    return seen | {
+        "fault": fault.id,
+        "due": fault.stage,
+        "placed": seen["first"].split(",")[0] == fault.stage,
+        "answers": answers,
+        "named": named,
+        "unexplained": rest.stage if rest else "",
+        "seconds": seconds,
+    }
+
+
+def plain(hypothesis: str) -> str:
+    """A hypothesis' id without its condition."""
+    return re.sub(r"-in-(verify|prefill)$", "", hypothesis.split(" only ")[0])
+
+
+def main() -> None:
+    """Print an answer a line, then the counts that need no reading."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, default=18)
+    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--list", action="store_true", help="only what would be planted")
+    options = parser.parse_args()
+    clock.monotonic = time.process_time
+    faults = drawn([*CATALOGUE.values()], options.count, options.seed)
+    if options.list:
+        print("\n".join(fault.id for fault in faults))
+        return
+    made = []
+    with TemporaryDirectory(prefix="parity-conditions-") as folder:
+        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder))
+        for fault in faults:
+            one = answered(golden, fault, options.limit)
+            made.append(one)
+            print(
+                f"{one['fault']}\n    diff: {one['verdict']}, {one['first']}: {one['diff']}\n    ",
+                f"{'named' if one['named'] else 'NOT'} {one['seconds']} s {one['answers'][:3]} {one['unexplained']}",
+                flush=True,
+            )
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(json.dumps(one) + "\n")
+    counts = {name: sum(bool(one[name]) for one in made) for name in ("placed", "named")}
+    failed = sum(one["verdict"] == "fail" for one in made)
+    print(f"{len(made)} faults: {failed} killed, {counts['placed']} placed, {counts['named']} named")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""A hypothesis under a condition: `only(hypothesis, where)`.
+
+In a local comparison every stage starts from the golden's inputs. So what the references say where a hypothesis holds
+for some rows alone is those rows with it and the other rows without it: two runs, and the condition that parity's own
+search found chooses between their rows. That carries every hypothesis and every condition alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from parity.compare.relations import Facts, Predicate, separating
+from parity.compare.rows import NOISY, Clock, StageRows, row_floors
+from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
+from parity.diagnose.residuals import ROW
+from parity.golden.views import DumpView
+from parity.metrics import measure
+from parity.trace import Tensors
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A hypothesis for the rows of a condition; it is what the hypothesis is, beside that."""
+
+    of: CheckableHypothesis
+    where: Predicate
+    believed: bool
+    values: tuple[Any, ...] = ()
+    fit: FitRange | None = None
+    infer: Callable[[Tensors, Tensors], Any] | None = None
+    layered: bool = False
+    part: str = ""
+
+    @property
+    def id(self) -> str:
+        """The hypothesis' id and the condition in words."""
+        return f"{self.of.id} only {self.where.says}"
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Where it can show first."""
+        return self.of.stages
+
+    @property
+    def cost(self) -> int:
+        """The hypothesis' own."""
+        return self.of.cost
+
+    @property
+    def passes(self) -> str:
+        """The hypothesis' own."""
+        return self.of.passes
+
+    @property
+    def fix(self) -> str:
+        """The hypothesis' own, and what is special about it."""
+        return f"what is done otherwise under this condition: {self.of.fix}"
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Where the hypothesis was met."""
+        return self.of.seen
+
+    def sized(self, layer: int, number: int, factor: float) -> Any:
+        """As the hypothesis'."""
+        return self.of.sized(layer, number, factor)
+
+    def describe(self, value: Any) -> str:
+        """What is wrong, and where; whether there are enough rows to know that it is there."""
+        few = "" if self.believed else " (few rows: it may be another condition)"
+        return f"{self.of.describe(value)}; only where: {self.where.says}{few}"
+
+
+def only(hypothesis: CheckableHypothesis, where: Predicate, believed: bool = True) -> Conditional:
+    """The hypothesis for the rows of a condition alone; `believed` where chance would hardly pick such rows."""
+    return Conditional(hypothesis, where, believed)
+
+
+@dataclass
+class RowFacts:
+    """The facts of the rows of a golden of one prompt, tensor by tensor, as conditions ask for them."""
+
+    golden: DumpView
+    _made: dict[tuple[int, str, int], Facts] = field(default_factory=dict)
+
+    def holds(self, where: Predicate, round_: int, stage: str, rows: int) -> np.ndarray:
+        """Where a condition holds in a tensor of so many rows: bool [rows]."""
+        key = round_, stage, rows
+        if key not in self._made:
+            self._made[key] = self._of(round_, stage, rows)
+        return where.holds(self._made[key])
+
+    def of_rows(self, rows: StageRows) -> Facts:
+        """The facts of a stage's rows over all rounds."""
+        layer = -1 if rows.named.layer is None else rows.named.layer
+        return replace(Facts.of(self.golden, rows), layer=np.full(len(rows.prompt), layer))
+
+    def of_place(self, round_: int, stage: str) -> Facts:
+        """The facts of a tensor's first row."""
+        return self._of(round_, stage, 1)
+
+    def _of(self, round_: int, stage: str, count: int) -> Facts:
+        named = self.golden.declared[stage]
+        clock = Clock.of(self.golden.manifest.case.prompts[0], self.golden.manifest)
+        first = 0 if named.stage.cache else clock.first(stage, round_, 0)
+        nothing = np.zeros((count, 0), np.float32)
+        place = np.zeros(count, np.int64)
+        rows = StageRows(
+            named, nothing, nothing, None, place, place + round_, first + np.arange(count), source=self.golden
+        )
+        facts = Facts.of_places(self.golden, rows)
+        return replace(
+            facts,
+            layer=place + (-1 if named.layer is None else named.layer),
+            index=facts.position - facts.cached if named.stage.cache else facts.index,
+            experts=self._experts(round_, named.layer, count),
+        )
+
+    def _experts(self, round_: int, layer: int | None, count: int) -> dict[int, np.ndarray]:
+        """By expert, which rows of the layer run through it in the golden."""
+        stage = f"target.layers.{layer}.experts"
+        chosen = self.golden.contents("float32", 0, round_, stage) if stage in self.golden.manifest.stages else None
+        if chosen is None or len(chosen) != count:
+            return {}
+        return {int(expert): (chosen == expert).any(axis=1) for expert in np.unique(chosen)}
+
+
+def joined(parts: Sequence[Facts]) -> Facts:
+    """The facts of several stages' rows, one behind the other; experts, of which each layer has its own, of one."""
+    names = ("prompt", "round", "position", "index", "count", "prompts", "committed", "cached", "accepted", "layer")
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **rows, experts=parts[0].experts if len(parts) == 1 else {})
+
+
+def chosen_rows(facts: RowFacts, where: Predicate, without: Tensors, with_: Tensors) -> Tensors:
+    """The rows under a condition of what a hypothesis makes of the tensors, the others of what they are without it.
+
+    Raises:
+        NotComparable: the two differ in rows, and the condition holds for some of a tensor's.
+    """
+    mixed = {}
+    for place in {**without, **with_}:
+        true, other = without.get(place), with_.get(place)
+        count = len(true if true is not None else other)  # type: ignore[arg-type]
+        held = facts.holds(where, *place, count)
+        if true is not None and other is not None and true.shape == other.shape:
+            mixed[place] = np.where(held.reshape(-1, *[1] * (true.ndim - 1)), other, true)
+        elif held.all() or not held.any():
+            taken = other if count and held.all() else true
+            if taken is not None:
+                mixed[place] = taken
+        else:
+            raise NotComparable
+    return mixed
+
+
+@dataclass(frozen=True)
+class RowEvidence:
+    """Which rows a hypothesis explains and which it spoils, bool [R] each, and the facts of those rows."""
+
+    explained: np.ndarray
+    spoilt: np.ndarray
+    unexplained: np.ndarray
+    facts: Facts
+
+    def conditions(self) -> Iterator[tuple[Predicate, bool]]:
+        """What tells the explained rows from the spoilt ones, the simplest first; none where it spoils none, explains
+        none, or leaves more rows unexplained than chance does."""
+        wrong = int(self.explained.sum() + self.unexplained.sum())
+        if self.explained.any() and self.spoilt.any() and self.unexplained.sum() <= LEFT * wrong:
+            yield from separating(self.explained, self.explained | self.spoilt, self.facts)
+
+
+LEFT = 0.05
+"""The share of the wrong rows that may stay wrong under a hypothesis: experts that flip at a router tie do."""
+
+BEYOND, LESS = 2.0, 0.5
+"""A row tells something where one of two errors is beyond twice the noise, and the other less than half of it."""
+
+
+def row_evidence(true: StageRows, other: StageRows, facts: Facts) -> RowEvidence:
+    """The rows of one stage, judged without a hypothesis and with it."""
+    if true.floor is None or other.floor is None:
+        wrong, spoils = (_differ(side) for side in (true, other))
+        return RowEvidence(wrong & ~spoils, ~wrong & spoils, wrong & spoils, facts)
+    before, after = (measure(side.golden, side.device, row_axes=1).rows.rel_l2 for side in (true, other))
+    noise = [measure(side.golden, side.noise_floor, row_axes=1).rows.rel_l2 for side in (true, other)]
+    floors = [row_floors(each, np.zeros(len(each), bool), NOISY) for each in noise]
+    explained = (before > BEYOND * floors[0]) & (after <= LESS * before)
+    spoilt = (after > BEYOND * floors[1]) & (before <= LESS * after)
+    left = (before > ROW * floors[0]) & (after > ROW * floors[1]) & ~explained & ~spoilt
+    return RowEvidence(explained, spoilt, left, facts)
+
+
+def shape_evidence(explained: bool, spoilt: bool, facts: Facts) -> RowEvidence:
+    """One row for a tensor that a hypothesis gives another shape: the device's, the one without it, or neither."""
+    one, other, neither = (np.array([each]) for each in (explained, spoilt, not explained and not spoilt))
+    return RowEvidence(one, other, neither, facts)
+
+
+def _differ(rows: StageRows) -> np.ndarray:
+    return np.asarray((rows.golden != rows.device).reshape(len(rows.golden), -1).any(axis=1))
+
+
+def joined_evidence(parts: Sequence[RowEvidence]) -> RowEvidence:
+    """That of several stages, or prompts."""
+    names = ("explained", "spoilt", "unexplained")
+    masks: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return RowEvidence(**masks, facts=joined([part.facts for part in parts]))

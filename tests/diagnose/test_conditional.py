@@ -1,0 +1,88 @@
+"""A hypothesis that holds for some rows only: named with the condition, its clean rows staying clean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.compare.relations import Predicate
+from parity.diagnose.conditional import RowFacts, chosen_rows, only
+from parity.diagnose.hypothesis import NotComparable
+from parity.diagnose.trials import PromptTrials
+from tests.diagnose.test_honest import Q, red
+from tests.diagnose.toys import explained, scaled
+from tests.meta import plants as p
+
+pytestmark = pytest.mark.usefixtures("contained")
+
+
+@pytest.fixture
+def contained(monkeypatch):
+    """In these worlds nothing travels from stage to stage, whatever their run says it is."""
+    monkeypatch.setattr(PromptTrials, "contained", True)
+
+
+OTHER = scaled("other", Q, 1.7)
+
+
+def enlarged(where):
+    """The stage is 1.3 times what it should be in these rows: `where(round, rows)` is bool [rows]."""
+
+    def plant(pair) -> None:
+        for tensors, place in p.each(pair.run, Q):
+            rows = where(place[0], len(tensors[place]))[:, None, None]
+            value = tensors[place].astype(np.float32)
+            tensors[place] = np.where(rows, value * 1.3, value)
+
+    return plant
+
+
+CASES = {
+    "every 2nd position, from 1 on": lambda round_, rows: np.full(rows, round_ == 0) & (np.arange(rows) % 2 == 1),
+    "from round 2 on": lambda round_, rows: np.full(rows, round_ >= 2),
+    "row 0 of every pass": lambda round_, rows: np.arange(rows) == 0,
+}
+
+
+@pytest.mark.parametrize("says", CASES)
+def test_a_hypothesis_is_named_with_the_condition_that_it_holds_under(says, tmp_path):
+    found = explained(red(enlarged(CASES[says]), tmp_path), [OTHER, scaled("larger", Q, 1.3)])
+    (cause,) = found.causes
+    assert cause.hypothesis.startswith("larger only ") and says in cause.says and cause.whole, cause
+    assert found.unexplained is None
+
+
+def test_what_holds_everywhere_is_named_without_a_condition(tmp_path):
+    found = explained(
+        red(enlarged(lambda round_, rows: np.ones(rows, bool)), tmp_path), [OTHER, scaled("larger", Q, 1.3)]
+    )
+    assert [cause.hypothesis for cause in found.causes] == ["larger"]
+
+
+def test_rows_that_have_nothing_in_common_are_no_condition(tmp_path):
+    chance = np.random.default_rng(5)
+    found = explained(
+        red(enlarged(lambda round_, rows: chance.random(rows) < 0.4), tmp_path), [scaled("larger", Q, 1.3)]
+    )
+    assert not found.causes and found.unexplained.stage == Q, found.causes
+
+
+def test_a_hypothesis_that_explains_no_row_is_not_held_to_any(tmp_path):
+    found = explained(red(enlarged(CASES["from round 2 on"]), tmp_path), [OTHER])
+    assert not found.causes
+
+
+def test_another_number_of_rows_is_chosen_for_whole_passes_alone(tmp_path):
+    golden = red(enlarged(CASES["from round 2 on"]), tmp_path).golden
+    place, facts = (1, Q), RowFacts(golden)
+    true, fewer = {place: np.zeros((5, 4, 2))}, {place: np.ones((3, 4, 2))}
+    later = Predicate("later", lambda facts: facts.round > 0)
+    assert chosen_rows(facts, later, true, fewer)[place].shape == (3, 4, 2)
+    with pytest.raises(NotComparable):
+        chosen_rows(facts, Predicate("row 0", lambda facts: facts.index == 0), true, fewer)
+
+
+def test_a_condition_of_few_rows_is_said_to_be_one():
+    where = Predicate("round 4 only", lambda facts: facts.round == 4)
+    assert "few rows" in only(OTHER, where, believed=False).describe(1.7)
+    assert only(OTHER, where).describe(1.7).endswith("only where: round 4 only")
