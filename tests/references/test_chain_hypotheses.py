@@ -11,7 +11,7 @@ from parity.references.hypotheses.catalogue import CHAIN, EVERY, PARALLEL, STEPS
 from parity.references.hypotheses.stale import ALL, ALONE, AS_EMITTED
 from parity.stages import matches
 from parity.trace import Trace
-from tests.references.test_hypotheses import BY_ID, Case, differ, state, value_of
+from tests.references.hypothesis_case import BY_ID, Case, differ, state, value_of
 from tests.sample import sample
 
 K = 4

@@ -13,7 +13,7 @@ from parity.references.hypotheses import NotApplicable, block, block_context, lo
 from parity.references.ngram import NGram, NGramConfig
 from parity.references.prompts import read_prompts
 from parity.stages import matches
-from tests.references.test_hypotheses import BY_ID, FIRST_VALUES, IN_PASSES, Case, differ, state
+from tests.references.hypothesis_case import BY_ID, FIRST_VALUES, IN_PASSES, Case, differ, state
 from tests.sample import sample
 
 K = 4

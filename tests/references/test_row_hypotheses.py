@@ -13,7 +13,7 @@ from parity.references.hypotheses.inference import chunk_size
 from parity.references.hypotheses.stale import ALL, ALONE, AS_EMITTED
 from parity.references.hypotheses.surplus import EMPTY, FIRST, LAST, RIGHT, SLOTS
 from parity.trace import Trace
-from tests.references.test_hypotheses import BY_ID, Case, differ, state
+from tests.references.hypothesis_case import BY_ID, Case, differ, state
 
 K = 4
 STALE, SEED, SLOT, POSITION = "rollback-behind-stale", "commit-seed-row", "", "-by-position"
