@@ -16,7 +16,7 @@ from parity.golden.manifest import Generation, Mode
 from parity.golden.views import TrustedGolden
 from parity.seam import Tap
 from parity.stages import matches
-from parity.trace import ForcingTrace, Tensors
+from parity.trace import ForcingTrace, Tensors, Trace
 
 
 class CounterfactualReference(Protocol):
@@ -108,6 +108,16 @@ class CounterfactualRuns:
             self.references[precision] = self.make(precision)
         ids = golden.manifest.case.prompts[0].ids
         return self.references[precision].run(assumed, ids, self.budget, recorder, rounds=rounds)
+
+    def emitted(self, golden: TrustedGolden, assumed: Sequence[Assumption]) -> Generation:
+        """What the prompt of a golden of one prompt emits freely under assumptions.
+
+        Raises:
+            NotComparable: an assumption holds for some rows only, which a free run does not know.
+        """
+        if any(isinstance(hypothesis, Conditional) for hypothesis, _ in assumed):
+            raise NotComparable
+        return self.run("float32", assumed, golden, Trace(golden.declared, keep=lambda name: False), None)
 
     def tensors(
         self,

@@ -102,7 +102,8 @@ class DiagnosisStep:
         return None
 
     def _tie_broken(self, tied: list[Trial]) -> list[Trial]:
-        """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first."""
+        """The trials that leave least in all rounds of the prompt, and then on other prompts, the best first; of those
+        that leave the same, the ones that emit freely what the device does."""
         places = chain([self.trials], islice(self.trials.other_prompts(), ELSEWHERE))
         while len(tied) > 1 and (trials := next(places, None)):
             left = [self._left_on(trials, trial) for trial in tied]
@@ -113,7 +114,12 @@ class DiagnosisStep:
                 for trial, (stages, error) in zip(tied, left, strict=True)
                 if stages == fewest and error <= least * FELL
             ]
+        if len(tied) > 1:
+            tied = [trial for trial in tied if self._emits(trial)] or tied
         return tied
+
+    def _emits(self, trial: Trial) -> bool:
+        return bool(attempt(lambda: self.trials.emits((*self.known, *trial.assumed))))
 
     def _left_on(self, trials: PromptTrials, trial: Trial) -> tuple[float, float]:
         """How many stages a trial leaves unsettled over all rounds of a prompt, and what it leaves at the first failing

@@ -57,6 +57,7 @@ class PromptTrials:
         policy: the bounds that say when a residual is noise.
         reference: makes what runs the counterfactuals, in a precision; called once for each.
         drive: runs the device over another golden of this prompt; None where there is only its run.
+        free: what the device emits freely of this prompt; None where there is only its run.
         others: (golden, run, number) of the other prompts, made as they are asked for.
         clock: the time that all of it may take.
     """
@@ -67,8 +68,10 @@ class PromptTrials:
     policy: Policy
     reference: Callable[[str], CounterfactualReference]
     drive: Callable[[TrustedGolden], DumpView] | None = None
+    free: Callable[[], Generation] | None = None
     others: Callable[[], Iterator[tuple[TrustedGolden, DumpView, int]]] = lambda: iter(())
     clock: SearchClock = field(default_factory=SearchClock)
+    _own: Generation | None = None
     _slices: dict[int, tuple[GoldenSlice, PromptSlice]] = field(default_factory=dict)
     _baselines: dict[tuple[object, ...], tuple[Tensors, dict[str, Residual]]] = field(default_factory=dict)
 
@@ -145,6 +148,18 @@ class PromptTrials:
         if assumed:
             return self._residuals(rounds, self.counterfactual(assumed, rounds), ())
         return residuals(*self.cut(rounds), self.policy)
+
+    def emits(self, assumed: Sequence[Assumption]) -> bool:
+        """Whether the references freely emit what the device does under these hypotheses, in as many rounds.
+
+        False where the device is not there to be asked.
+        """
+        if self.free is None:
+            return False
+        own = self._own = self._own or self.free()
+        golden, _ = self.cut(self.rounds)
+        told = self.counterfactuals.emitted(golden, assumed)
+        return (*told.emitted,) == own.emitted and (*told.acceptance_length,) == own.acceptance_length
 
     def fails_unassumed(self, stage: str, rounds: int) -> bool:
         """Whether a stage fails against the references without an assumption.

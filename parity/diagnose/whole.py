@@ -22,6 +22,7 @@ from parity.diagnose.failing_run import (
 from parity.diagnose.gates import BEFORE_STAGES, GateCause, gate_causes, missing_evidence, run_until_failure
 from parity.diagnose.ranks import RankMismatch, RankView, rank_causes
 from parity.diagnose.trials import PromptTrials
+from parity.drive import generate
 from parity.errors import NotOffered
 from parity.gates.context import GateContext
 from parity.gates.gate import GateReport
@@ -148,6 +149,10 @@ def _explained(
     clock = SearchClock(asked.limit, asked.progress)
     trials = PromptTrials(red.golden, red.run, red.number, bounds, reference, clock=clock)
     if context is not None:
+        case = red.run.manifest.case
+        drafts = case.drafts if case.schedule else None
+        ids = golden.manifest.case.prompts[red.prompt].ids
+        trials.free = partial(generate, context.device(), ids, case.max_new_tokens, drafts)
         trials.drive = RerunOnGolden(context.device(), red.run.manifest.case.mode, asked.folder, rank)
     if trials.drive is None or whole:
         trials.others = partial(other_prompts, red.golden, red.prompt, red.run)
