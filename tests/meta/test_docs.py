@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 AT_ROOT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "fixtures/README.md", "benchmarks/README.md")
 PAGES = [*(ROOT / name for name in AT_ROOT), *sorted(DOCS.rglob("*.md"))]
-ENDS = re.compile(r"\s(?:&&|\|\||[|;>]|2>|#|\\$).*|&$")
-"""What of a line is the shell's, or a remark."""
+ENDS = re.compile(r"""((?:"[^"]*"|[^"])*?)(?:\s(?:&&|\|\||[|;>]|2>|#|\\$).*|&)?""")
+"""A line without what is the shell's, or a remark, outside quotation marks."""
 
 
 def tokens(text: str) -> list[Token]:
@@ -67,9 +67,14 @@ def commands(text: str) -> Iterator[tuple[str, bool]]:
                     if found := re.match(
                         r"\s*(?:\$ )?(?:\S+=\S* )*(?:\S*/)?(?:python -m )?parity +(?=[a-z-])(.*)", part
                     ):
-                        yield ENDS.sub("", found[1]), True
+                        yield cut(found[1]), True
         elif token.type == "code_inline" and re.match(r"parity [a-z-]", token.content):
-            yield ENDS.sub("", token.content.removeprefix("parity ")), False
+            yield cut(token.content.removeprefix("parity ")), False
+
+
+def cut(line: str) -> str:
+    found = ENDS.fullmatch(line)
+    return found[1] if found else line
 
 
 def mistake(line: str, typed: bool) -> str:
