@@ -22,7 +22,7 @@ from parity.compare.constants import check_constants
 from parity.compare.evidence import Copies, lack_of_scores
 from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_passes
 from parity.compare.flips import hidden_layers
-from parity.compare.generation import acceptance, check_generation
+from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.numbers import judge_numbers
 from parity.compare.passes import ChainPasses
@@ -123,6 +123,7 @@ def compare(
             *([ROUNDED] if run.manifest.case.precision == "bfloat16" else []),
             *([UNSHOWN_EXPERTS] if _experts_hidden(golden, run) else []),
             *unseen_passes(run, names),
+            *unseen_text(golden, run),
             *(f"config constants: {why}" for why in constants.unjudged),
             *(f"{aside.message}: set aside, {why}" for aside in set_aside),
         ),

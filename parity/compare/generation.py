@@ -112,6 +112,16 @@ def _resampled(golden: TrustedGolden, run: DumpView, pair: Generations) -> Itera
     yield from _differences(run.manifest.case.precision, pair)
 
 
+def unseen_text(golden: TrustedGolden, run: DumpView) -> Iterator[str]:
+    """What is not judged of a free run that samples in bfloat16.
+
+    It may part from the golden where the run's own choices on the golden's text do not: experts and caches are its own.
+    """
+    free = any(prompt.generation for prompt in run.manifest.case.prompts)
+    if golden.manifest.case.sampling and free and run.manifest.case.precision == "bfloat16":
+        yield "the text that a free run samples in bfloat16: `parity gate --only sampling` takes its decisions again"
+
+
 def _unchosen(golden: TrustedGolden, run: DumpView, pair: Generations) -> Iterator[Finding]:
     """The first token that is not the golden's, where the run's own scores of that very row speak against it.
 

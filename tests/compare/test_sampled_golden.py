@@ -59,6 +59,8 @@ def test_a_clean_device_draws_what_the_numbers_call_for(mode, precision, report)
     if precision == "float32":
         assert all(not count["noise"] for count in counts.values())
         assert found.acceptance.same_prompts == 2
+    told = any("the text that a free run samples" in said for said in found.unseen)
+    assert told == ((mode, precision) == ("chained", "bfloat16"))
 
 
 def test_lanes_are_given_each_their_own_numbers(report):
