@@ -47,6 +47,8 @@ def only(fault: Fault, where: str) -> Fault:
     def plant(pipeline: Any) -> None:
         if not isinstance(pipeline, Pipeline):
             raise UsageError(f"{fault.id}: a fault is held to a condition in a device of one lane.")
+        if pipeline.prefill_rows:  # a stage is shown behind the last part: the copies would not meet before it
+            raise UsageError(f"{fault.id}: a fault is held to a condition in a device that prefills at once.")
         faulty = pipeline.lane(pipeline.engine)
         fault.plant(faulty)
         _Halves(fault.id, condition, pipeline, faulty).join()

@@ -61,6 +61,14 @@ def test_what_is_no_condition_is_said_in_one_sentence(name, sentence):
         planted(name)
 
 
+def test_a_prefill_in_parts_is_refused(shallow_golden):
+    """The copies of a device meet at each stage, and a stage is shown behind its last part."""
+    model, case = shallow_golden.manifest.model, shallow_golden.manifest.case
+    pair = dict(target=model.target.path, drafter=model.drafter.path, k=case.k)
+    with pytest.raises(UsageError, match="prefills at once"):
+        only(**pair, fault="drafter-eps", where="layer = 0", prefill_rows=16)
+
+
 @pytest.fixture
 def shown(shallow_golden, tmp_path):
     """What a device with a fault shows, by place; the clean one where there is no name."""
