@@ -63,6 +63,8 @@ def _print_first(out: Console, report: Report) -> None:
         _tell(out, "where", f"{report.first.row}{worst}")
         if stage is not None and (bad := _bad(stage)):
             _tell(out, "since", bad)
+        if report.holds:
+            _tell(out, "holds", report.holds)
         _tell(out, "whose", _whose(report, stage))
     # Causes are looked for with greedy references.
     if report.verdict == FAIL and not report.sampling and (Path(report.run) / "manifest.json").is_file():

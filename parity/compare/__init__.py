@@ -3,7 +3,7 @@
 `compare` collects the rows of each stage (rows.py) over what they are judged against (basis.py: the golden, or the
 reference run again: flips.py, hidden_experts.py, rebased.py), judges numbers
 (numbers.py, statistics.py, evidence.py) and choices (choices.py, scores.py), and says where and whose an error is
-(places.py, relations.py). Config and generation are compared in constants.py and generation.py; report.py
+(places.py, relations.py, origins.py). Config and generation are compared in constants.py and generation.py; report.py
 is the result, between.py compares two devices, breakdown.py looks inside a stage.
 """
 
@@ -25,6 +25,7 @@ from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
 from parity.compare.numbers import judge_numbers
+from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
 from parity.compare.places import attest, mark, shows_first_in, witnesses
 from parity.compare.report import (
@@ -102,6 +103,7 @@ def compare(
     verdicts = [*(result.verdict for result in results), *(FAIL for _ in findings), *(DISPUTED for _ in set_aside)]
     verdicts += [INCONCLUSIVE] if constants.silent or parted else []
     verdict = conclude([*verdicts, own.verdict] if own else verdicts)
+    first = _first(golden, results, findings)
     return Report(
         device=run.manifest.producer.name,
         precision=run.manifest.case.precision,
@@ -112,7 +114,8 @@ def compare(
         stages=tuple(results),
         findings=tuple(findings),
         acceptance=acceptance(golden, run),
-        first=_first(golden, results, findings),
+        first=first,
+        holds=held_instead(golden, run, golden.declared[first.stage]) if first and not _two_devices(run) else "",
         verdict=verdict,
         reproduce=f"parity diff {run.command} --golden {golden.folder}" + "".join(f" --stage '{g}'" for g in globs),
         strict=strict,

@@ -182,6 +182,7 @@ class Report:
     of which a part is not compared, each with the reason.
     `forced` are families of choices that were made from the golden's alone: they pass where the device is wrong before
     them. `not_exercised` is what no round of the golden does. `sampling` is how its tokens were drawn, if they were.
+    `holds` is what the wrong rows of the first divergent stage hold instead of their own values, where that is known.
     `own_experts` is there where a run continued with experts of its own, and rows of these stages lie behind them.
     """
 
@@ -197,6 +198,7 @@ class Report:
     first: Place | None
     verdict: str
     reproduce: str
+    holds: str = ""
     strict: bool = False
     blind: str = ""
     witnesses: tuple[str, ...] = ()

@@ -6,20 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.compare.rows import HALF_ULP, StageRows, row_floors, stage_rows
+from parity.compare.origins import held_instead
+from parity.compare.rows import HALF_ULP, StageRows, stage_rows
 from parity.compare.statistics import fit
+from parity.compare.units import RED, relative_errors, wrong_rows
 from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView, TrustedGolden
-
-RED = 3.0
-"""Rows, heads and columns beyond this multiple of their noise carry the error: the default policy's worst row."""
-
-FLOAT32 = 1e-4
-"""A row of a float32 run beyond this relative error carries it, as in the float32 policy: its floor is bfloat16's."""
-
-ALIKE = 0.02
-"""A tensor within 2 % relative L2 of another is taken for it: bfloat16 alone costs a few tenths of a percent."""
-
 
 EVERY, UNEVEN = 0.95, 4.0
 """What differs for all rows alike, as a weight does, is wrong in all of them but lucky ones, and by about as much: what
@@ -50,21 +42,13 @@ def signature(golden: TrustedGolden, run: DumpView, first: Residual) -> Iterator
     if rows.floor is None or not np.isfinite(rows.floor.astype(np.float32)).all():
         yield "the golden's noise at this stage is not finite"
         return
-    error, floor = (_relative(rows.golden, side) for side in (rows.device, rows.floor))
-    exact = run.manifest.case.precision == "float32"
-    bad = error > (np.full(len(error), FLOAT32) if exact else RED * row_floors(floor, np.zeros(len(floor), bool)))
-    yield from _rows(rows, bad, error, "beyond float32's rounding" if exact else f"{RED:g}x its noise")
+    error, noise = (relative_errors(rows.golden, side) for side in (rows.device, rows.floor))
+    precision = run.manifest.case.precision
+    bad = wrong_rows(error, noise, precision)
+    yield from _rows(rows, bad, error, "beyond float32's rounding" if precision == "float32" else f"{RED:g}x its noise")
     yield from _heads(rows)
     yield from _scale(rows)
-    yield from _resembles(golden, run, rows)
-
-
-def _relative(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Relative L2 of every row [R]; a row of zeros counts its error as it is."""
-    golden, other = (side.reshape(len(side), -1).astype(np.float64) for side in (golden, other))
-    size = np.linalg.norm(golden, axis=1)
-    relative: np.ndarray = np.linalg.norm(other - golden, axis=1) / np.where(size > 0, size, 1.0)
-    return relative
+    yield from filter(None, [held_instead(golden, run, rows.named)])
 
 
 def _rows(rows: StageRows, bad: np.ndarray, error: np.ndarray, bound: str) -> Iterator[str]:
@@ -118,7 +102,7 @@ def _heads(rows: StageRows) -> Iterator[str]:
         return
     heads = range(rows.golden.shape[1])
     error, noise = (
-        [_relative(rows.golden[:, h], side[:, h]).mean() for h in heads] for side in (rows.device, rows.floor)
+        [relative_errors(rows.golden[:, h], side[:, h]).mean() for h in heads] for side in (rows.device, rows.floor)
     )
     bad = [h for h in heads if error[h] > RED * max(noise[h], HALF_ULP)]
     if 0 < len(bad) < len(heads):
@@ -137,24 +121,6 @@ def _scale(rows: StageRows) -> Iterator[str]:
     after = np.linalg.norm(device - golden * (1 + fitted.scale))
     if before > 0 and (after / before) ** 2 < 0.1:
         yield f"scaled by {1 + fitted.scale:.5g}: that is {1 - (after / before) ** 2:.2%} of the error"
-
-
-def _resembles(golden: TrustedGolden, run: DumpView, rows: StageRows) -> Iterator[str]:
-    """Another stage of the golden, or the same one some rows off, that the device's tensor equals."""
-    for shift in (-2, -1, 1, 2):
-        moved = np.roll(rows.golden, shift, axis=0)
-        inside = (np.roll(rows.round, shift) == rows.round) & (np.roll(rows.position, shift) == rows.position - shift)
-        if inside.sum() > 2 and np.median(_relative(moved[inside], rows.device[inside])) < ALIKE:
-            distance = f"{abs(shift)} position{'s' * (abs(shift) > 1)}"
-            yield f"equals the golden's own rows {distance} {'before' if shift > 0 else 'behind'}"
-    for name, named in golden.declared.items():
-        if name == rows.named.name or named.stage.exact or named.stage.axes[1:] != rows.named.stage.axes[1:]:
-            continue
-        other = stage_rows(golden, golden, named, device="float32", mode=run.manifest.case.mode)
-        if other is None or other.golden.shape != rows.golden.shape:
-            continue
-        if np.median(_relative(other.golden, rows.device)) < ALIKE:
-            yield f"equals the golden's {name}"
 
 
 def _exact(rows: StageRows) -> Iterator[str]:

@@ -1,0 +1,191 @@
+"""What wrong rows hold instead of their own values: zeros, or another row that is right in its own place.
+
+A buffer that was not cleared, an index that is off, a layer's or a head's values at another one's place leave true
+values where they do not belong. Each wrong row is compared with every row of the golden that has its size, and, bit
+for bit, with what the device itself showed before. What is said of a stage is the simplest step from a row to what it
+holds that most of them share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.compare.rows import StageRows, stage_rows
+from parity.compare.units import VALUES, Units, alike, parts_of
+from parity.golden.views import DumpView
+from parity.stages import Named
+
+WIDTH = 4
+"""Numbers of a row from which two rows are not near each other by chance; of ids as many different rows are needed."""
+
+MOST = 256
+"""Wrong rows that are looked at, evenly drawn."""
+
+MATCHES = 64
+"""Rows that one may hold: more are alike among themselves, and say no more."""
+
+SHARED = 0.9
+"""A step that so many of the wrong rows share is what happened; fewer are told by an example."""
+
+
+@dataclass(frozen=True, order=True)
+class Step:
+    """From a row to what it holds: to a place as far off in each of these, or to one and the same place (`fixed`)."""
+
+    stage: int
+    prompt: int
+    round: int
+    row: int
+    part: int
+    by_index: bool = False
+    fixed: bool = False
+
+    @property
+    def simple(self) -> tuple[int, ...]:
+        """Larger for a step that says less: this stage, few differences, near, by position rather than by row."""
+        apart = [abs(number) for number in (self.prompt, self.round, self.row, self.part)]
+        return -self.fixed, -int(self.stage > 0), -sum(map(bool, apart)), -sum(apart), -self.by_index
+
+
+def held_instead(golden: DumpView, run: DumpView, named: Named) -> str:
+    """What the wrong rows of a stage hold, in words; '' where that is nothing known."""
+    rows = stage_rows(golden, run, named)
+    if rows is None or rows.golden.size > VALUES or not np.isfinite(rows.device.astype(np.float64)).all():
+        return ""
+    parts = parts_of(golden, rows)
+    searches = (_Search(golden, run, rows, count) for count in dict.fromkeys((1, parts)))
+    return next(filter(None, (search.told() for search in searches)), "")
+
+
+class _Search:
+    """The wrong rows of one stage, or wrong parts of them, and what they may hold."""
+
+    def __init__(self, golden: DumpView, run: DumpView, rows: StageRows, parts: int) -> None:
+        self.golden, self.rows, self.parts, self.mode = golden, rows, parts, run.manifest.case.mode
+        self.own, self.shown = Units.of([(rows, parts)], "golden"), Units.of([(rows, parts)], "device")
+        self.width = self.own.values.shape[1]
+        self.wrong = np.flatnonzero(self.own.wrong(self.shown, run.manifest.case.precision))
+        self.looked = self.wrong[:: -(-len(self.wrong) // MOST) or 1]
+        self.what = "row" if parts == 1 else "tap" if rows.named.stage.axes[1:] == ("TH",) else "head"
+
+    def told(self) -> str:
+        """What they hold."""
+        if not len(self.wrong):
+            return ""
+        zero = int((~self.shown.values[self.looked].any(axis=1)).sum()) if self.rows.floor is not None else 0
+        if zero >= SHARED * len(self.looked):
+            return f"{self._counted(zero)} zeros"
+        return self._shared(*self._held(), "") or self._shared(*self._kept(), ", as the device itself showed it")
+
+    def _held(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
+        """Stages, and of each unit looked at the labels of the golden's units that it holds, [n, 6]."""
+        pool = Units.of(
+            list(alike(self.golden, self.rows.named, self.rows.golden.shape[1:], self.width, self.mode)), "golden"
+        )
+        given = self.shown.values[self.looked]
+        found = pool.equal(given) if self.rows.floor is None else pool.near(given, self.own.values[self.looked])
+        return pool.stages, [pool.labels[units[:MATCHES]] for units in found]
+
+    def _kept(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
+        """The same of what the device showed before, bit for bit, in the place of another row."""
+        seen: dict[bytes, list[int]] = defaultdict(list)
+        for unit, value in enumerate(self.shown.values):
+            seen[value.tobytes()].append(unit)
+        kept = []
+        for unit in self.looked.tolist():
+            same = seen[self.shown.values[unit].tobytes()] if self.width >= WIDTH else []
+            kept.append(self.shown.labels[[other for other in same if self._earlier(other, unit)]])
+        return self.shown.stages, kept
+
+    def _earlier(self, one: int, other: int) -> bool:
+        """Whether a unit is of an earlier round or prompt than another, and not the same in the golden."""
+        first, then = (tuple(self.own.labels[unit, 1:3].tolist()) for unit in (one, other))
+        return first < then and bool((self.own.values[one] != self.own.values[other]).any())
+
+    def _shared(self, stages: tuple[str, ...], held: Sequence[np.ndarray], whose: str) -> str:
+        """The step that most units share, then the one of each head or tap, then an example."""
+        step, count = self._commonest(range(len(held)), held)
+        if step is None or (self.width < WIDTH and not self._telling(step, count)):
+            return ""
+        if count >= SHARED * len(self.looked):
+            return f"{self._counted(count)} {self._says(step, stages)}{whose}"
+        if self.parts > 1 and (told := self._by_part(stages, held)):
+            return f"{told}{whose}"
+        if 2 * count >= len(self.looked):
+            return f"{self._counted(count)} {self._says(step, stages)}{whose}"
+        holding = [place for place, labels in enumerate(held) if len(labels)]
+        if 2 * len(holding) < len(self.looked):
+            return ""
+        stage, prompt, round_, position, _, part = held[holding[0]][0].tolist()
+        example = self._says(Step(stage, prompt, round_, position, part, fixed=True), stages)
+        where = self._place(*self.own.labels[self.looked[holding[0]], [1, 2, 3, 5]].tolist())
+        return f"{self._counted(len(holding))} others' values, the one at {where} {example}{whose}"
+
+    def _commonest(self, places: Sequence[int], held: Sequence[np.ndarray]) -> tuple[Step | None, int]:
+        """The step that most of some units share, the simplest of several, and how many do."""
+        steps: Counter[Step] = Counter()
+        for place in places:
+            unit = self.looked[place]
+            steps.update({step for label in held[place].tolist() for step in self._steps(unit, label)})
+        return max(steps.items(), key=lambda item: (item[1], item[0].simple), default=(None, 0))
+
+    def _by_part(self, stages: tuple[str, ...], held: Sequence[np.ndarray]) -> str:
+        """What most units of each wrong head or tap hold; '' where one of them holds nothing in common."""
+        parts, said, total = self.own.labels[self.looked, 5], [], 0
+        for part in np.unique(parts).tolist():
+            places = np.flatnonzero(parts == part).tolist()
+            step, count = self._commonest(places, held)
+            if step is None or step.fixed or 2 * count < len(places):
+                return ""
+            said.append(f"{self.what} {part} {self._says(step, stages)}")
+            total += count
+        return f"{self._counted(total)} others' values: {'; '.join(said)}"
+
+    def _steps(self, unit: int, other: Sequence[int]) -> Iterator[Step]:
+        """The ways to say where a unit is, from another one."""
+        stage, prompt, round_, position, _, part = other
+        apart = (np.array(other) - self.own.labels[unit]).tolist()
+        parts = apart[5] if part >= 0 else 0
+        yield Step(stage, apart[1], apart[2], apart[3], parts)
+        if not self.rows.named.stage.cache:
+            yield Step(stage, apart[1], apart[2], apart[4], parts, by_index=True)
+        yield Step(stage, prompt, round_, position, part, fixed=True)
+
+    def _telling(self, step: Step, count: int) -> bool:
+        """Whether ids tell anything: one is another's by chance, several of one step are not."""
+        distinct = len(np.unique(self.shown.values[self.looked], axis=0))
+        return not step.fixed and count >= SHARED * len(self.looked) and distinct >= WIDTH
+
+    def _counted(self, count: int) -> str:
+        """How many of the wrong ones hold something; of those looked at, where that is a sample."""
+        of = len(self.looked)
+        if len(self.wrong) == 1:
+            return f"the wrong {self.what} holds"
+        sample = f" looked at ({len(self.wrong)} in all)" if of < len(self.wrong) else ""
+        return f"{f'all {count}' if count == of else f'{count} of {of}'} wrong {self.what}s{sample} hold"
+
+    def _says(self, step: Step, stages: tuple[str, ...]) -> str:
+        """A step in words."""
+        stage = stages[step.stage] if step.stage else "what belongs"
+        if step.fixed:
+            return f"{stage} at {self._place(step.prompt, step.round, step.row, step.part)}"
+        row = "place in its pass" if step.by_index else "position"
+        off = [(step.part, self.what), (step.row, row), (step.round, "round"), (step.prompt, "prompt")]
+        told = [f"{_many(number, what)} {'before' if number < 0 else 'behind'}" for number, what in off if number]
+        if not told:
+            return f"the same {'row' if step.part == 0 and self.parts == 1 else self.what} of {stage}"
+        return f"{stage}{',' if step.stage else ''} {' and '.join(told)}"
+
+    def _place(self, prompt: int, round_: int, position: int, part: int) -> str:
+        where = f"position {position} of round {round_}, prompt {prompt}"
+        return where if part < 0 else f"{where}, {self.what} {part}"
+
+
+def _many(number: int, what: str) -> str:
+    """A number of things; the plural is the first word's."""
+    first, *rest = what.split(" ", 1)
+    return " ".join([str(abs(number)), first if abs(number) == 1 else f"{first}s", *rest])
