@@ -23,7 +23,7 @@ WIDTH = 4
 """Numbers of a row from which two rows are not near each other by chance; of ids as many different rows are needed."""
 
 MOST = 256
-"""Wrong rows that are looked at, evenly drawn."""
+"""Wrong rows that are looked at."""
 
 MATCHES = 64
 """Rows that one may hold: more are alike among themselves, and say no more."""
@@ -69,7 +69,9 @@ class _Search:
         self.own, self.shown = Units.of([(rows, parts)], "golden"), Units.of([(rows, parts)], "device")
         self.width = self.own.values.shape[1]
         self.wrong = np.flatnonzero(self.own.wrong(self.shown, run.manifest.case.precision))
-        self.looked = self.wrong[:: -(-len(self.wrong) // MOST) or 1]
+        self.looked = self.wrong
+        if len(self.wrong) > MOST:  # at random: every third of three taps is one tap
+            self.looked = np.sort(np.random.default_rng(0).choice(self.wrong, MOST, replace=False))
         self.what = "row" if parts == 1 else "tap" if rows.named.stage.axes[1:] == ("TH",) else "head"
 
     def told(self) -> str:

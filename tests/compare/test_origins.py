@@ -36,6 +36,10 @@ def heads_exchanged(x: np.ndarray) -> np.ndarray:
     return x[:, [1, 0, *range(2, x.shape[1])]]
 
 
+def heads_turned(x: np.ndarray) -> np.ndarray:
+    return np.roll(x, 1, axis=1)
+
+
 def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(x))[:, None] == 7, x[3], x) if len(x) > 7 else x
 
@@ -52,6 +56,11 @@ def one_row_elsewhere(x: np.ndarray) -> np.ndarray:
             "the one at position 0 of round 0, prompt 0 what belongs at",
         ),
         (Q, values(heads_exchanged, Q), "head 0 what belongs 1 head behind; head 1 what belongs 1 head before"),
+        (
+            Q,
+            values(heads_turned, Q),
+            "head 0 what belongs 3 heads behind; head 1 what belongs 1 head before; head 2 what",
+        ),
         (OUT, instead(OUT, (0, 0), (0, 0, FFN)), f"hold the same row of {FFN}"),
         (POSITIONS, values(lambda x: x + 1, POSITIONS), "hold what belongs 1 position behind"),
         (FFN, swap(FFN, (0, 1), (1, 1)), "5 of 10 wrong rows hold what belongs 1 prompt"),
