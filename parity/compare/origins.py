@@ -179,7 +179,7 @@ class _Search:
         off = [(step.part, self.what), (step.row, row), (step.round, "round"), (step.prompt, "prompt")]
         told = [f"{_many(number, what)} {'before' if number < 0 else 'behind'}" for number, what in off if number]
         if not told:
-            return f"the same {'row' if step.part == 0 and self.parts == 1 else self.what} of {stage}"
+            return f"the same {'head' if self.what == 'head' else 'row'} of {stage}"
         return f"{stage}{',' if step.stage else ''} {' and '.join(told)}"
 
     def _place(self, prompt: int, round_: int, position: int, part: int) -> str:
