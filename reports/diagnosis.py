@@ -10,6 +10,7 @@ from rich.text import Text
 
 from parity.compare.report import FAIL
 from parity.diagnose import Cause, Diagnosis
+from parity.diagnose.acceptance_cost import AcceptanceCost
 from parity.diagnose.gates import BEFORE_STAGES, GateCause
 from parity.diagnose.residuals import Residual
 from parity.golden.views import DumpView
@@ -40,6 +41,8 @@ def print_diagnosis(diagnosis: Diagnosis, golden: DumpView) -> None:
         _print_cause(out, number, cause)
     if diagnosis.unexplained is not None:
         _print_unexplained(out, diagnosis.unexplained, diagnosis)
+    if diagnosis.acceptance is not None:
+        _print_acceptance(out, diagnosis.acceptance)
     word = "; ".join(map(_named, diagnosis.causes)) or "no hypothesis fits"
     if diagnosis.verdict != FAIL:
         word = f"{diagnosis.verdict}: nothing fails, and not everything could be compared"
@@ -104,6 +107,16 @@ def _print_unexplained(out: Console, rest: Residual, diagnosis: Diagnosis) -> No
         out.print(f"   its error: {'; '.join(diagnosis.signature)}", soft_wrap=True)
     for says, share in diagnosis.nearest:
         out.print(f"   nearest hypothesis: {says} explains {share:.1%}", soft_wrap=True)
+
+
+def _print_acceptance(out: Console, cost: AcceptanceCost) -> None:
+    """What each failing family of stages makes of the reference's acceptance, alone and with the others."""
+    own = [f"{mean:.2f} with the device's {family.replace('{l}', '*')}" for family, mean in cost.stages.items()]
+    both = [f"{cost.together:.2f} with all of these"] if len(cost.stages) > 1 else []
+    rest = f"; not replaced: {', '.join(cost.left_out).replace('{l}', '*')}" if cost.left_out else ""
+    many = f"{cost.rounds} rounds, {cost.prompts} prompt{'s' * (cost.prompts > 1)}"
+    said = f"{cost.reference:.2f} tokens a round with the reference's stages, {', '.join([*own, *both])}"
+    out.print(f"acceptance: {said} ({many}{rest})", soft_wrap=True)
 
 
 def _amount(residual: Residual) -> str:

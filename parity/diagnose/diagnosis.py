@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 from typing import Any
 
 from parity.compare.places import sources
 from parity.compare.report import FAIL, Place, Report
+from parity.diagnose.acceptance_cost import AcceptanceCost, acceptance_cost
 from parity.diagnose.clock import TimeIsUp
 from parity.diagnose.failing_run import failures
 from parity.diagnose.hypothesis import Assumption, CheckableHypothesis
@@ -58,7 +61,7 @@ class Diagnosis:
 
     `verdict` is the comparison's, `evidence` what failed in it, in sentences. `nearest` are the best hypotheses for
     what is unexplained, with the share that each explains. `untried` says what a time limit left out; it is empty
-    where the search came to its end.
+    where the search came to its end. `acceptance` is what the failing stages of the prompt cost.
     """
 
     mode: str
@@ -72,6 +75,7 @@ class Diagnosis:
     verdict: str = FAIL
     evidence: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
+    acceptance: AcceptanceCost | None = None
 
 
 def diagnose(
@@ -100,7 +104,17 @@ def diagnose(
             diagnosis = _over_all_prompts(diagnosis, trials, hypotheses, evidence)
     except TimeIsUp:
         clock.untried.append("what the causes leave on the comparison's other prompts was not looked at")
-    return replace(diagnosis, trials=trials.count, untried=tuple(dict.fromkeys(clock.untried)))
+    cost = _acceptance_cost(trials)
+    return replace(diagnosis, trials=trials.count, untried=tuple(dict.fromkeys(clock.untried)), acceptance=cost)
+
+
+def _acceptance_cost(trials: PromptTrials) -> AcceptanceCost | None:
+    """What the prompt's failing stages cost of acceptance; None where the limit leaves no time for it."""
+    failing = [residual.stage for residual in trials.residuals((), trials.rounds).values() if residual.red]
+    every = chain([trials], trials.other_prompts())
+    with suppress(TimeIsUp):
+        return acceptance_cost(failing, ((each.counterfactuals, *each.cut(each.rounds)) for each in every))
+    return None
 
 
 class _CauseSearch:
