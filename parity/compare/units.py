@@ -29,6 +29,9 @@ APART = 4.0
 VALUES = 2**26
 """Numbers of the golden that rows are compared with: 256 MB in float32. Stages beyond that are not searched."""
 
+LARGEST = 1e15
+"""What is beyond it holds no row of the golden, and its square no float32."""
+
 PLACE = ("stage", "prompt", "round", "position", "index", "part")
 """Columns of `Units.labels`: the stage's number, the row's labels, its number in the pass, and its head or tap, -1 of a
 whole row."""
@@ -57,7 +60,7 @@ class Units:
         for number, (rows, parts) in enumerate(stages):
             shape = len(rows.golden) * parts, prod(rows.golden.shape[1:]) // parts
             flat = np.asarray(getattr(rows, side)).reshape(shape)
-            values.append(flat if rows.floor is None else flat.astype(np.float32))
+            values.append(flat if rows.floor is None else flat.astype(np.float32).clip(-LARGEST, LARGEST))
             floor = None if rows.floor is None else rows.floor.reshape(shape)
             noise.append(np.zeros(shape[0]) if floor is None else relative_errors(rows.golden.reshape(shape), floor))
             labels.append(_labels(rows, number, parts))
