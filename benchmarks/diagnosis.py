@@ -2,12 +2,13 @@
 
     python benchmarks/diagnosis.py [ID ...] [--family eagle-3] [--golden DIR] [--markdown FILE] [--log FILE]
         [--show VIEW] [--limit SECONDS] [--every N]
+        [--partial-kv SIZES]
 
 Plants every fault of the device's catalogue that a family of drafters can have in turn, but for those of partial KV
-and for those of batches, lifecycles and sampling, which a diagnosis tells by kind alone (`KINDS`),
-and diagnoses the device as the command does, over a golden of two chat prompts, 12 new tokens each. Goals: at least
-95 % named first (90 % of other families than P-EAGLE), a median below 20 s on two cores. A log that is there already is
-taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
+(`--partial-kv` plants these alone) and for those of batches, lifecycles and sampling, which a diagnosis tells by kind
+alone (`KINDS`), and diagnoses the device as the command does, over a golden of two chat prompts, 12 new tokens each.
+Goals: at least 95 % named first (90 % of other families than P-EAGLE), a median below 20 s on two cores. A log that is
+there already is taken up: faults in it are not run again. `--show` diagnoses the device through a view, as
 `numpy,show=layer-kernels` does; `--limit` is the command's, in seconds of the processor: what else runs on the machine
 takes nothing from a search.
 """
@@ -114,6 +115,7 @@ def main() -> None:
     parser.add_argument("--show", default="")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="of each search, of one processor")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth fault only")
+    parser.add_argument("--partial-kv", default="", metavar="S+R+WxP", help="plant the faults of partial KV")
     options = parser.parse_args()
     clock.monotonic = time.process_time
     results = (
@@ -126,8 +128,9 @@ def main() -> None:
     ]
     done = {one["fault"] for one in results}
     with TemporaryDirectory(prefix="parity-diagnosis-") as folder:
-        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder), family=options.family)
-        planted = [one.id for one in choose_faults(CATALOGUE, (), options.family) if one.gate not in KINDS]
+        asked = {"family": options.family, "partial_kv": options.partial_kv}
+        golden = open_golden(options.golden) if options.golden else small_golden(Path(folder), **asked)
+        planted = [one.id for one in choose_faults(CATALOGUE, (), **asked) if one.gate not in KINDS]
         for fault in options.faults or planted[:: options.every]:
             if fault in done:
                 continue

@@ -238,8 +238,8 @@ def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str]
     load_reference("own", threads)
     module = import_module("parity.references.counterfactual")
     target, drafter = _checkpoints(golden.manifest.model)
-    known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family)
     case = golden.manifest.case
+    known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family, bool(case.partial_kv))
     return lambda precision: module.Counterfactuals(target, drafter, case.ks, precision, case.partial_kv), known
 
 

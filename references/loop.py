@@ -187,9 +187,13 @@ class SpeculativeLoop(Generic[T, D]):
 
     def begin(self, budget: int, tap: Wrapped) -> None:
         """Start a new sequence with empty caches."""
-        cache = KVCache() if self.partial is None else PartialKVCache(self.partial, self.max_positions)
-        self.state = State(tap, budget, cache=cache)
+        self.state = State(tap, budget, cache=self.new_cache())
         self.target.reset(tap)
+
+    @point
+    def new_cache(self) -> KVCache:
+        """The drafter's cache of a sequence, empty."""
+        return KVCache() if self.partial is None else PartialKVCache(self.partial, self.max_positions)
 
     def attend_to(self, pages: str) -> None:
         """Let the drafter's rows attend to these pages of its cache from the next sequence on.

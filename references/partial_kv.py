@@ -30,14 +30,30 @@ class PartialKVCache(KVCache):
             k: [B, G, S, D], all keys.
             tap: the layer's, for `page_scores` [B, W, P] and `pages` [B, W, X].
         """
-        own = (self.start + torch.arange(q.shape[2]))[:, None] // self.sizes.page
-        page = torch.arange(self.pages)
-        retrievable = (page >= self.sizes.sink) & (page <= own - self.sizes.window)
+        own = self.own_pages(self.start + torch.arange(q.shape[2]))
+        retrievable = self.retrievable(own)
         scores = tap("page_scores", self.ranked(*self.scores(q, k), retrievable))
-        chosen = tap("pages", self.chosen(scores))
+        chosen = self.attended(tap("pages", self.chosen(scores)))
         retrieved = torch.zeros(*chosen.shape[:2], self.pages, dtype=torch.bool).scatter(-1, chosen, True)
-        seen = (retrieved & retrievable) | (page < self.sizes.sink) | (page > own - self.sizes.window)
+        seen = (retrieved & retrievable) | self.always(own)
         return mask & seen.repeat_interleave(self.sizes.page, dim=-1)[:, None, :, : k.shape[2]]
+
+    @point
+    def own_pages(self, slots: Tensor) -> Tensor:
+        """The page [W, 1] that each row lies in, by its slot [W]."""
+        return slots[:, None] // self.sizes.page
+
+    @point
+    def retrievable(self, own: Tensor) -> Tensor:
+        """The pages that rows of these pages [W, 1] may retrieve: behind the sink, before the window; bool [W, P]."""
+        page = torch.arange(self.pages)
+        return (page >= self.sizes.sink) & (page <= own - self.sizes.window)
+
+    @point
+    def always(self, own: Tensor) -> Tensor:
+        """The pages that such rows see whatever the scores are: the sink, and the window: bool [W, P]."""
+        page = torch.arange(self.pages)
+        return (page < self.sizes.sink) | (page > own - self.sizes.window)
 
     @point
     def summaries(self, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,3 +90,8 @@ class PartialKVCache(KVCache):
     def chosen(self, scores: Tensor) -> Tensor:
         """The pages [B, W, X] of the largest scores, of equal ones the first."""
         return scores.sort(dim=-1, descending=True, stable=True).indices[..., : self.sizes.retrieved]
+
+    @point
+    def attended(self, pages: Tensor) -> Tensor:
+        """The pages [B, W, X] that are read for those retrieved: the same."""
+        return pages

@@ -24,6 +24,8 @@ from parity.references.hypotheses import (
     lookup,
     masks,
     norms,
+    page_scores,
+    pages,
     parts,
     passes,
     projections,
@@ -45,6 +47,9 @@ from parity.references.hypotheses.mutating import NotApplicable
 
 KV = "kv.drafter.*"
 
+PAGES = (pages.paged, pages.layered, page_scores.scored, page_scores.summarised)
+"""Of partial KV, tried first where there is some."""
+
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
@@ -55,6 +60,7 @@ DECISIONS = (
 """Of what is chosen, accepted and kept."""
 
 FAMILIES = (
+    *PAGES,
     *(taps.tap, fusing.fuse, inputs.ids, inputs.positions, inputs.slots, inputs.prompt),
     *(rope.schedules, rope.tables, rope.parts, rope.late, rope.forms),
     *(masks.masks, masks.windows, scores.scores, scores.sinks, scores.moved, scores.softmax),
@@ -89,9 +95,11 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
 )
 
 
-def offered(family: str) -> tuple[Hypothesis, ...]:
-    """The hypotheses about one family of drafters, with where they show first in it."""
-    return tuple(_in(hypothesis, family) for hypothesis in HYPOTHESES if hypothesis.about(family))
+def offered(family: str, partial_kv: bool = False) -> tuple[Hypothesis, ...]:
+    """The hypotheses about one family of drafters, with where they show first in it; of pages with partial KV alone."""
+    paged = {hypothesis.id for each in PAGES for hypothesis in each.hypotheses}
+    known = (each for each in HYPOTHESES if partial_kv or each.id not in paged)
+    return tuple(_in(hypothesis, family) for hypothesis in known if hypothesis.about(family))
 
 
 def _in(hypothesis: Hypothesis, family: str) -> Hypothesis:
@@ -100,4 +108,4 @@ def _in(hypothesis: Hypothesis, family: str) -> Hypothesis:
     return replace(hypothesis, stages=(*hypothesis.stages, KV)) if family in DENOISING and attends else hypothesis
 
 
-__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "Fit", "Hypothesis", "NotApplicable", "offered"]
+__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "PAGES", "Fit", "Hypothesis", "NotApplicable", "offered"]

@@ -41,11 +41,19 @@ class Enough(Exception):
 class Case:
     """One prompt of the tiny pair: past the window and the original context, with rounds of 1, 1, 4 and 4 drafts."""
 
-    def __init__(self, tiny: Path, target: str = "target", ids=None, budget: int = BUDGET, drafter: str = "drafter"):
+    def __init__(
+        self,
+        tiny: Path,
+        target: str = "target",
+        ids=None,
+        budget: int = BUDGET,
+        drafter: str = "drafter",
+        partial_kv: str = "",
+    ):
         torch.set_num_threads(1)
-        self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4)
+        self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4, partial_kv=partial_kv)
         config = self.counterfactuals.loop.drafter.config
-        self.names = declared(8, config.num_layers, config.family)
+        self.names = declared(8, config.num_layers, config.family, pages=bool(partial_kv))
         self.ids = ids or read_prompts(tiny / "prompts/chat.jsonl", tiny / target, 1280)[3][1][3:75]
         self.budget = budget
         self.retell()
