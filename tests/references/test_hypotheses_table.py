@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_metadata_is_complete():
     assert len(BY_ID) == len(HYPOTHESES) >= 70
-    names = declared(8, 4)
+    names = declared(8, 4, pages=True)
     for one in HYPOTHESES:
         assert one.fix and one.says and one.cost in (1, 2, 3), one.id
         assert all(any(matches(stage, name) for name in names) for stage in one.stages), one.id
