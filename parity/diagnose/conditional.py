@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from parity.compare.relations import Facts, Predicate, separating
-from parity.compare.rows import NOISY, Clock, StageRows, row_floors
+from parity.compare.rows import Clock, StageRows
 from parity.diagnose.hypothesis import CheckableHypothesis, FitRange, NotComparable
-from parity.diagnose.residuals import ROW
+from parity.diagnose.residuals import ROW, row_noise
 from parity.golden.views import DumpView
 from parity.metrics import measure
 from parity.trace import Tensors
@@ -182,14 +182,13 @@ BEYOND, LESS = 2.0, 0.5
 """A row tells something where one of two errors is beyond twice the noise, and the other less than half of it."""
 
 
-def row_evidence(true: StageRows, other: StageRows, facts: Facts) -> RowEvidence:
-    """The rows of one stage, judged without a hypothesis and with it."""
+def row_evidence(true: StageRows, other: StageRows, facts: Facts, precision: str = "bfloat16") -> RowEvidence:
+    """The rows of one stage of a run in this precision, judged without a hypothesis and with it."""
     if true.floor is None or other.floor is None:
         wrong, spoils = (_differ(side) for side in (true, other))
         return RowEvidence(wrong & ~spoils, ~wrong & spoils, wrong & spoils, facts)
     before, after = (measure(side.golden, side.device, row_axes=1).rows.rel_l2 for side in (true, other))
-    noise = [measure(side.golden, side.noise_floor, row_axes=1).rows.rel_l2 for side in (true, other)]
-    floors = [row_floors(each, np.zeros(len(each), bool), NOISY) for each in noise]
+    floors = [row_noise(side, precision) for side in (true, other)]
     explained = (before > BEYOND * floors[0]) & (after <= LESS * before)
     spoilt = (after > BEYOND * floors[1]) & (before <= LESS * after)
     left = (before > ROW * floors[0]) & (after > ROW * floors[1]) & ~explained & ~spoilt

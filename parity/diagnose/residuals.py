@@ -12,7 +12,7 @@ import numpy as np
 from parity.compare import compare
 from parity.compare.places import excess
 from parity.compare.report import FAIL, INCONCLUSIVE, Place, Report, StageResult
-from parity.compare.rows import NOISY, order, row_floors, stage_rows
+from parity.compare.rows import NOISY, StageRows, order, row_floors, stage_rows
 from parity.compare.structure import Finding
 from parity.diagnose.counterfactual import CounterfactualGolden
 from parity.golden.manifest import Variant
@@ -118,14 +118,26 @@ def red_rows(golden: TrustedGolden, run: DumpView, stage: str) -> dict[tuple[int
     if rows.floor is None:
         bad = np.asarray((rows.golden != rows.device).any(axis=tuple(range(1, rows.golden.ndim))))
     else:
-        device, floor = (measure(rows.golden, side, row_axes=1).rows.rel_l2 for side in (rows.device, rows.floor))
-        bad = ~(device <= ROW * row_floors(floor, np.zeros(len(floor), bool), NOISY))
+        error = measure(rows.golden, rows.device, row_axes=1).rows.rel_l2
+        bad = ~(error <= ROW * row_noise(rows, run.manifest.case.precision))
     seen: Counter[tuple[int, int]] = Counter()
     wrong = {}
     for round_, position, red in zip(rows.round.tolist(), rows.position.tolist(), bad.tolist(), strict=True):
         wrong[round_, position, seen[round_, position]] = red
         seen[round_, position] += 1
     return wrong
+
+
+FLOAT32 = 1e-5
+"""The noise of a row of a float32 run: what its policy allows a stage. The golden's floor is bfloat16's."""
+
+
+def row_noise(rows: StageRows, precision: str) -> np.ndarray:
+    """What rounding in a precision alone makes of each row of numbers, relative: [R]."""
+    if precision == "float32":
+        return np.full(len(rows.golden), FLOAT32)
+    noise = measure(rows.golden, rows.noise_floor, row_axes=1).rows.rel_l2
+    return row_floors(noise, np.zeros(len(noise), bool), NOISY)
 
 
 class MissingOnBothSides:

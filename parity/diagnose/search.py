@@ -376,9 +376,12 @@ class HypothesisSearch:
         return float(np.linalg.norm(np.minimum(abs(gap), abs(gap - moved))) / np.linalg.norm(gap))
 
     def _any_row_clean(self) -> bool:
-        """Whether the failing stage has rows that are right; where it has none, only a layer can be the condition."""
+        """Whether the failing stage has rows that are right; where it has none, only a layer can be the condition.
+
+        Where no single row is beyond its bound, all of them are off a little.
+        """
         wrong = red_rows(*self.trials.cut(self.trials.rounds), self.first.stage)
-        return not wrong or not all(wrong.values())
+        return not wrong or (any(wrong.values()) and not all(wrong.values()))
 
     def _spoiling(self, made: Sequence[Trial], left: Callable[[Trial], float]) -> Iterator[Assumption]:
         """The assumptions made, and those that broke the prefill, under which some rows are explained.

@@ -119,10 +119,11 @@ class PromptTrials:
         prefilled = ("float32", self.prompt, 0, first.stage) in self.golden.rows
         if first.place is None or first.error == inf or not prefilled:
             return ""
-        if first.place.round > 0:
-            return "verify"
         wrong = red_rows(*self.cut(self.rounds), first.stage)
-        return "" if any(red for (round_, _, _), red in wrong.items() if round_ > 0) else "prefill"
+        later = [round_ > 0 for (round_, _, _), red in wrong.items() if red]
+        if not later:  # the place is that of the worst row, and all are off a little
+            return ""
+        return "verify" if first.place.round > 0 else "" if any(later) else "prefill"
 
     def other_prompts(self) -> Iterator[PromptTrials]:
         """The same device over other prompts, run anew where it has to be."""
@@ -255,7 +256,8 @@ class PromptTrials:
             if true is not None and other is not None:
                 rounds = set(true.round.tolist()) & set(other.round.tolist())
                 true, other = (side.take(np.isin(side.round, [*rounds])) for side in (true, other))
-                parts += [row_evidence(true, other, facts.of_rows(true))] if rounds else []
+                precision = run.manifest.case.precision
+                parts += [row_evidence(true, other, facts.of_rows(true), precision)] if rounds else []
             parts += self._shapes(stage, views[0].tensors, views[1].tensors, facts)
         if not parts:
             raise NotComparable

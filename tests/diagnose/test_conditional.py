@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from parity.compare.relations import Predicate
-from parity.diagnose.conditional import RowFacts, chosen_rows, only
+from parity.compare.rows import StageRows
+from parity.diagnose.conditional import RowFacts, chosen_rows, only, row_evidence
 from parity.diagnose.hypothesis import NotComparable
 from parity.diagnose.trials import PromptTrials
+from parity.stages import declared
 from tests.diagnose.test_honest import Q, red
-from tests.diagnose.toys import explained, scaled
+from tests.diagnose.toys import POLICY, explained, scaled
 from tests.meta import plants as p
 
 pytestmark = pytest.mark.usefixtures("contained")
@@ -25,14 +28,14 @@ def contained(monkeypatch):
 OTHER = scaled("other", Q, 1.7)
 
 
-def enlarged(where):
-    """The stage is 1.3 times what it should be in these rows: `where(round, rows)` is bool [rows]."""
+def enlarged(where, times=1.3):
+    """The stage is so many times what it should be in these rows: `where(round, rows)` is bool [rows]."""
 
     def plant(pair) -> None:
         for tensors, place in p.each(pair.run, Q):
             rows = where(place[0], len(tensors[place]))[:, None, None]
             value = tensors[place].astype(np.float32)
-            tensors[place] = np.where(rows, value * 1.3, value)
+            tensors[place] = np.where(rows, value * np.float32(times), value)
 
     return plant
 
@@ -86,3 +89,29 @@ def test_a_condition_of_few_rows_is_said_to_be_one():
     where = Predicate("round 4 only", lambda facts: facts.round == 4)
     assert "few rows" in only(OTHER, where, believed=False).describe(1.7)
     assert only(OTHER, where).describe(1.7).endswith("only where: round 4 only")
+
+
+def rows_of(changed: np.ndarray) -> StageRows:
+    """Eight rows of a stage that rounds as bfloat16 does, the device's 1.00005 times as large in some."""
+    golden = np.random.default_rng(3).normal(size=(8, 64)).astype(np.float32)
+    device = np.where(changed[:, None], golden * np.float32(1.00005), golden)
+    numbers = np.arange(8)
+    floor = golden.astype(bfloat16).astype(np.float32)
+    return StageRows(declared(1, 1)[p.FFN], golden, device, floor, np.zeros(8, int), np.zeros(8, int), numbers)
+
+
+@pytest.mark.parametrize(("precision", "explained_rows"), [("float32", 4), ("bfloat16", 0)])
+def test_rows_of_a_float32_run_are_judged_by_what_float32_rounds(precision, explained_rows):
+    """An error below the golden's bfloat16 noise: float32 runs were searched for no condition."""
+    odd, none = np.arange(8) % 2 == 1, np.zeros(8, bool)
+    before, after = rows_of(odd), rows_of(none)
+    told = row_evidence(before, after, None, precision)
+    assert told.explained.sum() == explained_rows and not told.spoilt.any()
+
+
+def test_an_error_that_no_single_row_shows_is_not_the_prefills_alone(tmp_path):
+    """Every row is off by less than its bound: no row tells that later passes are right."""
+    failing = red(enlarged(lambda round_, rows: np.ones(rows, bool), 1.004), tmp_path)
+    trials = PromptTrials(failing.golden, failing.run, failing.number, POLICY, lambda precision: None)
+    first = trials.residuals((), trials.rounds)[Q]
+    assert first.red and trials.failing_passes(first) == ""
