@@ -165,11 +165,10 @@ class Predicate:
     holds: Callable[[Facts], np.ndarray]
     tried: int = 1
 
-    def inside(self, other: Predicate) -> Predicate:
+    def inside(self, other: Predicate, joint: str = ", in ") -> Predicate:
         """Where both hold."""
-        return Predicate(
-            f"{self.says}, in {other.says}", lambda facts: self.holds(facts) & other.holds(facts), self.tried
-        )
+        says = f"{self.says}{joint}{other.says}"
+        return Predicate(says, lambda facts: self.holds(facts) & other.holds(facts), self.tried * other.tried)
 
 
 PredicateFamily = Callable[[Facts, np.ndarray], Iterator[Predicate]]
@@ -208,13 +207,14 @@ def _bits(all_: int, count: int) -> float:
 
 
 def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
-    """Every family alone, then inside the prefill and inside the later passes."""
+    """Every family alone, then inside the prefill, the later passes, and some layers."""
     for family in FAMILIES:
         yield from family(facts, bad)
-    for inside in passes(facts):
-        for family in FAMILIES:
-            for predicate in family(facts, bad & inside.holds(facts)):
-                yield predicate.inside(inside)
+    for joint, others in ((", in ", passes(facts)), (", ", _layers(facts, bad))):
+        for other in others:
+            for family in FAMILIES:
+                for predicate in family(facts, bad & other.holds(facts)):
+                    yield predicate.inside(other, joint)
     yield from _stretch(facts, bad)
 
 

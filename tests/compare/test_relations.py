@@ -126,6 +126,8 @@ def test_what_a_row_comes_behind_is_a_condition():
     of_layers = replace(SEEN, layer=SEEN.position % 4)
     bad = of_layers.layer % 2 == 1
     assert relation(bad, np.ones_like(bad), of_layers) == "odd layers only"
+    bad &= of_layers.round >= 4
+    assert relation(bad, np.ones_like(bad), of_layers) == "from round 4 on, odd layers only"
 
 
 def test_a_condition_holds_for_other_rows_by_the_same_rule():
