@@ -210,9 +210,9 @@ def _predicates(facts: Facts, bad: np.ndarray) -> Iterator[Predicate]:
     """Every family alone, then inside the prefill, the later passes, and some layers."""
     for family in FAMILIES:
         yield from family(facts, bad)
-    for joint, others in ((", in ", passes(facts)), (", ", _layers(facts, bad))):
+    for joint, others, own in ((", in ", passes(facts), _only_passes), (", ", _layers(facts, bad), _layers)):
         for other in others:
-            for family in FAMILIES:
+            for family in (family for family in FAMILIES if family is not own):
                 for predicate in family(facts, bad & other.holds(facts)):
                     yield predicate.inside(other, joint)
     yield from _stretch(facts, bad)

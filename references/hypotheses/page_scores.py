@@ -63,8 +63,8 @@ def _(cache: PartialKVCache, value: str) -> None:
     def scores(inner: Callable[..., Any], q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         group = q.shape[1] // k.shape[1]
         low, high = (side.float().repeat_interleave(group, dim=1) for side in cache.summaries(k))
-        products = product(q.float(), low, high)
-        return joined(products, group), joined(products.abs(), group)
+        sizes = torch.maximum(_largest(q.float(), low, high).abs(), _smallest(q.float(), low, high).abs())
+        return joined(product(q.float(), low, high), group), joined(sizes, group)
 
     instead(cache, "scores", scores)
 
@@ -80,6 +80,7 @@ ONE_KEY: dict[str, Callable[[Tensor], Tensor]] = {
     "its mean key": lambda pages: pages.mean(dim=3),
     "its first key": lambda pages: pages[:, :, :, 0],
     "its last key": lambda pages: pages[:, :, :, -1],
+    "the middle of its largest and its smallest key": lambda pages: (pages.amin(dim=3) + pages.amax(dim=3)) / 2,
 }
 
 
@@ -136,6 +137,8 @@ def _(loop: Loop, value: str) -> Mutation:
 
 def _old(value: str, now: Summary, before: Summary | None, begun: int) -> Summary:
     """What stands for summaries [B, G, P, D], of which `begun` pages had rows before."""
+    if before is None and value == LATE:
+        return torch.zeros_like(now[0]), torch.zeros_like(now[1])
     if before is None:
         return now
     if value == KEPT:
