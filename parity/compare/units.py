@@ -26,8 +26,8 @@ NEAREST = 0.1
 APART = 4.0
 """What a row holds is four times nearer to it, at least, than what belongs there: some rows are true in two places."""
 
-VALUES = 2**26
-"""Numbers of the golden that rows are compared with: 256 MB in float32. Stages beyond that are not searched."""
+VALUES = 2**25
+"""Numbers of the golden that rows are compared with: 128 MB in float32. Stages beyond that are not searched."""
 
 LARGEST = 1e15
 """What is beyond it holds no row of the golden, and its square no float32."""

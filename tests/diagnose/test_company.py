@@ -17,7 +17,7 @@ from tests.sample import by_night
     ],
 )
 def test_what_passes_alone_is_not_searched_for_in_kernels(name, defect, where, small_golden):
-    (cause,) = diagnose_device(small_golden, f"tests.diagnose.company_devices:{name}", limit=30)
+    (cause,) = diagnose_device(small_golden, f"tests.diagnose.company_devices:{name}", limit=2)
     assert isinstance(cause, GateCause) and cause.id == defect
     assert where in cause.check.evidence and "target.layers.3.attn_out" in cause.headline
     assert cause.reproduce.endswith(("local", "chained"))
