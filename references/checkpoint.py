@@ -162,26 +162,27 @@ def read_state(
     checkpoint: Path,
     wanted: Mapping[str, torch.Tensor],
     optional: Collection[str] = (),
-    spelled: Mapping[str, str] | None = None,
+    layouts: Mapping[str, str] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Read every wanted tensor; its names and shapes are those of `wanted`.
 
     Args:
-        spelled: beginnings of names in files that have another layout, to those of `wanted`; one after the other.
+        layouts: beginnings of names in files that have another layout, to those of `wanted`; one after the other.
 
     Raises:
         UsageError: a tensor is missing, surplus, twice there or of the wrong shape.
     """
     held = shards(checkpoint)
-    names = {name: _spelled(name, spelled or {}) for name in held}
+    names = {name: spelled(name, layouts or {}) for name in held}
     if len(set(names.values())) < len(names):
-        raise UsageError(f"{checkpoint}: a tensor is there in two layouts (of {', '.join(spelled or {})})")
+        raise UsageError(f"{checkpoint}: a tensor is there in two layouts (of {', '.join(layouts or {})})")
     check_names(checkpoint, {names[name]: path for name, path in held.items()}, wanted, optional)
     state = read_tensors(held, {name: wanted[names[name]].shape for name in held})
     return {names[name]: tensor for name, tensor in state.items()}
 
 
-def _spelled(name: str, spelled: Mapping[str, str]) -> str:
-    for begins, ours in spelled.items():
+def spelled(name: str, layouts: Mapping[str, str]) -> str:
+    """A file's name of a tensor as this project has it; see `read_state`."""
+    for begins, ours in layouts.items():
         name = ours + name.removeprefix(begins) if name.startswith(begins) else name
     return name

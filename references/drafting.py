@@ -130,6 +130,7 @@ def load_loop(
     max_positions: int | None = None,
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
     partial_kv: str = "",
+    load: Callable[[str | Path, torch.dtype, Target], Any] | None = None,
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
@@ -137,12 +138,13 @@ def load_loop(
         k: drafts a round; or those of each round in turn, from the first one again behind the last.
         oracle: loads the target: `HFTarget`, or what has its methods.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
+        load: loads the drafter; as its family does where None.
 
     Raises:
         UsageError: a checkpoint or K does not fit.
     """
     own, loaded = drafting(drafter), oracle(target, dtype)
-    made: Any = own.load(drafter, dtype, loaded)
+    made: Any = (load or own.load)(drafter, dtype, loaded)
     vocabulary = loaded.config.vocab_size
     own_vocabulary = getattr(made.config, "vocab_size", vocabulary)
     if own_vocabulary != vocabulary:

@@ -239,16 +239,16 @@ class Checkpoint:
     def __init__(self, folder: Path, dtype: torch.dtype):
         self.config, self.dtype = Config.read(folder), dtype
         self.shards = shards(folder)
-        names = [name for number in range(self.config.num_hidden_layers) for name in _on_disk(self.config, number)]
-        check_names(folder, self.shards, [*_outer(self.config), *names])
+        names = [name for number in range(self.config.num_hidden_layers) for name in layer_shapes(self.config, number)]
+        check_names(folder, self.shards, [*outer_shapes(self.config), *names])
 
     def outer(self) -> dict[str, torch.Tensor]:
         """Embedding, last norm and head, by their names."""
-        return self._read(_outer(self.config))
+        return self._read(outer_shapes(self.config))
 
     def layer(self, number: int) -> dict[str, torch.Tensor]:
         """One layer's weights, MXFP4 decoded."""
-        read = self._read(_on_disk(self.config, number))
+        read = self._read(layer_shapes(self.config, number))
         weights = {name.removeprefix(f"model.layers.{number}."): tensor for name, tensor in read.items()}
         for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if self.config.mxfp4 else ():
             blocks, scales = weights.pop(f"{name}_blocks"), weights.pop(f"{name}_scales")
@@ -273,13 +273,13 @@ def decode_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return values.flatten(-2).transpose(1, 2)
 
 
-def _outer(config: Config) -> dict[str, tuple[int, ...]]:
+def outer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors around the layers."""
     table = config.vocab_size, config.hidden_size
     return {"model.embed_tokens.weight": table, "model.norm.weight": table[1:], "lm_head.weight": table}
 
 
-def _on_disk(config: Config, number: int) -> dict[str, tuple[int, ...]]:
+def layer_shapes(config: Config, number: int) -> dict[str, tuple[int, ...]]:
     """Shapes of a layer's tensors."""
     hidden, inner, count = config.hidden_size, config.intermediate_size, config.num_local_experts
     query, key = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim

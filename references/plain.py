@@ -6,6 +6,7 @@ Loop, drafters, prompts and floors are those of `dump`; the target's stages are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from parity.errors import UsageError
 from parity.golden.manifest import Producer
-from parity.references import drafting, dump, gpt_oss
+from parity.references import drafting, dump, gpt_oss, stored
 from parity.references.capture import TorchTap, ignore
 from parity.references.checkpoint import read_eos
-from parity.references.dump import Request
+from parity.references.loop import SpeculativeLoop
+from parity.references.peagle import PEagle
 from parity.references.roundings import Roundings
+from parity.references.target import Target
 
 __all__ = ["PlainTarget", "Request", "dump_golden", "load_loop"]
 
@@ -28,8 +32,18 @@ NAME = "references: gpt_oss"
 """How the name of a golden begins whose target is this one's."""
 
 
+@dataclass(frozen=True)
+class Request(dump.Request):
+    """`memory`: GiB of weights that are kept converted, the rest stays in its files; None for all weights in memory."""
+
+    memory: float | None = None
+
+
 class PlainTarget:
-    """gpt-oss over one sequence: rows in, logits and residual streams out; all layers in memory.
+    """gpt-oss over one sequence: rows in, logits and residual streams out.
+
+    Args:
+        hot: what is kept of weights that stay in their files; all layers are in memory where None.
 
     Raises:
         UsageError: the checkpoint does not fit.
@@ -37,8 +51,9 @@ class PlainTarget:
 
     module = gpt_oss.__name__
 
-    def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
-        files = gpt_oss.Checkpoint(Path(checkpoint), dtype)
+    def __init__(self, checkpoint: str | Path, dtype: torch.dtype, hot: stored.Hot | None = None):
+        folder = Path(checkpoint)
+        files = gpt_oss.Checkpoint(folder, dtype) if hot is None else stored.StoredCheckpoint(folder, dtype, hot)
         self.config, self.eos = files.config, read_eos(Path(checkpoint))
         self.outer = files.outer()
         self.layers = [files.layer(number) for number in range(self.config.num_hidden_layers)]
@@ -172,6 +187,20 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
-    modules = dump.own_modules(__name__)
+    modules, load = dump.own_modules(__name__), load_loop
+    if request.memory is not None:
+        drafting.refuse_family(request.drafter, "plain --memory", ("p-eagle",))
+        if request.roundings > 1:
+            raise UsageError("--memory goes with one rounding: others need all weights in another order")
+        load = partial(_load_stored, stored.Hot(int(request.memory * 2**30)))
     drafter = drafting.drafting(request.drafter).source
-    return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load_loop, modules, target={gpt_oss.__name__}))
+    return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load, modules, target={gpt_oss.__name__}))
+
+
+def _load_stored(hot: stored.Hot, target: Path, drafter: Path, dtype: torch.dtype, k: Any) -> SpeculativeLoop[Any, Any]:
+    """The loop over weights that stay in their files; all precisions share what is kept."""
+
+    def load(checkpoint: str | Path, dtype: torch.dtype, target: Target) -> PEagle:
+        return stored.load_peagle(Path(checkpoint), dtype, hot)
+
+    return drafting.load_loop(target, drafter, dtype, k, oracle=partial(PlainTarget, hot=hot), load=load)

@@ -75,6 +75,13 @@ folder = click.Path(path_type=Path)
     show_default=True,
     help="Threads of the references; the same number gives the same bits.",
 )
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0),
+    metavar="GIB",
+    help="plain: keep so much of the weights in memory, converted, and the rest in its files (docs/real-size.md); all "
+    "of them by default.",
+)
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
