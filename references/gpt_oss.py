@@ -268,8 +268,10 @@ def decode_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     and one of mantissa.
     """
     meanings = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-    codes = torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2)
-    values = torch.ldexp(meanings[codes.int()], scales[..., None].int() - 127)
+    byte = torch.arange(256)
+    pairs = torch.stack((meanings[byte & 15], meanings[byte >> 4]), dim=-1)
+    values = F.embedding(blocks.int(), pairs).flatten(-2)
+    values *= torch.ldexp(torch.ones(scales.shape), scales.int() - 127)[..., None]
     return values.flatten(-2).transpose(1, 2)
 
 

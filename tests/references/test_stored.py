@@ -1,0 +1,85 @@
+"""Weights that stay in their files give the golden that weights in memory give, within the memory that was given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from parity.errors import UsageError
+from parity.fixtures.recipe import real_shape
+from parity.producers import dump_golden
+from parity.references import gpt_oss, stored
+
+IDS = [5, 900, 17, 33, 210, 76, 8, 1100, 45, 61, 7, 99]
+
+
+@pytest.fixture(scope="module")
+def pair(tiny, tmp_path_factory):
+    """A pair of random weights, two layers of it, as the recipe writes those of real width."""
+    configs, out = tmp_path_factory.mktemp("configs"), tmp_path_factory.mktemp("pair") / "small"
+    for name, source in (("gpt-oss-20b", "target-mxfp4"), ("p-eagle-20b", "drafter")):
+        (configs / name).mkdir()
+        shutil.copy(tiny / source / "config.json", configs / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real_shape, "CONFIGS", configs)
+        real_shape.write(out, layers=2)
+    (out / "prompts.jsonl").write_text(json.dumps({"id": "one", "ids": IDS}) + "\n")
+    return out
+
+
+def dumped(pair, out, **options):
+    return dump_golden(
+        pair / "target", pair / "drafter", pair / "prompts.jsonl", 3, 5, reference="plain", out=out, **options
+    )
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.001])
+def test_the_golden_is_the_same_bit_for_bit(memory, pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "LARGE", 1)
+    monkeypatch.setattr(stored, "ROWS", 2**20)  # a table in one piece: parts may round otherwise
+    whole, streamed = dumped(pair, tmp_path / "whole"), dumped(pair, tmp_path / "streamed", memory=memory)
+    assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > 300
+    assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
+
+
+def test_tables_in_parts_round_alike_within_a_few_ulp(pair):
+    folder = pair / "target"
+    hot = stored.Hot(0)
+    table = stored.StoredCheckpoint(folder, torch.float32, hot).outer()["lm_head.weight"]
+    x = torch.randn(3, table.shape[1], generator=torch.Generator().manual_seed(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "ROWS", 100)
+        parts = torch.nn.functional.linear(x, table)
+    whole = gpt_oss.Checkpoint(folder, torch.float32).outer()["lm_head.weight"]
+    torch.testing.assert_close(parts, x @ whole.T, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_kept_stays_within_its_memory_and_the_latest_used_stays():
+    hot, made = stored.Hot(100), []
+
+    def get(name: str) -> torch.Tensor:
+        return hot.get((name,), lambda: made.append(name) or torch.zeros(10))
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        get(name)
+    assert made == ["a", "b", "c", "b"] and hot.bytes == 80
+    assert hot.get(("large",), lambda: torch.zeros(99)).nbytes > hot.most and hot.bytes == 80
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"roundings": 2}, "one rounding"), ({"reference": "own"}, "--memory is no option of --reference own")],
+)
+def test_what_does_not_go_with_it_is_said(options, sentence, pair, tmp_path):
+    asked = {"reference": "plain", "memory": 1.0, "out": tmp_path / "no"} | options
+    with pytest.raises(UsageError, match=sentence):
+        dump_golden(pair / "target", pair / "drafter", pair / "prompts.jsonl", 3, 5, **asked)
+
+
+def test_other_families_are_refused(pair, tiny, tmp_path):
+    with pytest.raises(UsageError, match="plain --memory is for p-eagle"):
+        dump_golden(pair / "target", tiny / "eagle3", pair / "prompts.jsonl", 3, 5, reference="plain", memory=1.0)
