@@ -15,6 +15,7 @@ from weakref import finalize
 import numpy as np
 
 from parity.bundled import published_configs, tiny
+from parity.contract.sizes import read_pair
 from parity.errors import UsageError
 from parity.factories import ENGINES, Factory
 from parity.golden.manifest import Model, Producer
@@ -22,6 +23,7 @@ from parity.golden.store import Dump
 from parity.golden.views import DumpView, TrustedGolden
 from parity.home import fresh
 from parity.partial import scratch
+from parity.plan import GoldenPlan, golden_plan
 from parity.progress import Progress, quiet
 from parity.schedule import scheduled
 from parity.seam import Device
@@ -119,6 +121,30 @@ def dump_golden(
         **options,
     )
     return Dump(producer.dump_golden(request))
+
+
+def plan_golden(
+    target: Path | None,
+    drafter: Path | None,
+    prompts: Path | None,
+    k: Sequence[int],
+    max_new_tokens: int,
+    stages: Sequence[str] = (),
+) -> GoldenPlan:
+    """What `dump_golden` would take; weights' files are opened, and not read.
+
+    Raises:
+        UsageError: a checkpoint or the prompts cannot be read.
+    """
+    load_reference("own", 1)
+    pair = target or tiny("target"), drafter or tiny("drafter")
+    vocabulary = read_pair(*pair).vocab
+    lines = import_module("parity.references.prompts").read_prompts(
+        prompts or tiny("prompts/chat.jsonl"), pair[0], vocabulary
+    )
+    family = import_module("parity.references.drafting").family(pair[1])
+    lengths = [len(ids) for _, ids in lines]
+    return golden_plan(pair, family, lengths, scheduled(k)[0], max_new_tokens, stages)
 
 
 def dump_again(golden: DumpView, out: Path, prompts: Path, progress: Progress = quiet) -> Dump:

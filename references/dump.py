@@ -120,7 +120,7 @@ def dump(request: Request, by: Computed) -> Path:
     stages = request.wanted(names)
     wanted = {named.name for named in stages}
 
-    with DumpWriter(request.out) as writer:
+    with DumpWriter(request.out, request.max_bytes) as writer:
         cases = []
         for number, (name, ids) in enumerate(prompts):
             request.progress(number, len(prompts), name)

@@ -24,7 +24,7 @@ from parity.stages import Named, inputs, select
 class GoldenRequest:
     """What to dump; `stages` are globs, `progress` is told (done, total, what is at work).
 
-    `derived` says what the case was cut from: such a golden is never a default.
+    `derived` says what the case was cut from: such a golden is never a default. The folder never exceeds `max_bytes`.
     """
 
     target: Path
@@ -36,6 +36,7 @@ class GoldenRequest:
     out: Path
     progress: Callable[[int, int, str], None] = lambda done, total, name: None
     derived: str = ""
+    max_bytes: int | None = None
 
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Digests of both checkpoints, to be taken before they are read."""

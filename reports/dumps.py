@@ -13,6 +13,7 @@ from parity.reports.console import STYLE, console
 if TYPE_CHECKING:
     from parity.golden.manifest import TensorRow
     from parity.golden.verify import Verified
+    from parity.plan import GoldenPlan
 
 
 def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> dict[str, Any]:
@@ -120,3 +121,22 @@ def print_verified(verified: Verified) -> None:
     for note in notes:
         out.print(f"since the dump: {note}", soft_wrap=True)
     out.print(text, soft_wrap=True)
+
+
+def print_plan(plan: GoldenPlan, memory: float | None = None) -> None:
+    """What a golden will take.
+
+    Args:
+        memory: GiB of weights that are kept; all of them where None.
+    """
+    out, (fewest, most) = console(), plan.rounds
+    out.print("pair      " + ", ".join(f"{name} {number}" for name, number in plan.geometry.items()), soft_wrap=True)
+    out.print(f"case      {plan.prompts} prompts, {plan.rows} rows, {fewest} to {most} rounds each")
+    out.print(f"read      {_size(plan.read)} of weights, {plan.parameters / 1e6:,.0f} million parameters")
+    held = f"{_size(plan.memory)} of weights" if memory is None else f"{memory:g} GiB of weights, the rest in its files"
+    out.print(f"memory    {held}, and a prompt's stages, {_size(plan.disk[1] // max(plan.prompts, 1))} at the most")
+    out.print(f"disk      {_size(plan.disk[0])} to {_size(plan.disk[1])}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,12 @@ folder = click.Path(path_type=Path)
     help="plain: keep so much of the weights in memory, converted, and the rest in its files (docs/real-size.md); all "
     "of them by default.",
 )
+@click.option("--plan", "planned", is_flag=True, help="Print what it will take, from configs and headers, and stop.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    help="Bytes that the golden never exceeds: it is refused, or ends, before.",
+)
 @click.option("--out", type=folder, metavar="DIR", help="Folder to write; a new one under .parity/goldens by default.")
 @json_option
 def dump_golden(
@@ -95,12 +102,21 @@ def dump_golden(
     threads: int,
     out: Path | None,
     json_file: Path | None,
+    planned: bool,
     **options: Any,
 ) -> None:
     """Dump the references' tensors, stage by stage: the golden a device is compared with."""
     from parity.producers import dump_golden as dump
-    from parity.reports.dumps import print_dump
+    from parity.producers import plan_golden
+    from parity.reports.dumps import print_dump, print_plan
 
+    if planned or options["max_bytes"]:
+        plan = plan_golden(target, drafter, prompts, k, max_new_tokens, stages)
+        print_plan(plan, options["memory"])
+        plan.refuse_beyond(options["max_bytes"])
+    if planned:
+        write_json(json_file, asdict(plan))
+        return
     named = {name: value for name, value in options.items() if value is not None}
     with progress("golden") as bar:
         made = dump(target, drafter, prompts, k, max_new_tokens, stages, threads, out, reference, progress=bar, **named)

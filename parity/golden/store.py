@@ -38,12 +38,16 @@ from parity.trace import Tensors
 
 
 class DumpWriter:
-    """Collects shards in a temporary folder beside `out`; `finish` renames it, an exception removes it."""
+    """Collects shards in a temporary folder beside `out`; `finish` renames it, an exception removes it.
 
-    def __init__(self, out: Path):
+    Args:
+        most: bytes of the whole folder that are never exceeded; no limit where None.
+    """
+
+    def __init__(self, out: Path, most: int | None = None):
         if out.exists():
             raise UsageError(f"{out} exists already; choose another --out or remove it")
-        self.out = out
+        self.out, self.most, self.bytes = out, most, 0
         self.rows: list[TensorRow] = []
 
     def __enter__(self) -> Self:
@@ -105,7 +109,19 @@ class DumpWriter:
                     sharding=(sharding or {}).get(stage, REPLICATED),
                 )
             )
+        self._take(sum(value.nbytes for value in held.values()), shard)
         shards.write(self.partial / shard, held)
+        self._take((self.partial / shard).stat().st_size - sum(value.nbytes for value in held.values()), shard)
+
+    def _take(self, size: int, what: str) -> None:
+        """So many bytes are about to be written.
+
+        Raises:
+            UsageError: that is more than there may be.
+        """
+        self.bytes += size
+        if self.most is not None and self.bytes > self.most:
+            raise UsageError(f"--max-bytes {self.most}: {what} would make it {self.bytes} bytes; nothing was written")
 
     def finish(
         self,
@@ -135,7 +151,9 @@ class DumpWriter:
             stages=tuple(stages),
             tensors=tuple(self.rows),
         )
-        files.put(self.partial / FILE, manifest.written())
+        written = manifest.written()
+        self._take(len(written), FILE)
+        files.put(self.partial / FILE, written)
         self.partial.rename(self.out)
         return manifest
 

@@ -66,7 +66,7 @@ def dump_golden(request: Request) -> Path:
     prompts = read_prompts(request.prompts, request.target, read_config(request.target)["vocab_size"])
     for _, ids in prompts:
         admit(request, len(ids))
-    with TemporaryDirectory(prefix="parity-vllm-") as work, DumpWriter(request.out) as writer:
+    with TemporaryDirectory(prefix="parity-vllm-") as work, DumpWriter(request.out, request.max_bytes) as writer:
         drafter, notes = adapted(request.drafter, request.target, Path(work))
         runs = _runs(request, python, drafter, [ids for _, ids in prompts], Path(work))
         result, truth = next(runs)
