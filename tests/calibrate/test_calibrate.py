@@ -13,6 +13,7 @@ from parity.gates.clean import CleanGates, GateCalibration, clean_gates
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
 from parity.producers import clean_devices, device, gate_context
+from tests.sample import by_night
 
 DIFFERENT = ("reversed", "split_k_4", "shuffled_split_k_3")
 
@@ -33,6 +34,7 @@ def clean(small_golden) -> Calibration:
     )
 
 
+@by_night
 def test_clean_variants_are_no_false_alarms(clean):
     assert clean.alarms == [] and clean.exit_code() == 0
 

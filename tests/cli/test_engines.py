@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from tests.sample import by_night
+
 FAULTY = "parity.device.faults:drafter_layer_skipped"
 
 
@@ -18,6 +20,7 @@ def test_engines_side_by_side(parity, shallow_golden, tmp_path):
     assert len(found["comparisons"]) == 2 * 3 and found["exit_code"] == 0
 
 
+@by_night
 def test_the_page_has_a_column_for_every_device_and_pair(parity, shallow_golden):
     ended = parity("engines", "--golden", shallow_golden.folder, "--device", "numpy", "--device", FAULTY, "--markdown")
     assert ended.code == 1

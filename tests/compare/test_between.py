@@ -8,6 +8,7 @@ import pytest
 from parity.api import compare_dumps, device_difference, run_device
 from parity.compare.between import DeviceDifference
 from parity.errors import UsageError
+from tests.sample import first
 
 FAULTY = "parity.device.faults:rope_concentration"
 
@@ -31,7 +32,7 @@ def against(golden, run, other):
     return compare_dumps(golden, DeviceDifference(golden, run, other))
 
 
-@pytest.mark.parametrize("mode", ["local", "chained"])
+@pytest.mark.parametrize("mode", first(["chained", "local"]))
 def test_clean_devices_differ_by_less_than_the_noise(mode, small_golden, run):
     report = against(small_golden, run("numpy", mode), run("parity.device.variants:reversed", mode))
     assert report.verdict == "pass", report.first
@@ -47,7 +48,7 @@ def test_a_device_does_not_differ_from_itself(small_golden, run):
     assert not any(stage.marks for stage in report.stages), "nothing is too precise in a difference"
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("turned", first([True, False]))
 def test_a_fault_of_either_device_is_placed(turned, small_golden, run):
     pair = (run(FAULTY), run("numpy"))
     report = against(small_golden, *(pair[::-1] if turned else pair))

@@ -11,7 +11,7 @@ from parity.device.engines.lockstep import Lockstep
 from parity.drive import free_rounds, generate
 from parity.errors import UsageError
 from parity.families import FAMILIES
-from tests.sample import WHOLE, sample
+from tests.sample import first, sample
 
 PROMPTS = [[int(token) for token in np.random.default_rng(count).integers(3, 900, count)] for count in (7, 40, 33, 70)]
 BUDGET = 10
@@ -38,7 +38,7 @@ def test_every_lane_emits_what_its_sequence_emits_alone(family, tiny):
     assert shared(made) > 0.4
 
 
-@pytest.mark.parametrize("options", [dict(tp=2), dict(partial_kv="1+2+1x8"), *([dict(engine="xla")] if WHOLE else [])])
+@pytest.mark.parametrize("options", first([dict(tp=2), dict(partial_kv="1+2+1x8"), dict(engine="xla")]))
 def test_lanes_go_with_ranks_with_compiled_programs_and_with_partial_caches(options, tiny):
     if "engine" in options:
         pytest.importorskip("jax", reason="the xla engine needs jax: pip install 'parity-harness[xla]'")

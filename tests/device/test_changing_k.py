@@ -25,7 +25,7 @@ from parity.isolation import IsolatedFactory, ProcessLimits
 from parity.producers import dump_golden
 from parity.schedule import scheduled
 from parity.stages import drafting
-from tests.sample import cover, cut, sample
+from tests.sample import by_night, cover, cut, first, sample
 
 KS = (4, 0, 2, 0, 0, 3)
 BUDGET = 16
@@ -65,7 +65,7 @@ def judged(tmp_path):
     return judge
 
 
-@pytest.mark.parametrize("family", sample(FAMILIES, kind=lambda family: FAMILIES[family].keeps))
+@pytest.mark.parametrize("family", first(FAMILIES))
 def test_the_golden_says_k_of_each_round_and_the_device_follows(family, goldens, judged):
     golden = goldens(family)
     case = golden.manifest.case
@@ -84,6 +84,7 @@ def test_the_golden_says_k_of_each_round_and_the_device_follows(family, goldens,
     assert report.verdict == "pass", report.first
 
 
+@by_night
 @pytest.mark.parametrize("family", sample(FAMILIES, kind=lambda family: FAMILIES[family].chain))
 def test_references_and_device_emit_what_plain_decoding_does(family, tiny, goldens):
     """Also where K is 0 in every round, and the drafter runs to the end without a draft."""
@@ -105,6 +106,7 @@ FIRST = {
 """Where each is found first; a drafter without taps has its ids first."""
 
 
+@by_night
 @pytest.mark.parametrize(
     ("family", "fault"),
     cover(product(WITH_CACHE, changing.fault.faults), lambda row: (row[0], row[1].id)),
@@ -127,7 +129,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("family", ["p-eagle", "draft-model"])
+@pytest.mark.parametrize("family", first(["p-eagle", "draft-model"]))
 def test_the_rollback_gate_asks_for_a_k_that_changes(family, tiny):
     """Whatever the golden's; the histories that it plays of any device with `varies_k`."""
     explore = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function

@@ -193,6 +193,7 @@ def test_a_rank_multiplies_its_share(large):
         take_inventory(*pair, Run(4, 128, 3, tp=7))
 
 
+@by_night
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_rank_multiplies_what_the_ranks_of_the_numpy_engine_multiply(tiny, watched):
     pair, run = (tiny / "target", tiny / "drafter"), replace(SHORT, tokens=3, tp=2, watched=watched)
@@ -224,6 +225,7 @@ def test_programs_are_those_that_the_xla_engine_compiles(pair):
     )
 
 
+@by_night
 def test_another_run_multiplies_something_else(pair):
     """The comparison with the numpy engine can fail."""
     seen = multiplied_by_numpy(pair, SHORT)

@@ -118,6 +118,7 @@ def test_no_round_compiles_whatever_is_accepted(loaded, prompts):
     assert (len(compiled), len(device._engine.programs.used)) == (0, before)
 
 
+@by_night
 def test_a_program_for_every_accepted_count_would_be_seen(loaded, prompts, monkeypatch):
     @program
     def counted(x, _count):

@@ -37,6 +37,7 @@ def test_every_stage_is_that_of_one_rank_on_numpy(four, few_kv, traced):
     assert seen.shards[0, "target.layers.0.k"][0] == "G/2" and len(seen.shards[2, "verify.logits"][1]) == 4
 
 
+@by_night
 def test_it_decodes_as_one_rank_does_and_compiles_each_shape_once(four, few_kv):
     first = four.generate(PROMPT, 12)
     used = len(four._engine.programs.used)

@@ -6,7 +6,7 @@ import pytest
 
 from parity.api import diagnose_device, open_golden
 from parity.producers import counterfactuals
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 CASES = {
     "chain_recycles_post_norm": ("drafter-recycles-post-norm", "the final norm"),
@@ -19,6 +19,7 @@ CASES = {
 SAMPLE = ("chain_recycles_post_norm",)
 
 
+@by_night
 @pytest.mark.parametrize("fault", [fault for fault in CASES if WHOLE or fault in SAMPLE])
 def test_a_planted_fault_of_a_chain_is_named(fault, chain_golden):
     found = diagnose_device(open_golden(chain_golden.folder), f"parity.device.faults:{fault}", "bfloat16")

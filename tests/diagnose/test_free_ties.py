@@ -22,6 +22,7 @@ def these_alone(monkeypatch):
     monkeypatch.setattr(whole, "counterfactuals", counterfactuals)
 
 
+@by_night
 def test_a_count_that_is_not_cut_is_told_from_text_that_is_not(small_golden):
     (cause,) = diagnose_device(small_golden, "parity.device.faults:report_truncated_step").causes
     assert (cause.hypothesis, cause.alike) == (ALIKE[1], ())

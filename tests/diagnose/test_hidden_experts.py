@@ -12,7 +12,7 @@ from parity.references.hypotheses import passes, routing
 from tests.diagnose.test_honest import Q, red
 from tests.diagnose.test_search import times
 from tests.diagnose.toys import Toy, explained
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 ROUTING = (
     *(routing.routing, routing.limited, routing.crowded, routing.router),
@@ -51,6 +51,7 @@ def related(monkeypatch):
     monkeypatch.setattr(whole, "counterfactuals", counterfactuals)
 
 
+@by_night
 @pytest.mark.parametrize("fault", CASES if WHOLE else SAMPLE)
 def test_what_a_layer_does_with_hidden_experts_is_named(fault, small_golden, related):
     found = diagnose_device(small_golden, f"parity.device.faults:{fault},show=layer-kernels")

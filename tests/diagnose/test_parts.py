@@ -7,6 +7,7 @@ import pytest
 
 from parity import device
 from parity.api import diagnose_device
+from tests.sample import first
 
 WRONG = {
     "head": ("o", np.s_[32:64], 0.0, "part-head", "head 1 of layer 1 is missing"),
@@ -15,7 +16,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("what", "view"), [("gate", "layer-outputs"), ("head", "layer-outputs"), ("value", "all")])
+@pytest.mark.parametrize(
+    ("what", "view"), first([("gate", "layer-outputs"), ("head", "layer-outputs"), ("value", "all")])
+)
 def test_a_part_of_another_size_is_named_with_its_size(what, view, shallow_golden):
     *_, name, said = WRONG[what]
     shown = "" if view == "all" else f",show={view}"

@@ -110,6 +110,7 @@ OTHERS = [
 ]
 
 
+@by_night
 @pytest.mark.parametrize(("name", "value", "mode"), [*SAMPLE, *OTHERS] if WHOLE else SAMPLE[:1])
 def test_it_is_named_alone_with_its_value(name, value, mode, bench, tmp_path):
     found = bench.diagnosed([(BY_ID[name], value)], mode, tmp_path / "run")

@@ -21,7 +21,7 @@ from parity.gates import GATES
 from parity.guard import guard
 from parity.reports.faults import page
 from parity.stages import declared
-from tests.sample import cover
+from tests.sample import by_night, cover
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
@@ -78,6 +78,7 @@ def test_every_fault_finds_what_it_changes(tiny):
             fault.plant(devices[case])
 
 
+@by_night
 def test_no_fault_leaks_into_another_device(tiny, small_golden):
     """Faults stay planted in devices that live on and have run; a clean device beside them is as before."""
     options = dict(target=tiny / "target", drafter=tiny / "drafter", k=4)

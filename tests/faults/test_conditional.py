@@ -13,6 +13,7 @@ from parity.device.faults.conditions import Condition, Pass
 from parity.drive import RunRequest, run_device
 from parity.errors import UsageError
 from parity.golden.store import Dump
+from tests.sample import by_night
 
 VERIFY = Pass("verify", round=3, prompt=2, cached=130, accepted=0)
 ROWS = np.arange(130, 135)
@@ -96,6 +97,7 @@ def differing(one: dict, other: dict) -> set:
     return {place for place in one if not np.array_equal(one[place], other[place])}
 
 
+@by_night
 def test_a_fault_is_whole_where_its_condition_always_holds_and_absent_where_it_never_does(shown):
     for fault in ("attn-scale-missing", "tap-early"):  # a kernel, and what the host loop keeps for the next round
         assert not differing(shown(f"{fault} where round >= 0"), shown(fault))

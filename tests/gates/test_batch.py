@@ -90,6 +90,7 @@ def test_what_only_one_event_in_a_batch_shows_is_asked_for(defect, check, verdic
         assert {name for name, each in checks.items() if each.verdict == "fail"} == {check}, said
 
 
+@by_night
 def test_a_device_that_always_has_lanes_is_alone_in_its_first(judged):
     assert {each.verdict for each in judged("tests.gates.batch_defects:load,defect=Wrapped").values()} == {"pass"}
 
@@ -139,6 +140,7 @@ def test_what_verbs_return_is_compared_where_nothing_is_tapped(fault, check, jud
     assert (check in unseen and unseen[check] == "fail") if check else "fail" not in unseen.values(), unseen
 
 
+@by_night
 def test_a_device_that_refuses_float32_is_judged_in_its_own_precision(judged):
     """In whatever way it refuses: an error of Python's own counts."""
     checks = judged("tests.gates.test_batch:only_bfloat16,lanes=2")

@@ -11,6 +11,7 @@ from parity.errors import DeviceEnded, DeviceFailed, Inconclusive, UsageError
 from parity.gates import boundary, run_gate
 from parity.gates.context import GateContext
 from parity.producers import builder
+from tests.sample import by_night
 
 ADMISSION, CONTENTS = 0, 1
 FAULTS, OTHERS = "parity.device.faults:", "tests.gates.cache_faults:"
@@ -100,6 +101,7 @@ def test_a_fault_at_the_end_does_not_show_far_from_it(shallow_golden, tmp_path):
     assert [check.name for check in run_gate(context, "rollback").checks if check.verdict == "fail"] == []
 
 
+@by_night
 def test_a_factory_without_max_positions_is_filled_to_its_own(shallow_golden, tmp_path):
     name = "parity.device.variants:unpadded"
     context = GateContext(shallow_golden, name, builder(name, shallow_golden), "float32", tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from parity.api import compare_dumps, run_device
 from parity.stages import declared
-from tests.sample import WHOLE, cut, sample
+from tests.sample import WHOLE, by_night, cut, sample
 
 EVERY_STAGE_WITHIN = 1e-5
 
@@ -40,6 +40,7 @@ def runs(golden, tmp_path_factory):
     return run
 
 
+@by_night
 def test_every_prompt_emits_at_least_forty_tokens(golden):
     assert all(len(prompt.generation.emitted) >= 40 for prompt in golden.manifest.case.prompts)
 

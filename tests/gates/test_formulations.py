@@ -9,7 +9,7 @@ from parity.compare.between import DeviceDifference, compare_devices
 from parity.engines import MODES, matrix
 from parity.golden.views import PromptSlice
 from parity.policy import read_policy
-from tests.sample import WHOLE
+from tests.sample import WHOLE, cover
 
 DEVICES = ("numpy", "numpy,moe=gathered,tp=2", *(("numpy,tp=2", "numpy,tp=4", "numpy,moe=gathered") if WHOLE else ()))
 BOUND = {"chained": 1.5, "local": 0.2}
@@ -46,8 +46,13 @@ def test_every_way_is_green_and_so_is_every_pair_of_them(golden, runs):
         assert len(apart) > 100 and max(apart.values()) <= BOUND[mode], (mode, pair, max(apart, key=apart.get))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("fault", "stage"), [("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out")])
+FAULTS_OF_RANKS = (("tp_o_rows_exchanged", "attn_out"), ("tp_gate_up_run", "ffn_out"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "mode"),
+    cover((*fault, mode) for fault in FAULTS_OF_RANKS for mode in MODES),
+)
 def test_a_defect_of_the_ranks_parts_two_ways(fault, stage, mode, golden, runs):
     wrong = runs(f"parity.device.faults:{fault}", mode)
     report = compare_devices(

@@ -14,7 +14,7 @@ from parity.drive import free_rounds, untapped
 from parity.errors import UsageError
 from parity.families import FAMILIES
 from parity.isolation import ProcessLimits
-from tests.sample import WHOLE, sample
+from tests.sample import WHOLE, first, sample
 
 RED = {
     "life-hit-drafter-unwritten": "prefix hit",
@@ -32,7 +32,7 @@ def judged(gate_checks):
     return partial(gate_checks, "lifecycle")
 
 
-@pytest.mark.parametrize("limits", [None, ProcessLimits()])
+@pytest.mark.parametrize("limits", first([None, ProcessLimits()]))
 def test_a_clean_device_passes_at_every_cut(limits, judged):
     checks = judged("numpy", limits=limits)
     assert {check.verdict for check in checks.values()} == {"pass"} and len(checks) == 6

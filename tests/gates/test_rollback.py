@@ -12,7 +12,7 @@ from parity.gates import run_gate
 from parity.gates.context import GateContext
 from parity.gates.rollback.history import RoundPlan, SequencePlan
 from parity.producers import builder
-from tests.sample import WHOLE, sample
+from tests.sample import WHOLE, by_night, sample
 
 REPEATS, ROWS, STATE, POISON, ERRORS, REPEATS_TOO, EXACT = range(7)
 EXPLORE = import_module("parity.gates.rollback.explore")  # by module: the package's own `explore` is the function
@@ -123,6 +123,7 @@ def test_a_fault_that_only_bits_show_is_found_in_the_bench_precision(gate, only,
     assert "poison nan" in result.checks[EXACT].evidence
 
 
+@by_night
 def test_a_device_that_sums_in_random_order_passes_and_is_named_as_that(gate, only):
     only()
     result = gate("tests.gates.restless:restless", "bfloat16")
@@ -148,6 +149,7 @@ def test_a_fault_of_such_a_device_still_fails(fault, check, gate, only):
     assert fault == "wild" or result.checks[REPEATS].verdict == "pass"
 
 
+@by_night
 def test_a_device_whose_first_repetitions_are_alike_is_asked_again_before_its_recovery_is_blamed(gate, only):
     only()
     result = gate("tests.gates.restless:late")
@@ -182,6 +184,7 @@ def test_an_exploration_that_missed_a_case_is_no_pass(gate, monkeypatch):
     assert "no round accepted 1, 2, 3, 4 of 4" in few.checks[ROWS].evidence
 
 
+@by_night
 def test_the_same_seed_explores_the_same_histories_and_leaves_nothing_on_disk(gate, tmp_path, request, monkeypatch):
     request.addfinalizer(lambda: set_hypothesis_home_dir(None))
     set_hypothesis_home_dir(tmp_path / "home")

@@ -29,7 +29,7 @@ from parity.producers import builder
 from parity.seam import Sampling
 from parity.shown import shown_only
 from tests.gates import planted
-from tests.sample import sample
+from tests.sample import by_night, sample
 
 FULL = Sampling(temperature=0.7, top_k=6, top_p=0.9, min_p=0.05)
 
@@ -133,6 +133,7 @@ def test_a_rule_that_cannot_be_asked_alone_is_not_judged(judged):
     assert lines["replay, match, plain"].verdict == "pass"
 
 
+@by_night
 def test_a_device_that_samples_at_temperature_zero_fails(judged):
     def plant(pipeline):
         given = pipeline.sample
@@ -341,6 +342,7 @@ def test_a_device_in_a_process_of_its_own_samples_the_same(shallow_golden):
     assert made[0] == made[1] and len(made[0][0]) > 2
 
 
+@by_night
 def test_the_kernels_are_the_same_compiled():
     random = np.random.default_rng(1)
     target, draft = (random.normal(size=(64, rows, 50)).astype(np.float32) for rows in (4, 3))

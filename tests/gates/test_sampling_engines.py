@@ -15,7 +15,7 @@ from parity.compare.sampling.replay import decisions
 from parity.compare.vocabulary import DraftVocabulary
 from parity.gates.sampling.rounds import Play, sampled, table
 from parity.seam import Sampling
-from tests.sample import WHOLE
+from tests.sample import WHOLE, by_night
 
 K, BUDGET = 4, 12
 SETTINGS = (Sampling(), Sampling(rule="match"), Sampling(temperature=1.5, top_k=20, top_p=0.9, min_p=0.02))
@@ -67,6 +67,7 @@ def test_in_float32_the_engines_emit_the_same(options, loaded):
     assert _texts(loaded("float32", **options)) == _texts(loaded("float32"))
 
 
+@by_night
 @pytest.mark.parametrize("options", OTHERS if WHOLE else OTHERS[1:], ids=str)
 def test_in_bfloat16_each_emits_what_its_own_logits_call_for(options, loaded):
     if "engine" in options:
@@ -75,6 +76,7 @@ def test_in_bfloat16_each_emits_what_its_own_logits_call_for(options, loaded):
     assert not wrong and count > 60, wrong[:1]
 
 
+@by_night
 def test_in_bfloat16_they_part_on_xla_so_that_the_test_above_sees_something(loaded):
     pytest.importorskip("jax")
     assert _texts(loaded("bfloat16", engine="xla")) != _texts(loaded("bfloat16"))

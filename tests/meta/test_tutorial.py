@@ -13,7 +13,7 @@ from types import ModuleType
 
 from markdown_it import MarkdownIt
 
-from tests.sample import cut
+from tests.sample import by_night, cut
 
 ROOT = Path(__file__).parents[2]
 PAGE, PORT = ROOT / "docs/tutorial.md", ROOT / "docs/tutorial/port.py"
@@ -45,6 +45,7 @@ def mended(diff: str) -> ModuleType:
     return module
 
 
+@by_night
 def test_the_tutorial_finds_and_mends_the_bug_word_for_word(parity, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     lines = (ROOT / "fixtures/tiny/prompts/chat.jsonl").read_text().splitlines()

@@ -9,6 +9,7 @@ from parity.nightly.cell import judge_cell
 from parity.nightly.folder import NightFolder
 from parity.nightly.judge import broken
 from parity.nightly.records import Cell, CellAxes, CellResult, Night
+from tests.sample import by_night
 
 GATES = ("provenance", "stages", "decisions", "acceptance")
 
@@ -40,6 +41,7 @@ def planted(tiny_golden, tmp_path_factory) -> CellResult:
     return judge_cell("night", cell, tiny_golden, tmp_path_factory.mktemp("cell"))
 
 
+@by_night
 def test_two_prompts_are_too_few_for_acceptance_and_the_cell_says_so(clean):
     assert clean.verdict == "inconclusive" and clean.first == "gate acceptance: acceptance length, free"
     assert "parity gate --only acceptance" in clean.reproduce

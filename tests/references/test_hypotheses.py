@@ -15,7 +15,7 @@ from parity.references.prompts import read_prompts
 from parity.stages import matches
 from parity.trace import Trace
 from tests.references.hypothesis_case import BY_ID, IN_PASSES, Case, differ, state, value_of
-from tests.sample import sample
+from tests.sample import by_night, sample
 
 ELSEWHERE = {
     "input-raw-prompt": "test_another_prompt_is_another_sequence",
@@ -75,6 +75,7 @@ def test_what_this_prompt_cannot_show_is_shown_by_another_test():
     assert ELSEWHERE.keys() <= BY_ID.keys()
 
 
+@by_night
 def test_another_prompt_is_another_sequence(tiny):
     ids = read_prompts(tiny / "prompts/chat.jsonl", tiny / "target", 1280)[9][1]
     case = Case(tiny, ids=ids, budget=3)

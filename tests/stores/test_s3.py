@@ -20,6 +20,7 @@ from tests.history.synthetic import night, results, world
 from tests.history.test_store import WRITER
 from tests.meta.dumps import clean, write
 from tests.meta.worlds import Size
+from tests.sample import by_night
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,6 +63,7 @@ def test_what_a_machine_has_set_leads_to_no_other_store(elsewhere, bucket, made)
     assert len(load(bucket)["night"].unique()) == 1
 
 
+@by_night
 def test_two_writers_at_once_lose_nothing(bucket, made):
     writers = [writer(WRITER, bucket, cell) for cell in "01"]
     assert [one.communicate()[1] for one in writers] == [b"", b""]
