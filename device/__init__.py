@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from parity.device.batch import Batch
+    from parity.device.checkpoint import Checkpoint
     from parity.device.engines import AnyEngine
     from parity.device.pipeline import Pipeline
     from parity.seam import Operation
@@ -38,6 +39,7 @@ def load(
     partial_kv: str = "",
     lanes: int = 1,
     prefill_rows: int | None = None,
+    weights: str = "memory",
 ) -> Pipeline | Batch:
     """Load a pair of checkpoints as a `parity.seam.Device`.
 
@@ -53,6 +55,7 @@ def load(
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
         prefill_rows: rows of a prefill that run at a time; all of them where None.
+        weights: `memory`, or `files`: of the engine numpy, large weights stay in their files until a kernel uses them.
         lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
 
     Raises:
@@ -69,18 +72,35 @@ def load(
         raise UsageError("batch and lanes exclude each other: copies of one sequence, or sequences of their own.")
     from parity.device.assembly import assemble
 
+    machine, read = _placed(weights, machine, max(batch, lanes, tp))
     if batch > 1:
         from parity.device.engines.lanes import with_lanes
 
         machine = with_lanes(machine, batch)
     pair = Path(target), Path(drafter)
-    pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, partial_kv=partial_kv)
+    pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, read, partial_kv)
     pipeline.prefill_rows = prefill_rows
     if lanes == 1:
         return pipeline
     from parity.device.batch import Batch
 
     return Batch(pipeline, lanes)
+
+
+def _placed(weights: str, machine: AnyEngine, copies: int) -> tuple[AnyEngine, type[Checkpoint]]:
+    """The engine for weights that lie there, and what reads them."""
+    from parity.device.checkpoint import Checkpoint
+
+    if weights == "memory":
+        return machine, Checkpoint
+    if weights != "files":
+        raise UsageError(f"weights: {weights!r} is unknown; there are memory, files.")
+    if machine.NAME != "numpy" or copies > 1:
+        raise UsageError("weights=files goes with the engine numpy, one sequence and one rank.")
+    from parity.device.engines import stored
+    from parity.device.stored import StoredCheckpoint
+
+    return stored.engine(), StoredCheckpoint
 
 
 def absent(engine: str) -> str | None:

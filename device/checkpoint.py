@@ -13,6 +13,7 @@ import ml_dtypes  # noqa: F401  registers bfloat16, the dtype that safetensors h
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from parity.device import mxfp4
 from parity.errors import UsageError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -67,6 +68,14 @@ class Tensors(Described, ABC):
     def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Any:
         """The tensor of this name, or an array without values in its place, after shape and dtype were checked."""
 
+    def settled(self, view: Any) -> Any:
+        """A view of a tensor as an array of its own, in this order of memory."""
+        return view.copy()
+
+    def decoded(self, blocks: Any, scales: Any) -> Any:
+        """Matrices of experts out of MXFP4, [E, in, out]; see `mxfp4.decode`."""
+        return mxfp4.decode(blocks, scales)
+
     @abstractmethod
     def refuse_surplus(self, expected: Collection[str]) -> None:
         """UsageError for a tensor that nothing reads: it would change the model if it were read."""
@@ -91,20 +100,20 @@ class Checkpoint(Tensors):
 
     def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> np.ndarray:
         """The tensor of this name, in its stored dtype, after shape and dtype were checked."""
-        if name not in self._where:
-            raise UsageError(f"{self.folder}: tensor '{name}' is missing.")
-        path = self._where[name]
+        path = self.path(name)
         try:
             with safe_open(path, framework="numpy") as file:
                 value: np.ndarray = file.get_tensor(name)
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise UsageError(f"{path}: tensor '{name}' is not readable ({error}).") from None
-        if value.shape != shape:
-            got, wanted = list(value.shape), list(shape)
-            raise UsageError(f"{path}: tensor '{name}' has shape {got}, the config asks for {wanted}.")
-        if value.dtype.name not in dtypes:
-            raise UsageError(f"{path}: tensor '{name}' is {value.dtype.name}; {' or '.join(dtypes)} is expected.")
+        refuse_other(path, name, (value.shape, value.dtype.name), (shape, dtypes))
         return value
+
+    def path(self, name: str) -> Path:
+        """The file of this tensor; UsageError where there is none."""
+        if name not in self._where:
+            raise UsageError(f"{self.folder}: tensor '{name}' is missing.")
+        return self._where[name]
 
     def refuse_surplus(self, expected: Collection[str]) -> None:
         """UsageError for a tensor that nothing reads: it would change the model if it were read."""
@@ -134,6 +143,17 @@ class Checkpoint(Tensors):
                 name = min(stored ^ listed)
                 state = "missing from the shard" if name in listed else "not listed in the index"
                 raise UsageError(f"{index}: tensor '{name}' of {shard.name} is {state}.")
+
+
+def refuse_other(
+    path: Path, name: str, stored: tuple[tuple[int, ...], str], wanted: tuple[tuple[int, ...], tuple[str, ...]]
+) -> None:
+    """UsageError where a tensor's shape and dtype are not those that are wanted."""
+    (shape, dtype), (asked, dtypes) = stored, wanted
+    if shape != asked:
+        raise UsageError(f"{path}: tensor '{name}' has shape {list(shape)}, the config asks for {list(asked)}.")
+    if dtype not in dtypes:
+        raise UsageError(f"{path}: tensor '{name}' is {dtype}; {' or '.join(dtypes)} is expected.")
 
 
 def _names_in(path: Path) -> set[str]:

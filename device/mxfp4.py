@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 
 # E2M1: sign, two exponent bits, one mantissa bit; the sign is the code's highest bit.
 VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+PAIRS = VALUES[np.arange(256)[:, None] >> np.array([0, 4]) & 0x0F]
+"""The two values of each byte, the low nibble first: [256, 2]."""
 SCALE_BIAS = 127
 BLOCK = 32
 
@@ -20,7 +26,33 @@ def decode(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     Source: OCP Microscaling Formats 1.0; layout of openai/gpt-oss `gpt_oss/torch/weights.py`.
     """
     experts, out, groups, _ = blocks.shape
-    nibbles = np.stack([blocks & 0x0F, blocks >> 4], axis=-1).reshape(experts, out, groups, BLOCK)
-    exponents = scales.astype(np.int32) - SCALE_BIAS
-    values = np.ldexp(VALUES[nibbles], exponents[..., None])
+    values = PAIRS[blocks].reshape(experts, out, groups, BLOCK)
+    values *= np.ldexp(np.float32(1), scales.astype(np.int32) - SCALE_BIAS)[..., None]
     return np.ascontiguousarray(values.reshape(experts, out, groups * BLOCK).swapaxes(1, 2))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Matrices [E, in, out] that stay packed; an index of experts decodes these alone, float32.
+
+    Args:
+        blocks, scales: as for `decode`.
+    """
+
+    blocks: np.ndarray
+    scales: np.ndarray
+    dtype = np.dtype(ml_dtypes.bfloat16)
+    """The narrowest that has every value."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        experts, out, groups, _ = self.blocks.shape
+        return experts, groups * BLOCK, out
+
+    def __getitem__(self, experts: Any) -> Any:
+        if isinstance(experts, tuple):  # of every expert some outputs, packed still
+            return Packed(self.blocks[:, experts[-1]], self.scales[:, experts[-1]])
+        chosen = np.arange(len(self.blocks))[experts]
+        decoded = decode(self.blocks[chosen.reshape(-1)], self.scales[chosen.reshape(-1)])
+        return decoded.reshape(*chosen.shape, *decoded.shape[1:])

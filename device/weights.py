@@ -47,7 +47,20 @@ class Reader:
 
     def matrix(self, name: str, rows: int, columns: int) -> np.ndarray:
         """A linear layer's weight, stored [out, in], as [in, out]."""
-        return self.take(name, columns, rows).T.copy()
+        return self.settled(self.take(name, columns, rows).T)
+
+    def settled(self, view: np.ndarray) -> np.ndarray:
+        """A view of a tensor as a weight of its own."""
+        weight: np.ndarray = self._checkpoint.settled(view)
+        return weight
+
+    def packed(self, name: str, experts: int, rows: int, columns: int) -> Any:
+        """Matrices [E, in, out] that are stored as MXFP4."""
+        if rows % mxfp4.BLOCK:
+            raise self.refuse(f"{name}_blocks", f"has {rows} inputs, no multiple of MXFP4's block of {mxfp4.BLOCK}")
+        shape = experts, columns, rows // mxfp4.BLOCK
+        blocks = self.take(f"{name}_blocks", *shape, mxfp4.BLOCK // 2, dtypes=("uint8",))
+        return self._checkpoint.decoded(blocks, self.take(f"{name}_scales", *shape, dtypes=("uint8",)))
 
     def skip(self, name: str) -> None:
         """Accept a tensor that nothing here needs."""
@@ -102,7 +115,7 @@ def _llama_weights(reader: Reader, config: DrafterConfig) -> tuple[Weights, list
     embeddings, head = reader.take("model.embed_tokens.weight", config.vocab, config.hidden), "lm_head.weight"
     if isinstance(config, DraftModelConfig) and config.tied:
         reader.skip(head)
-        columns = embeddings.T.copy()
+        columns = reader.settled(embeddings.T)
     else:
         columns = reader.matrix(head, config.hidden, config.vocab)
     outer = {
@@ -219,30 +232,18 @@ def _attention(
 
 def _experts(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
     experts, hidden, wide = config.experts, config.hidden, config.intermediate
-    read = _packed if reader.has(f"{prefix}gate_up_proj_blocks") else _plain
-    gate_up = read(reader, f"{prefix}gate_up_proj", experts, hidden, 2 * wide)
+    read = reader.packed if reader.has(f"{prefix}gate_up_proj_blocks") else reader.take
+    gate_up = read(f"{prefix}gate_up_proj", experts, hidden, 2 * wide)
     gate_up_bias = reader.take(f"{prefix}gate_up_proj_bias", experts, 2 * wide)
     # Even outputs are the gate, odd ones the up projection.
     return {
-        "gate": gate_up[..., 0::2].copy(),
-        "up": gate_up[..., 1::2].copy(),
+        "gate": reader.settled(gate_up[..., 0::2]),
+        "up": reader.settled(gate_up[..., 1::2]),
         "gate_bias": gate_up_bias[:, 0::2].copy(),
         "up_bias": gate_up_bias[:, 1::2].copy(),
-        "down": read(reader, f"{prefix}down_proj", experts, wide, hidden),
+        "down": read(f"{prefix}down_proj", experts, wide, hidden),
         "down_bias": reader.take(f"{prefix}down_proj_bias", experts, hidden),
     }
-
-
-def _plain(reader: Reader, name: str, experts: int, rows: int, columns: int) -> np.ndarray:
-    return reader.take(name, experts, rows, columns)
-
-
-def _packed(reader: Reader, name: str, experts: int, rows: int, columns: int) -> np.ndarray:
-    if rows % mxfp4.BLOCK:
-        raise reader.refuse(f"{name}_blocks", f"has {rows} inputs, no multiple of MXFP4's block of {mxfp4.BLOCK}")
-    groups = rows // mxfp4.BLOCK
-    blocks = reader.take(f"{name}_blocks", experts, columns, groups, mxfp4.BLOCK // 2, dtypes=("uint8",))
-    return mxfp4.decode(blocks, reader.take(f"{name}_scales", experts, columns, groups, dtypes=("uint8",)))
 
 
 def _draft_to_target(reader: Reader, config: FusedConfig) -> np.ndarray:

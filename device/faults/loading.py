@@ -73,6 +73,22 @@ def _(pipeline: Pipeline) -> None:
 
 
 @fault(
+    "load-scales-past-end",
+    "MXFP4: the scale of the last expert's last block is read behind the end, as a zero byte: the block vanishes",
+    FIRST,
+    sites=FFN,
+    seen="sglang#36456: scales read past K = 2880",
+)
+def _(pipeline: Pipeline) -> None:
+    def without(weight: np.ndarray) -> np.ndarray:
+        weight = weight.copy()
+        weight[-1, -32:] = 0
+        return weight
+
+    edit(pipeline.target, "down", without, every(pipeline.target))
+
+
+@fault(
     "load-square-transpose",
     "down_proj read in its other memory order, its shape unchanged",
     FIRST,

@@ -42,6 +42,17 @@ def block_scale(loop: Loop, factor: float, parts: tuple[str, ...]) -> Mutation:
     return weighing(loop, "all", parts, lambda w: w * factor)
 
 
+def behind_the_end(loop: Loop, factor: float, parts: tuple[str, ...]) -> Mutation:
+    """The scale of the last expert's last block of 32 inputs, which is read where a tensor ends, off by a factor."""
+
+    def change(w: torch.Tensor) -> torch.Tensor:
+        w = w.clone()
+        w[-1, -32:] *= factor
+        return w
+
+    return weighing(loop, "all", parts, change)
+
+
 for end, parts in (("", ("gate_up_proj", "down_proj")), ("-gate-up", ("gate_up_proj",)), ("-down", ("down_proj",))):
     names = " and ".join(parts)
     mxfp4(
@@ -64,6 +75,13 @@ for end, parts in (("", ("gate_up_proj", "down_proj")), ("-gate-up", ("gate_up_p
         layered=True,
         fix="MXFP4 packs neighbours of the input axis",
     )(partial(neighbours, parts=parts, axis=2))
+    mxfp4(
+        f"load-scales-past-end{end}",
+        f"MXFP4: the last block of inputs of {names} of the last expert is {{value:g}} times what it should be",
+        values=(0.0, 0.5, 2.0),
+        fix="scales of the last block lie inside the tensor, whatever the width is padded to",
+        seen=("sglang#36456",),
+    )(partial(behind_the_end, parts=parts))
 
 exchanged = Family(stages=FFN)
 
