@@ -1,7 +1,7 @@
 """What a golden of real width costs: the checkpoint written, and dumped with its weights left in their files.
 
     python benchmarks/real_size.py FOLDER [--model 20b] [--layers 2] [--prompts 4] [--tokens 64] [--rounds 8]
-        [--memory 0.5] [--threads 2]
+        [--memory 0.5] [--batch 4] [--threads 2]
 
 Each step is a process of its own: seconds, processor seconds, and the most memory that was resident (mapped pages of
 the weights' files included). Random weights accept next to no draft, so that a round emits one token. What it takes on
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="20b")
-    for name, default in (("layers", 2), ("prompts", 4), ("tokens", 64), ("rounds", 8), ("threads", 2)):
+    for name, default in (("layers", 2), ("prompts", 4), ("batch", 4), ("tokens", 64), ("rounds", 8), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--memory", type=float, default=0.5)
     asked = parser.parse_args()
@@ -48,7 +48,7 @@ def main() -> None:
         recipe = ("-m", "parity.fixtures.recipe.real_shape", pair, "--model", asked.model, "--layers", asked.layers)
         step("checkpoint", *recipe, "--prompts", asked.prompts, "--tokens", asked.tokens)
     checkpoints = ("--target", pair / "target", "--drafter", pair / "drafter", "--prompts", pair / "prompts.jsonl")
-    how = ("--reference", "plain", "--memory", asked.memory, "--threads", asked.threads)
+    how = ("--reference", "plain", "--memory", asked.memory, "--batch", asked.batch, "--threads", asked.threads)
     case = ("-k", 3, "--max-new-tokens", asked.rounds + 1, "--out", golden)
     step("golden", "-m", "parity", "dump-golden", *checkpoints, *how, *case)
     size = sum(file.stat().st_size for file in golden.iterdir())

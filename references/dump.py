@@ -7,17 +7,14 @@ each are pooled where the request asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from parity.errors import UsageError
-from parity.golden.manifest import Generation, Producer, ProducerPart, Variant
+from parity.golden.manifest import Generation, Producer, ProducerPart
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
@@ -25,69 +22,18 @@ from parity.references.constants import constants
 from parity.references.drafting import drafting, load_loop
 from parity.references.loop import Result, SpeculativeLoop
 from parity.references.prompts import read_prompts
-from parity.references.request import Dumped, GoldenRequest, Numbered, finish
-from parity.references.roundings import pooled
+from parity.references.request import Dumped, Numbered, finish
+from parity.references.runs import FLOORS, Cast, Computed, PromptRun, Request
 from parity.references.sampling import table
 from parity.sampling import read_sampling
 from parity.stages import Named, declared
-from parity.trace import ForcingTrace, Tensors, Trace, forced_names
 
-FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 OWN = "references: hf_target"
 """How the name of a golden begins whose target is this one's."""
 LOOPS = ("drafter.taps", "kv.drafter.length")
 """What the loop hands to the drafter, and counts for it, whoever drafts."""
 TARGET_LOOPS = ("target.tokens", "verify.tokens", "kv.target.length")
 """What the loop chooses and counts of the target's stages, whoever computes them."""
-
-
-@dataclass(frozen=True)
-class Request(GoldenRequest):
-    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads.
-
-    `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
-    `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers.
-    """
-
-    roundings: int = 1
-    partial_kv: str = ""
-    schedule: tuple[int, ...] = ()
-    sample: str = ""
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Computed:
-    """Who computes: a name, `load(target, drafter, dtype, k)` to a loop, and the modules of it.
-
-    `target` are the modules that compute the target alone, out of ids and cached rows that the loop hands them;
-    `drafting` those that draft, where they are others than those of the loop.
-    """
-
-    name: str
-    load: Callable[..., SpeculativeLoop[Any, Any]]
-    modules: Collection[str]
-    drafting: Collection[str] = ()
-    target: Collection[str] = ()
-
-
-@dataclass
-class Rounded:
-    """The loop in bfloat16, as often as its golden asks for, each time with its sums in another order."""
-
-    loop: SpeculativeLoop[Any, Any]
-    count: int
-
-    def __post_init__(self) -> None:
-        self.roundings = self.loop.target.roundings(self.loop.drafter)
-
-    def passes(self, ids: Sequence[int], budget: int, trace: Callable[[], ForcingTrace]) -> Iterator[Tensors]:
-        """What each pass over a prompt records, with what a fresh trace forces."""
-        for rounding in range(self.count):
-            self.roundings.choose(rounding)
-            floor = trace()
-            self.loop.run(ids, budget, floor)
-            yield floor.tensors
 
 
 def dump_golden(request: Request) -> Path:
@@ -102,13 +48,8 @@ def dump_golden(request: Request) -> Path:
 def dump(request: Request, by: Computed) -> Path:
     """Run a loop in float32, then in bfloat16 on the same tokens, and write a golden folder; see `dump_golden`."""
     checkpoints = request.checkpoints()
-    truth, rough = (
-        by.load(request.target, request.drafter, dtype, request.schedule or request.k)
-        for dtype in (torch.float32, torch.bfloat16)
-    )
-    for loop in (truth, rough):
-        loop.attend_to(request.partial_kv)
-    rounded = Rounded(rough, request.roundings)
+    cast = Cast(request, by)
+    truth = cast.truth()
     prompts = read_prompts(request.prompts, request.target, truth.target.config.vocab_size)
     for _, ids in prompts:
         truth.admit(len(ids), request.max_new_tokens)
@@ -118,24 +59,20 @@ def dump(request: Request, by: Computed) -> Path:
     kept = "" if truth.partial is None else str(truth.partial)
     names = declared(*layers, family, bool(kept))
     stages = request.wanted(names)
-    wanted = {named.name for named in stages}
 
     with DumpWriter(request.out, request.max_bytes) as writer:
         cases = []
-        for number, (name, ids) in enumerate(prompts):
-            request.progress(number, len(prompts), name)
-            if sampling is not None:
-                for loop in (truth, rough):
-                    loop.sample(sampling.settings, sampling.uniforms[number])
-            record = Trace(names)
-            result = truth.run(ids, request.max_new_tokens, record)
-            writer.add(number, "float32", stages, _kept(record.tensors, wanted))
-            for variant, mode in FLOORS.items():
-                forced = forced_names(mode, names)
-                forcing = partial(ForcingTrace, names, true(record), forced, keep=wanted.__contains__)
-                passes = rounded.passes(ids, request.max_new_tokens, forcing)
-                writer.add(number, variant, stages, pooled(record.tensors, passes))
-            cases.append((name, ids, _generation(result)))
+        for first in range(0, len(prompts), by.prompts):
+            group = [
+                PromptRun(request, names, stages, cast, place, number, ids, sampling)
+                for place, (number, (_, ids)) in enumerate(list(enumerate(prompts))[first : first + by.prompts])
+            ]
+            request.progress(first, len(prompts), ", ".join(name for name, _ in prompts[first : first + by.prompts]))
+            by.company([one.run for one in group])
+            by.company([partial(one.follow, variant) for one in group for variant in FLOORS])
+            for one in group:
+                one.write(writer)
+                cases.append((prompts[one.number][0], one.ids, _generation(one.result)))
         request.progress(len(prompts), len(prompts), "")
         who = _producer(by, truth.target.module, names)
         dumped = Dumped(
@@ -178,19 +115,10 @@ def own_producer(producer: Producer) -> bool:
     return __name__ in producer.modules and producer.name.startswith(OWN) and not producer.parts
 
 
-def true(record: Trace) -> Callable[[int, str], np.ndarray | None]:
-    """What a record holds of a round's stage, to be forced."""
-    return lambda round_, stage: record.tensors.get((round_, stage))
-
-
 def own_modules(*starts: str) -> set[str]:
     """The references' own modules behind these."""
     own = package(__name__)
     return {name for name in reached(starts) if package(name) == own}
-
-
-def _kept(tensors: Tensors, wanted: set[str]) -> Tensors:
-    return {place: value for place, value in tensors.items() if place[1] in wanted}
 
 
 def _generation(result: Result) -> Generation:

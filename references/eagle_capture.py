@@ -22,7 +22,7 @@ from torch import nn
 
 from parity.errors import UsageError
 from parity.golden.sources import package, reached
-from parity.references import dump
+from parity.references import dump, runs
 from parity.references.checkpoint import read_state
 from parity.references.drafter_config import Eagle3Config
 from parity.references.drafter_formats import read_drafter
@@ -40,7 +40,7 @@ NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 @dataclass(frozen=True)
-class Request(dump.Request):
+class Request(runs.Request):
     """`checkout` is a checkout of SafeAILab/EAGLE, which a dump needs."""
 
     checkout: Path | None = None
@@ -62,7 +62,7 @@ def dump_golden(request: Request) -> Path:
     cnets = official(request.checkout)
     theirs = {name for name in reached([cnets.__name__]) if package(name) == package(cnets.__name__)}
     modules = dump.own_modules(__name__) - OWN
-    computed = dump.Computed(NAME, partial(load_loop, cnets), modules | theirs, drafting={__name__, *theirs})
+    computed = runs.Computed(NAME, partial(load_loop, cnets), modules | theirs, drafting={__name__, *theirs})
     return dump.dump(request, computed)
 
 

@@ -6,7 +6,7 @@ Loop, drafters, prompts and floors are those of `dump`; the target's stages are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from parity.errors import UsageError
 from parity.golden.manifest import Producer
-from parity.references import drafting, dump, gpt_oss, stored
+from parity.references import drafting, dump, gpt_oss, runs, stored
 from parity.references.capture import TorchTap, ignore
 from parity.references.checkpoint import read_eos
 from parity.references.loop import SpeculativeLoop
@@ -33,10 +33,14 @@ NAME = "references: gpt_oss"
 
 
 @dataclass(frozen=True)
-class Request(dump.Request):
-    """`memory`: GiB of weights that are kept converted, the rest stays in its files; None for all weights in memory."""
+class Request(runs.Request):
+    """`memory`: GiB of weights that are kept converted, the rest stays in its files; None for all weights in memory.
+
+    `batch` is the number of prompts that share each visit of such weights.
+    """
 
     memory: float | None = None
+    batch: int = 1
 
 
 class PlainTarget:
@@ -187,14 +191,20 @@ def dump_golden(request: Request) -> Path:
     Raises:
         UsageError: a checkpoint, the prompts, K, the budget or a stage glob does not fit.
     """
-    modules, load = dump.own_modules(__name__), load_loop
+    modules, load, hot = dump.own_modules(__name__), load_loop, None
+    if request.memory is None and request.batch > 1:
+        raise UsageError("--batch goes with --memory: weights that are in memory are not visited")
     if request.memory is not None:
         drafting.refuse_family(request.drafter, "plain --memory", ("p-eagle",))
         if request.roundings > 1:
             raise UsageError("--memory goes with one rounding: others need all weights in another order")
-        load = partial(_load_stored, stored.Hot(int(request.memory * 2**30)))
+        hot = stored.Hot(int(request.memory * 2**30))
+        load = partial(_load_stored, hot)
     drafter = drafting.drafting(request.drafter).source
-    return dump.dump(request, dump.Computed(f"{NAME} + {drafter}", load, modules, target={gpt_oss.__name__}))
+    computed = runs.Computed(f"{NAME} + {drafter}", load, modules, target={gpt_oss.__name__})
+    if hot is not None and request.batch > 1:
+        computed = replace(computed, prompts=request.batch, company=hot.company.together)
+    return dump.dump(request, computed)
 
 
 def _load_stored(hot: stored.Hot, target: Path, drafter: Path, dtype: torch.dtype, k: Any) -> SpeculativeLoop[Any, Any]:

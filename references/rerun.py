@@ -22,9 +22,10 @@ from parity.golden.store import DumpWriter
 from parity.golden.views import DumpView
 from parity.references import plain
 from parity.references.drafting import load_loop
-from parity.references.dump import FLOORS, Rounded, own_producer
+from parity.references.dump import own_producer
 from parity.references.loop import SpeculativeLoop
 from parity.references.roundings import pooled
+from parity.references.runs import FLOORS, Rounded
 from parity.trace import ForcingTrace
 
 GREEDY = None, np.empty(0)

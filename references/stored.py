@@ -8,7 +8,7 @@ have; products of a table in parts may round otherwise in the last bit.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from parity.references import gpt_oss
 from parity.references.checkpoint import check_names, read_tensors, shards, spelled
+from parity.references.company import Company
 from parity.references.drafter_config import PEagleConfig
 from parity.references.peagle import PEagle
 from parity.references.rope import schedule
@@ -32,17 +33,26 @@ ROWS = 2**14
 
 
 class Hot:
-    """Converted tensors that are kept, of those the ones used last, up to so many bytes."""
+    """Converted tensors that are kept: those used last up to so many bytes, or else the one that is larger alone."""
 
     def __init__(self, most: int):
         self.most, self.bytes = most, 0
+        self.large: tuple[Hashable, torch.Tensor] | None = None
+        self.company = Company()
         self.held: OrderedDict[tuple[object, ...], torch.Tensor] = OrderedDict()
 
-    def get(self, name: tuple[object, ...], make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """The tensor of this name, made where it is not held."""
+    def get(
+        self, name: tuple[object, ...], make: Callable[[], torch.Tensor], layer: Hashable = None, expert: int = 0
+    ) -> torch.Tensor:
+        """The tensor of this name, made where it is not held, when it is the turn of the run that asks."""
+        self.company.wait(name, layer, expert)
+        if self.large and self.large[0] == name:
+            return self.large[1]
         if name not in self.held:
+            self.large = None
             made = make()
             if made.nbytes > self.most:
+                self.large = name, made
                 return made
             self.held[name] = made
             self.bytes += made.nbytes
@@ -119,7 +129,8 @@ class StoredExperts:
 
     def __getitem__(self, number: int) -> torch.Tensor:
         first = self.parts[0]
-        return self.hot.get((first.path, first.name, number, first.dtype), lambda: self._decoded(number))
+        name, layer = (first.path, first.name, number, first.dtype), first.name.rpartition(".")[0]
+        return self.hot.get(name, lambda: self._decoded(number), layer, number)
 
     def _decoded(self, number: int) -> torch.Tensor:
         raw = [part.raw(number, number + 1) for part in self.parts]

@@ -62,7 +62,11 @@ folder = click.Path(path_type=Path)
     metavar="FILE",
     help="vllm: Python that has it; $PARITY_VLLM_PYTHON or .venv-vllm/bin/python by default.",
 )
-@click.option("--batch", type=click.IntRange(min=1), help="vllm: prompts that it runs at a time; 1 by default.")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="vllm, and plain with --memory: prompts that it runs at a time; 1 by default.",
+)
 @click.option("--checkout", type=folder, metavar="DIR", help="eagle: a checkout of SafeAILab/EAGLE.")
 @click.option(
     "--roundings",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from parity.errors import UsageError
 from parity.fixtures.recipe import real_shape
 from parity.producers import dump_golden
 from parity.references import gpt_oss, stored
+from parity.references.company import Company
 
 IDS = [5, 900, 17, 33, 210, 76, 8, 1100, 45, 61, 7, 99]
 
@@ -27,7 +30,10 @@ def pair(tiny, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(real_shape, "CONFIGS", configs)
         real_shape.write(out, layers=2)
-    (out / "prompts.jsonl").write_text(json.dumps({"id": "one", "ids": IDS}) + "\n")
+    prompts = {"one": IDS, "two": IDS[3:9], "three": [*IDS[::-1], *IDS]}
+    (out / "prompts.jsonl").write_text(
+        "".join(json.dumps({"id": name, "ids": ids}) + "\n" for name, ids in prompts.items())
+    )
     return out
 
 
@@ -37,13 +43,45 @@ def dumped(pair, out, **options):
     )
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.001])
-def test_the_golden_is_the_same_bit_for_bit(memory, pair, tmp_path, monkeypatch):
+@pytest.fixture
+def in_files(monkeypatch):
+    """Every weight stays in its file; how often each was read and converted."""
     monkeypatch.setattr(stored, "LARGE", 1)
     monkeypatch.setattr(stored, "ROWS", 2**20)  # a table in one piece: parts may round otherwise
-    whole, streamed = dumped(pair, tmp_path / "whole"), dumped(pair, tmp_path / "streamed", memory=memory)
-    assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > 300
-    assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
+    read, get = Counter(), stored.Hot.get
+
+    def counted(self, name, make, *more):
+        return get(self, name, lambda: read.update([name]) or make(), *more)
+
+    monkeypatch.setattr(stored.Hot, "get", counted)
+    return read
+
+
+def test_the_golden_is_the_same_bit_for_bit_and_prompts_together_read_each_weight_once(pair, tmp_path, in_files):
+    whole, visits = dumped(pair, tmp_path / "whole"), {}
+    for batch in (1, 2, 3):
+        in_files.clear()
+        streamed = dumped(pair, tmp_path / f"streamed-{batch}", memory=0.0, batch=batch)
+        visits[batch] = in_files.total()
+        assert whole.rows.keys() == streamed.rows.keys() and len(whole.rows) > 900
+        assert all(np.array_equal(whole.stored(*place), streamed.stored(*place)) for place in whole.rows)
+    assert visits[3] < visits[1] / 3 and visits[3] < visits[2] < visits[1], visits
+
+
+def test_a_run_that_fails_ends_the_others():
+    company, done = Company(), []
+
+    def run(number):
+        for step in range(4):
+            company.wait(step)
+            if number == step == 1:
+                raise UsageError("no such weight")
+        done.append(number)
+
+    with pytest.raises(UsageError, match="no such weight"):
+        company.together([partial(run, number) for number in range(3)])
+    assert not done
+    assert company.together([lambda: 1, lambda: 2]) == [1, 2]
 
 
 def test_tables_in_parts_round_alike_within_a_few_ulp(pair):
@@ -72,7 +110,11 @@ def test_what_is_kept_stays_within_its_memory_and_the_latest_used_stays():
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"roundings": 2}, "one rounding"), ({"reference": "own"}, "--memory is no option of --reference own")],
+    [
+        ({"roundings": 2}, "one rounding"),
+        ({"memory": None, "batch": 2}, "--batch goes with --memory"),
+        ({"reference": "own"}, "--memory is no option of --reference own"),
+    ],
 )
 def test_what_does_not_go_with_it_is_said(options, sentence, pair, tmp_path):
     asked = {"reference": "plain", "memory": 1.0, "out": tmp_path / "no"} | options
