@@ -25,10 +25,15 @@ def decode(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
     Source: OCP Microscaling Formats 1.0; layout of openai/gpt-oss `gpt_oss/torch/weights.py`.
     """
+    return np.ascontiguousarray(_decoded(blocks, scales))
+
+
+def _decoded(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The same as a view of [E, out, in], the order of the file."""
     experts, out, groups, _ = blocks.shape
     values = PAIRS[blocks].reshape(experts, out, groups, BLOCK)
     values *= np.ldexp(np.float32(1), scales.astype(np.int32) - SCALE_BIAS)[..., None]
-    return np.ascontiguousarray(values.reshape(experts, out, groups * BLOCK).swapaxes(1, 2))
+    return values.reshape(experts, out, groups * BLOCK).swapaxes(1, 2)
 
 
 @dataclass(frozen=True)
@@ -54,5 +59,5 @@ class Packed:
         if isinstance(experts, tuple):  # of every expert some outputs, packed still
             return Packed(self.blocks[:, experts[-1]], self.scales[:, experts[-1]])
         chosen = np.arange(len(self.blocks))[experts]
-        decoded = decode(self.blocks[chosen.reshape(-1)], self.scales[chosen.reshape(-1)])
+        decoded = _decoded(self.blocks[chosen.reshape(-1)], self.scales[chosen.reshape(-1)])
         return decoded.reshape(*chosen.shape, *decoded.shape[1:])
