@@ -33,7 +33,8 @@ def _decoded(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     experts, out, groups, _ = blocks.shape
     values = PAIRS[blocks].reshape(experts, out, groups, BLOCK)
     values *= np.ldexp(np.float32(1), scales.astype(np.int32) - SCALE_BIAS)[..., None]
-    return values.reshape(experts, out, groups * BLOCK).swapaxes(1, 2)
+    weights: np.ndarray = values.reshape(experts, out, groups * BLOCK).swapaxes(1, 2)
+    return weights
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def dump_golden(
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
-        options: what only some references take: `roundings`, `partial_kv`, `sample`, `seed`, `batch`, `python`,
-            `floor`, `checkout`, `derived`.
+        options: what only some references take: `roundings`, `partial_kv`, `sample`, `seed`, `batch`, `memory`,
+            `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
@@ -109,6 +109,8 @@ def dump_golden(
         options["threads"] = threads
     if schedule:
         options["schedule"] = schedule
+    if options.get("resume") and out is None:
+        raise UsageError("--resume needs --out: what is done is kept beside it")
     request = producer.Request(
         target=target or tiny("target"),
         drafter=drafter or tiny(DRAFTERS.get(reference, "drafter")),

@@ -7,20 +7,25 @@ each are pooled where the request asks for them.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from parity.errors import UsageError
-from parity.golden.manifest import Generation, Producer, ProducerPart
+from parity.golden.digests import digest_files
+from parity.golden.manifest import Checkpoint, Producer, ProducerPart
+from parity.golden.parts import Parts
 from parity.golden.provenance import producer
 from parity.golden.sources import package, reached
 from parity.golden.store import DumpWriter
 from parity.references.constants import constants
 from parity.references.drafting import drafting, load_loop
-from parity.references.loop import Result, SpeculativeLoop
+from parity.references.loop import SpeculativeLoop
 from parity.references.prompts import read_prompts
 from parity.references.request import Dumped, Numbered, finish
 from parity.references.runs import FLOORS, Cast, Computed, PromptRun, Request
@@ -60,21 +65,30 @@ def dump(request: Request, by: Computed) -> Path:
     names = declared(*layers, family, bool(kept))
     stages = request.wanted(names)
 
+    who = _producer(by, truth.target.module, names)
+    parts = Parts(request.out, _identity(request, checkpoints, who)) if request.resume else None
+
     with DumpWriter(request.out, request.max_bytes) as writer:
-        cases = []
-        for first in range(0, len(prompts), by.prompts):
-            group = [
-                PromptRun(request, names, stages, cast, place, number, ids, sampling)
-                for place, (number, (_, ids)) in enumerate(list(enumerate(prompts))[first : first + by.prompts])
-            ]
-            request.progress(first, len(prompts), ", ".join(name for name, _ in prompts[first : first + by.prompts]))
-            by.company([one.run for one in group])
-            by.company([partial(one.follow, variant) for one in group for variant in FLOORS])
-            for one in group:
-                one.write(writer)
-                cases.append((prompts[one.number][0], one.ids, _generation(one.result)))
+        cases, group = [], {}
+        for number, (name, ids) in enumerate(prompts):
+            generation = parts.take(number, writer) if parts else None
+            if generation is None:
+                if number not in group:
+                    request.progress(number, len(prompts), name)
+                    left = [one for one in range(number, len(prompts)) if not (parts and one in parts.done)]
+                    group = {
+                        one: PromptRun(request, names, stages, cast, place, one, prompts[one][1], sampling)
+                        for place, one in enumerate(left[: by.prompts])
+                    }
+                    by.company([one.run for one in group.values()])
+                    by.company([partial(one.follow, variant) for one in group.values() for variant in FLOORS])
+                done = group.pop(number)
+                done.write(writer)
+                generation = done.generation
+                if parts:
+                    parts.keep(number, generation, writer)
+            cases.append((name, ids, generation))
         request.progress(len(prompts), len(prompts), "")
-        who = _producer(by, truth.target.module, names)
         dumped = Dumped(
             who,
             layers,
@@ -89,7 +103,16 @@ def dump(request: Request, by: Computed) -> Path:
             sampling=sampling,
         )
         finish(writer, request, checkpoints, dumped)
+    if parts:
+        parts.remove()
     return request.out
+
+
+def _identity(request: Request, checkpoints: Mapping[str, Checkpoint], who: Producer) -> str:
+    """A digest of all that decides what the golden holds."""
+    told: dict[str, Any] = {side: one.model_dump(exclude={"path"}) for side, one in checkpoints.items()}
+    told |= {"prompts": digest_files([request.prompts]), "producer": who.model_dump(), "asked": request.decides()}
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def _numbered(request: Request, prompts: int) -> Numbered | None:
@@ -119,15 +142,6 @@ def own_modules(*starts: str) -> set[str]:
     """The references' own modules behind these."""
     own = package(__name__)
     return {name for name in reached(starts) if package(name) == own}
-
-
-def _generation(result: Result) -> Generation:
-    return Generation(
-        emitted=result.emitted,
-        acceptance_length=result.acceptance_length,
-        accepted_drafts=result.accepted_drafts,
-        finish=result.finish,
-    )
 
 
 def _producer(by: Computed, target: str, names: dict[str, Named]) -> Producer:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from parity.golden.manifest import Variant
+from parity.golden.manifest import Generation, Variant
 from parity.golden.store import DumpWriter
 from parity.references.loop import SpeculativeLoop
 from parity.references.request import GoldenRequest, Numbered
@@ -26,7 +26,8 @@ class Request(GoldenRequest):
     """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads.
 
     `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
-    `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers.
+    `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers. `resume` keeps
+    what is done beside `out` until the golden is whole, and goes on from there.
     """
 
     roundings: int = 1
@@ -34,6 +35,12 @@ class Request(GoldenRequest):
     schedule: tuple[int, ...] = ()
     sample: str = ""
     seed: int = 0
+    resume: bool = False
+
+    def decides(self) -> dict[str, str]:
+        """What of this decides what the golden holds, checkpoints and prompts apart."""
+        apart = {"target", "drafter", "prompts", "out", "progress", "max_bytes", "resume", "batch"}
+        return {field.name: str(getattr(self, field.name)) for field in fields(self) if field.name not in apart}
 
 
 def one_by_one(runs: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -123,6 +130,16 @@ class PromptRun:
     ids: Sequence[int]
     sampling: Numbered | None
     floors: dict[Variant, Tensors] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> Generation:
+        """What was emitted."""
+        return Generation(
+            emitted=self.result.emitted,
+            acceptance_length=self.result.acceptance_length,
+            accepted_drafts=self.result.accepted_drafts,
+            finish=self.result.finish,
+        )
 
     def run(self) -> None:
         """The truth."""

@@ -87,6 +87,12 @@ folder = click.Path(path_type=Path)
     help="plain: keep so much of the weights in memory, converted, and the rest in its files (docs/real-size.md); all "
     "of them by default.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    default=None,
+    help="own, plain, eagle: keep each prompt that is done in OUT.parts until the golden is whole, and go on there.",
+)
 @click.option("--plan", "planned", is_flag=True, help="Print what it will take, from configs and headers, and stop.")
 @click.option(
     "--max-bytes",

@@ -113,6 +113,13 @@ class DumpWriter:
         shards.write(self.partial / shard, held)
         self._take((self.partial / shard).stat().st_size - sum(value.nbytes for value in held.values()), shard)
 
+    def adopt(self, rows: Iterable[TensorRow]) -> None:
+        """Count in shards that lie in the folder already, with their rows."""
+        rows = tuple(rows)
+        for shard in sorted({row.shard for row in rows}):
+            self._take((self.partial / shard).stat().st_size, shard)
+        self.rows.extend(rows)
+
     def _take(self, size: int, what: str) -> None:
         """So many bytes are about to be written.
 
