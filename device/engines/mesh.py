@@ -15,11 +15,11 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from parity.device.engines import xla_engine
+from parity.device.engines import cpu_devices, xla_engine
 from parity.device.engines.programs import Programs
-from parity.device.engines.ranks import Ranks
+from parity.device.engines.ranks import Ranks, met
+from parity.device.kernels.collectives import Groups
 from parity.device.sharding import Sharding
-from parity.errors import UsageError
 
 AXIS = "ranks"
 
@@ -29,13 +29,14 @@ class Local(xla_engine.Array):
 
     __slots__ = ()
 
-    def all_reduce(self) -> Local:
+    def all_reduce(self, groups: Groups) -> Local:
         """See `parity.device.kernels.collectives`."""
-        return type(self)(lax.psum(self.held, AXIS), self.dtype)
+        return type(self)(lax.psum(self.held, AXIS, axis_index_groups=groups), self.dtype)
 
-    def all_gather(self, axis: int) -> Local:
+    def all_gather(self, axis: int, groups: Groups) -> Local:
         """See `parity.device.kernels.collectives`."""
-        return type(self)(lax.all_gather(self.held, AXIS, axis=axis % self.ndim, tiled=True), self.dtype)
+        gathered = lax.all_gather(self.held, AXIS, axis=axis % self.ndim, axis_index_groups=groups, tiled=True)
+        return type(self)(gathered, self.dtype)
 
 
 class Spread(Ranks):
@@ -83,16 +84,18 @@ class Spread(Ranks):
         on = {shard.device: shard.data for shard in value.addressable_shards}
         return tuple(cls.local(on[one], dtype) for one in cls.mesh.devices)
 
-    def all_reduce(self) -> Spread:
+    def all_reduce(self, groups: Groups) -> Spread:
         """As within a program, for a pass that is not compiled."""
-        return self._to_all(np.asarray(sum(np.array(part.held) for part in self.parts)))
+        return self._met(groups, lambda parts: np.asarray(sum(parts)))
 
-    def all_gather(self, axis: int) -> Spread:
+    def all_gather(self, axis: int, groups: Groups) -> Spread:
         """As within a program, for a pass that is not compiled."""
-        return self._to_all(np.concatenate([np.array(part.held) for part in self.parts], axis=axis))
+        return self._met(groups, lambda parts: np.concatenate(parts, axis=axis))
 
-    def _to_all(self, value: np.ndarray) -> Spread:
-        return type(self)([self.local(jax.device_put(value, one), self.dtype) for one in self.mesh.devices])
+    def _met(self, groups: Groups, join: Callable[[list[np.ndarray]], np.ndarray]) -> Spread:
+        values = met([np.array(part.held) for part in self.parts], groups, join)
+        places = zip(values, self.mesh.devices, strict=True)
+        return type(self)([self.local(jax.device_put(value, one), self.dtype) for value, one in places])
 
 
 def engine(sharding: Sharding) -> SimpleNamespace:
@@ -101,12 +104,9 @@ def engine(sharding: Sharding) -> SimpleNamespace:
     Raises:
         UsageError: XLA has too few devices.
     """
-    devices = jax.devices()
-    if len(devices) < sharding.ranks:
-        flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={sharding.ranks} makes a CPU as many"
-        raise UsageError(f"tp: {sharding.ranks} ranks need as many devices, and XLA has {len(devices)}; {flag}.")
+    devices = cpu_devices.one_each(jax.devices(), sharding.ranks)
     base = xla_engine.engine(Local)
-    mesh = Mesh(np.array(devices[: sharding.ranks]), (AXIS,))
+    mesh = Mesh(np.array(devices), (AXIS,))
     kind: type[Spread] = type(
         "Spread", (Spread,), {"__slots__": (), "programs": base.programs, "mesh": mesh, "local": base.kind}
     )

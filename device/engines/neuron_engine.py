@@ -27,23 +27,47 @@ class Hardware:
 
     Args:
         runtime: the module `nkipy.runtime`.
+        group: `torch.distributed` where this process is one of several ranks.
     """
 
     name = NAME
 
-    def __init__(self, runtime: Any) -> None:
+    def __init__(self, runtime: Any, group: Any = None) -> None:
+        self._runtime, self._group = runtime, group
         self._kernel, self._tensor = runtime.DeviceKernel, runtime.DeviceTensor
+        self.ranks: int = group.get_world_size() if group else 1
+        self.held = (int(group.get_rank()) if group else 0,)
         self.versions = {"nkipy": tracer_version(), "neuronx-cc": version("neuronx-cc")}
         self.notes: dict[str, str] = {}
 
-    def put(self, value: np.ndarray) -> Any:
-        """A device tensor with these values."""
-        return self._tensor.from_numpy(value)
+    def put(self, parts: Sequence[np.ndarray]) -> Any:
+        """A device tensor with this rank's values."""
+        return self._tensor.from_numpy(parts[0])
 
-    def get(self, buffer: Any) -> np.ndarray:
+    def get(self, buffer: Any) -> list[np.ndarray]:
         """A copy on the host."""
-        values: np.ndarray = buffer.numpy()
-        return values
+        return [buffer.numpy()]
+
+    def everywhere(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """Every process asks at the same place, and gets what all of them have."""
+        gathered: list[Any] = [None] * self.ranks
+        self._group.all_gather_object(gathered, parts[0])
+        return gathered
+
+    def spread(self, ranks: int) -> Hardware:
+        """This core as one of these ranks: a process each, started by torchrun, and all run the same host loop.
+
+        Raises:
+            UsageError: there are not as many processes.
+        """
+        group = import_module("torch.distributed")
+        if not group.is_initialized() and group.is_torchelastic_launched():
+            group.init_process_group("gloo")
+        here = group.get_world_size() if group.is_initialized() else 1
+        if here != ranks:
+            how = f"start them with torchrun --nproc-per-node {ranks}; docs/neuron.md"
+            raise UsageError(f"tp: {ranks} ranks on Trainium are as many processes, and there are {here}; {how}.")
+        return Hardware(self._runtime, group)
 
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Compile and load; NKIPy keeps what it compiled in its build folder, by content."""
@@ -53,7 +77,7 @@ class Hardware:
 
         def run(buffers: Sequence[Any]) -> list[Any]:
             results = [
-                buffers[aliases[number]] if number in aliases else self.put(np.zeros(one.shape, one.dtype))
+                buffers[aliases[number]] if number in aliases else self.put([np.zeros(one.shape, one.dtype)])
                 for number, one in enumerate(outputs)
             ]
             # The HLO calls an argument that is written `NAME.must_alias_input`; its output is the same tensor.

@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from parity.device.engines.traced import lowering
 from parity.device.engines.traced.engine import Engine
+from parity.device.engines.traced.mesh import Replicas
 from parity.device.engines.traced.tracer import Program, load_nkipy, tracer_version
 
 NAME = "nkipy"
 
 
 class OffHardware:
-    """XLA:CPU; buffers are jax arrays."""
+    """XLA:CPU; buffers are jax arrays, over a device for each rank where there are several."""
 
     name = NAME
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1) -> None:
         self.versions = {"nkipy": tracer_version(), "jaxlib": version("jaxlib")}
+        self.ranks, self.held = ranks, range(ranks)
+        self._replicas = Replicas(ranks)
         self._replaced = 0
 
     @property
@@ -30,18 +32,26 @@ class OffHardware:
         topk = f"{self._replaced} AwsNeuronTopK replaced by a stable descending sort"
         return {"off hardware": f"executed by XLA:CPU, not Trainium; input_output_alias cleared; {topk}"}
 
-    def put(self, value: np.ndarray) -> Any:
-        """A buffer with these values; the caller does not change them any more."""
-        return lowering.buffer(value)
+    def put(self, parts: Sequence[np.ndarray]) -> Any:
+        """A buffer with these values, one array a rank; the caller does not change them any more."""
+        return self._replicas.put(parts)
 
-    def get(self, buffer: Any) -> np.ndarray:
-        """The buffer's values, read only."""
-        return np.asarray(buffer)
+    def get(self, buffer: Any) -> list[np.ndarray]:
+        """Each rank's values, read only."""
+        return self._replicas.get(buffer)
+
+    def everywhere(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """As they are: all ranks are in this process."""
+        return parts
+
+    def spread(self, ranks: int) -> OffHardware:
+        """A new one with this many ranks."""
+        return OffHardware(ranks)
 
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Compile the program's HLO for XLA:CPU."""
         self._replaced += sum(one.op_name == "topk" for one in program.code.operations)
-        return lowering.compiled(program.code)
+        return self._replicas.compiled(program.code)
 
 
 def engine() -> Engine:

@@ -7,13 +7,17 @@ an operation on nothing else runs once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from parity.device.engines import AnyEngine
+from parity.device.kernels.collectives import Groups
 from parity.device.sharding import Sharding
+
+T = TypeVar("T")
 
 
 class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
@@ -81,16 +85,21 @@ class Ranks(np.lib.mixins.NDArrayOperatorsMixin):
         """The same values with the axes in this order."""
         return _lockstep(lambda mine: mine.transpose(*axes), self)
 
-    def all_reduce(self) -> Ranks:
-        """See `parity.device.kernels.collectives`; rank 0's sum first, so that all ranks get the same bits."""
-        total = self.parts[0]
-        for part in self.parts[1:]:
-            total = total + part
-        return Ranks([total] * len(self.parts))
+    def all_reduce(self, groups: Groups) -> Ranks:
+        """See `parity.device.kernels.collectives`; a group's first sum first, so that all of it get the same bits."""
+        return Ranks(met(self.parts, groups, lambda parts: reduce(lambda total, part: total + part, parts)))
 
-    def all_gather(self, axis: int) -> Ranks:
+    def all_gather(self, axis: int, groups: Groups) -> Ranks:
         """See `parity.device.kernels.collectives`."""
-        return Ranks([np.concatenate(self.parts, axis=axis)] * len(self.parts))
+        return Ranks(met(self.parts, groups, lambda parts: np.concatenate(parts, axis=axis)))
+
+
+def met(parts: Sequence[T], groups: Groups, join: Callable[[list[T]], T]) -> list[T]:
+    """What each rank has once the ranks of every group have joined their parts."""
+    joined = dict(enumerate(parts))
+    for group in groups or (range(len(parts)),):
+        joined |= dict.fromkeys(group, join([parts[rank] for rank in group]))
+    return list(joined.values())
 
 
 def engine(base: AnyEngine, sharding: Sharding) -> SimpleNamespace:

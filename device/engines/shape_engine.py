@@ -22,6 +22,7 @@ from parity.device.engines.shape_rules import (
     result_shape,
     shape_of,
 )
+from parity.device.kernels.collectives import Groups
 from parity.device.sharding import Sharding
 from parity.seam import Gemm, Operation
 
@@ -102,15 +103,15 @@ class Shape(np.lib.mixins.NDArrayOperatorsMixin):
         """Where `parity.device.kernels.program` hands over a call."""
         return arguments[0].engine.run_program(kernel, arguments)
 
-    def all_reduce(self) -> Shape:
+    def all_reduce(self, groups: Groups) -> Shape:
         """A sum over the ranks has the shape of each part."""
         return self
 
-    def all_gather(self, axis: int) -> Shape:
+    def all_gather(self, axis: int, groups: Groups) -> Shape:
         """All ranks' parts along one axis."""
         sizes = list(self.shape)
         sharding = self._noting().sharding
-        sizes[axis] *= sharding.ranks if sharding else 1
+        sizes[axis] *= len(groups[0]) if groups else sharding.ranks if sharding else 1
         return self._moved(tuple(sizes))
 
     def astype(self, dtype: Any) -> Shape:

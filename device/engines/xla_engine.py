@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +20,13 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
+from parity.device.engines import cpu_devices
 from parity.device.engines import numpy_engine as base
+from parity.device.engines.cpu_devices import FLAGS
 from parity.device.engines.programs import Programs
 from parity.device.sharding import Sharding
 
 NAME = "xla"
-FLAGS: Any = jax.config
-"""JAX's flags are attributes that its class does not declare."""
 CACHE_BYTES = 2**30
 """Of compiled programs kept on disk; the least recently used go first. A program of the tiny pair has 50 to 300 KB."""
 _NARROW = ml_dtypes.finfo(ml_dtypes.bfloat16)
@@ -166,18 +165,7 @@ def _over_mesh(sharding: Sharding) -> SimpleNamespace:
     return engine(sharding)
 
 
-def _several_devices() -> None:
-    """A CPU as eight devices, so that ranks find one each; they share its threads, and one alone is as fast.
-
-    Nothing is changed where the number was chosen, or where JAX runs already.
-    """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or FLAGS.jax_num_cpu_devices > 0:
-        return
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", 8)
-
-
-_several_devices()
+cpu_devices.several()
 
 
 def _keep_on_disk() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array on a machine.
+    """An array on a machine, or one for each of its ranks.
 
     Args:
         buffer: the machine's; a program that writes to this array puts another one here.
@@ -36,7 +36,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return len(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.engine.values(self).astype(dtype or self.dtype)
+        return self.engine.values(self)[0].astype(dtype or self.dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__":
@@ -47,12 +47,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self.engine.run(_call, (func, args, kwargs))
 
     def __getitem__(self, index: Any) -> Array:
-        return self.engine.array(self.engine.values(self)[self._places(index)])
+        return self.engine.moved(lambda mine, at: mine[at], self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        values = self.engine.values(self).copy()
-        values[self._places(index)] = value
-        self.buffer = self.engine.machine.put(values)
+        self.buffer = self.engine.moved(_changed, self, index, value).buffer
 
     def astype(self, dtype: Any) -> Array:
         """Convert, rounding to nearest even."""
@@ -61,16 +59,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, *shape: int) -> Array:
         """The same values under another shape."""
-        return self.engine.array(self.engine.values(self).reshape(*shape))
+        return self.engine.moved(lambda mine: mine.reshape(*shape), self)
 
     def transpose(self, *axes: int) -> Array:
         """The same values with the axes in this order."""
-        return self.engine.array(self.engine.values(self).transpose(*axes))
-
-    def _places(self, index: Any) -> Any:
-        if isinstance(index, tuple):
-            return tuple(self._places(one) for one in index)
-        return self.engine.values(index) if isinstance(index, Array) else index
+        return self.engine.moved(lambda mine: mine.transpose(*axes), self)
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,3 +72,9 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def _astype(value: Any, dtype: np.dtype) -> Any:
     return value.astype(dtype)
+
+
+def _changed(held: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    changed = held.copy()
+    changed[index] = value
+    return changed

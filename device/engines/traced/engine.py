@@ -17,27 +17,46 @@ import numpy as np
 from parity.device.engines.traced.arguments import Skeleton, join, split
 from parity.device.engines.traced.arrays import Array
 from parity.device.engines.traced.tracer import Leaf, Program, edge, trace
+from parity.device.sharding import Sharding
 
 _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
 
 
 class Machine(Protocol):
-    """Where programs run: buffers of its own, and executables; `versions` and `notes` as a device describes itself."""
+    """Where programs run: buffers of its own, and executables; `versions` and `notes` as a device describes itself.
+
+    Attributes:
+        ranks: how many run every program; 1 where nothing is shared out.
+    """
 
     name: str
     versions: dict[str, str]
+    ranks: int
+
+    @property
+    def held(self) -> Sequence[int]:
+        """The ranks whose arrays are in this process; a buffer is one array of each."""
+        ...
 
     @property
     def notes(self) -> dict[str, str]:
         """What a reader of its results must know."""
         ...
 
-    def put(self, value: np.ndarray) -> Any:
-        """A buffer with a copy of this array."""
+    def put(self, parts: Sequence[np.ndarray]) -> Any:
+        """A buffer with these arrays, one for each rank held; nobody changes them any more."""
         ...
 
-    def get(self, buffer: Any) -> np.ndarray:
-        """The buffer's values, read only."""
+    def get(self, buffer: Any) -> list[np.ndarray]:
+        """The buffer's values of each rank held, read only."""
+        ...
+
+    def everywhere(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """One array for each rank, out of what each process has of the ranks it holds."""
+        ...
+
+    def spread(self, ranks: int) -> Machine:
+        """A machine of this kind with this many ranks."""
         ...
 
     def load(self, program: Program) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -52,9 +71,12 @@ class Engine:
     replaced for one device is never run by another.
     """
 
+    arrays: type[Array] = Array
+    """The class of its arrays' class."""
+
     def __init__(self, machine: Machine) -> None:
         self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
-        self.kind: type[Array] = type("Array", (Array,), {"__slots__": (), "engine": self})
+        self.kind: type[Array] = type("Array", (self.arrays,), {"__slots__": (), "engine": self})
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
         self.whole = True
 
@@ -71,11 +93,27 @@ class Engine:
         """From now on run kernels operation by operation, each one a program."""
         self.whole = False
 
+    def spread(self, sharding: Sharding) -> Engine:
+        """A new engine of this kind with tensor-parallel ranks.
+
+        Raises:
+            UsageError: the machine has no place for so many.
+        """
+        from parity.device.engines.traced.ranks import RankedEngine
+
+        return RankedEngine(self.machine.spread(sharding.ranks), sharding)
+
     def array(self, value: np.ndarray, dtype: Any = None) -> Array:
-        """Move a host array to the machine; floating values are rounded to `dtype` where one is given."""
+        """Move a host array to every rank; floating values are rounded to `dtype` where one is given."""
+        return self.held([value] * len(self.machine.held), dtype)
+
+    def held(self, parts: Sequence[np.ndarray], dtype: Any = None) -> Array:
+        """The same with an array of its own for each rank held."""
+        value = parts[0]
         floating = value.dtype == ml_dtypes.bfloat16 or value.dtype.kind == "f"
         declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
-        return self.kind(self.machine.put(value.astype(edge(declared))), value.shape, declared)
+        buffer = self.machine.put([part.astype(edge(declared)) for part in parts])
+        return self.kind(buffer, value.shape, declared)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array of zeros."""
@@ -83,11 +121,20 @@ class Engine:
 
     def host(self, value: Array) -> np.ndarray:
         """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
-        return self.values(value).astype(np.int64 if value.dtype.kind == "i" else value.dtype)
+        return copied(self.values(value)[0])
 
-    def values(self, value: Array) -> np.ndarray:
-        """The values in the declared dtype."""
-        return self.machine.get(value.buffer).astype(value.dtype, copy=False)
+    def values(self, value: Array) -> list[np.ndarray]:
+        """Each held rank's values in the declared dtype."""
+        return [one.astype(value.dtype, copy=False) for one in self.machine.get(value.buffer)]
+
+    def moved(self, move: Callable[..., np.ndarray], *operands: Any) -> Array:
+        """`move` on the host, for each rank held; operands may be arrays, and tuples with arrays among them."""
+        return self.held([move(*self._of(operands, place)) for place in range(len(self.machine.held))])
+
+    def _of(self, operand: Any, place: int) -> Any:
+        if isinstance(operand, tuple):
+            return tuple(self._of(one, place) for one in operand)
+        return self.values(operand)[place] if isinstance(operand, Array) else operand
 
     def run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Call `kernel` as one program; arrays it writes to hold the new values afterwards."""
@@ -107,6 +154,11 @@ class Engine:
     def _program(self, kernel: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Any:
         key = kernel, skeleton, leaves
         if key not in self._programs:
-            program = trace(kernel, skeleton, leaves)
+            program = trace(kernel, skeleton, leaves, self.machine.ranks)
             self._programs[key] = program, self.machine.load(program)
         return self._programs[key]
+
+
+def copied(value: np.ndarray) -> np.ndarray:
+    """A copy as an engine's `host` gives it."""
+    return value.astype(np.int64 if value.dtype.kind == "i" else value.dtype)

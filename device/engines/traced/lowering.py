@@ -12,6 +12,7 @@ from jax.extend.backend import get_backend, get_compile_options
 from jax.extend.mlir import hlo_to_stablehlo
 from jax.interpreters import mlir
 
+from parity.device.engines import cpu_devices
 from parity.errors import UsageError
 
 _TOPK = re.compile(
@@ -19,27 +20,46 @@ _TOPK = re.compile(
     r"\((tensor<\S+>)\) -> (tuple<tensor<\S+>, tensor<\S+>>)"
 )
 
+cpu_devices.several()
+
 OVERRIDES: dict[str, Any] = {"xla_allow_excess_precision": False}
 """Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs."""
 
 
-def buffer(value: np.ndarray) -> jax.Array:
-    """An array of XLA:CPU; the caller does not change `value` any more."""
-    held: jax.Array = jax.device_put(np.ascontiguousarray(value), get_backend("cpu").local_devices()[0])
+def devices(ranks: int) -> list[jax.Device]:
+    """XLA:CPU's, one for each rank.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    return cpu_devices.one_each(get_backend("cpu").local_devices(), ranks)
+
+
+def buffer(value: np.ndarray, device: jax.Device | None = None) -> jax.Array:
+    """An array of XLA:CPU, on its first device unless one is named; the caller does not change `value` any more."""
+    held: jax.Array = jax.device_put(np.ascontiguousarray(value), device or devices(1)[0])
     return held
 
 
 def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
-    """Compile a traced HLO module for XLA:CPU.
+    """Compile a traced HLO module for one device of XLA:CPU.
 
     Raises:
         UsageError: the module calls what only the hardware knows.
     """
-    options = get_compile_options(1, 1, env_options_overrides=OVERRIDES)
-    client = get_backend("cpu")
-    loaded = client.compile_and_load(stablehlo(code), client.local_devices()[:1], options)
-    execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = loaded.execute
+    execute: Callable[[Sequence[jax.Array]], list[jax.Array]] = executable(code, devices(1)).execute
     return execute
+
+
+def executable(code: Any, on: list[jax.Device]) -> Any:
+    """The module compiled for as many replicas as there are devices, replica r on device r.
+
+    Raises:
+        UsageError: the module calls what only the hardware knows.
+    """
+    places = np.arange(len(on)).reshape(-1, 1)
+    options = get_compile_options(len(on), 1, device_assignment=places, env_options_overrides=OVERRIDES)
+    return get_backend("cpu").compile_and_load(stablehlo(code), on, options)
 
 
 def stablehlo(code: Any) -> bytes | str:

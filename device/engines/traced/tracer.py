@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -15,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.device.engines.traced import collectives
 from parity.device.engines.traced.arguments import Skeleton, join, split
+from parity.device.kernels.collectives import meeting
 from parity.errors import UsageError
 
 
@@ -56,6 +59,11 @@ class Program:
         """The HLO module, as the Neuron compiler gets it."""
         return self.kernel._code
 
+    @cached_property
+    def collectives(self) -> list[collectives.Collective]:
+        """Those of its HLO, in order."""
+        return collectives.of(self.code.to_proto())
+
     @property
     def aliases(self) -> dict[int, int]:
         """HLO output number to the parameter that it overwrites."""
@@ -67,11 +75,11 @@ def edge(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint8) if dtype == np.bool_ else dtype
 
 
-def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...]) -> Program:
-    """Trace `function` on the arguments, by name, whose skeleton this is.
+def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, ...], ranks: int = 1) -> Program:
+    """Trace `function` on the arguments, by name, whose skeleton this is, as each of this many ranks runs it.
 
     Raises:
-        UsageError: NKIPy is not installed.
+        UsageError: NKIPy is not installed, or a collective leaves ranks out.
         ValueError: two arguments have one name in the HLO.
     """
     kernel_class, tensor = load_nkipy()
@@ -81,7 +89,8 @@ def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, 
 
     def body(**arrays: Any) -> list[Any]:
         entering = (_entering(arrays[one.name], one.dtype) if one.name in arrays else one.sample for one in leaves)
-        returned[:] = split(function(**join(skeleton, entering)), tensor)
+        with meeting(collectives.Traced(ranks) if ranks > 1 else None):
+            returned[:] = split(function(**join(skeleton, entering)), tensor)
         return [_leaving(one) for one in _distinct(returned[1])]
 
     body.__name__ = function.__name__.strip("<>_")
@@ -93,7 +102,9 @@ def trace(function: Callable[..., Any], skeleton: Skeleton, leaves: tuple[Leaf, 
     result, found = returned
     numbers = {id(one.backend_tensor): number for number, one in enumerate(_distinct(found))}
     outputs = tuple((numbers[id(one.backend_tensor)], np.dtype(one.dtype)) for _, one in found)
-    return Program(kernel, tuple(leaves[place] for place in taken), taken, result, outputs)
+    program = Program(kernel, tuple(leaves[place] for place in taken), taken, result, outputs)
+    collectives.check(program.collectives, ranks)
+    return program
 
 
 def load_nkipy() -> tuple[Any, type]:
