@@ -23,6 +23,7 @@ from parity.compare.places import judged_inputs, segment
 from parity.compare.report import FAIL, WARN, Report
 from parity.drive import RunRequest, free_rounds, run_device
 from parity.errors import ParityError, UsageError
+from parity.factories import options_of
 from parity.families import FAMILIES, Family
 from parity.gates import GATES, run_gate
 from parity.gates.context import GateContext
@@ -202,8 +203,13 @@ def judge_fault(request: FaultRunRequest, fault: PlantableFault, clean: list[tup
 
 
 def _clean(request: FaultRunRequest, fault: PlantableFault) -> Callable[..., Device]:
-    """Makes the device that a fault is planted in; one without ranks or lanes need not know the options."""
-    options = {name: number for name, number in (("tp", fault.tp), ("lanes", fault.lanes)) if number > 1}
+    """Makes the device that a fault is planted in; one without ranks or lanes need not know the options.
+
+    A device that is named with more ranks than the fault needs keeps them.
+    """
+    named = options_of(request.device_name).get("tp", "")
+    ranks = max(fault.tp, int(named) if named.isdecimal() else 1)
+    options = {name: number for name, number in (("tp", ranks), ("lanes", fault.lanes)) if number > 1}
     return partial(request.build, **options)
 
 

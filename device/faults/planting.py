@@ -51,6 +51,7 @@ class Fault:
         drafters: the families of drafters that it is planted in.
         partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
+        compiled: it is the same at every call, so that an engine's programs may hold it.
         plant: puts it into a pipeline, or a batch.
     """
 
@@ -71,6 +72,7 @@ class Fault:
     drafters: tuple[str, ...]
     partial_kv: str
     batched: bool
+    compiled: bool
     plant: Callable[[Any], None]
 
     @property
@@ -113,31 +115,36 @@ class Family:
             drafters=PARALLEL,
             partial_kv="",
             batched=False,
+            compiled=False,
         )
         details = defaults | self.common | details
         details = {"chained_round": details["round"]} | details
 
         def enter(plant: Callable[[Any], None]) -> Callable[[Any], None]:
-            fault = Fault(
-                id=id, family=self.name, what=what, stage=stage, plant=uncompiled(plant, details["batched"]), **details
-            )
+            put = in_each(plant, details["batched"], details["compiled"])
+            fault = Fault(id=id, family=self.name, what=what, stage=stage, plant=put, **details)
             self.faults.append(fault)
             return plant
 
         return enter
 
 
-def uncompiled(plant: Callable[[Any], None], batched: bool = False) -> Callable[[Pipeline | Batch], None]:
-    """The same, in a device that runs its kernels operation by operation where its engine compiles them.
+def in_each(
+    plant: Callable[[Any], None], batched: bool = False, compiled: bool = False
+) -> Callable[[Pipeline | Batch], None]:
+    """The same in every lane of a batch, or once in the whole where it is `batched`.
 
-    A defect may look at values on the host, or remember them from call to call: a compiled program does that
-    once, while it is traced. In a batch it is planted in every lane, or once in the whole where it is `batched`.
+    The device runs its kernels operation by operation from then on: a defect may look at values on the host, or
+    remember them from call to call, and a compiled program does that once, while it is traced. One that may be
+    `compiled` is, by an engine whose programs no other device runs.
     """
 
     @wraps(plant)
     def run(planted: Pipeline | Batch) -> None:
         lanes = planted.lanes if isinstance(planted, Batch) else [planted]
-        getattr(lanes[0].engine, "interpret", lambda: None)()
+        engine = lanes[0].engine
+        if not (compiled and getattr(engine, "own_programs", False)):
+            getattr(engine, "interpret", lambda: None)()
         for one in [planted] if batched else lanes:
             plant(one)
 

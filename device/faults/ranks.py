@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 
 from parity.device.engines import with_ranks
-from parity.device.engines.ranks import Ranks
 from parity.device.faults.planting import Family, during, instead
 from parity.device.kernels.collectives import all_reduce
 from parity.device.kernels.linear import wide_linear
@@ -24,6 +23,7 @@ PROJECTED, MIXED, DRAFTED = (
     "kernels.drafter_layer:row_parallel",
 )
 TOKENS = ("target.tokens", "verify.tokens")
+Parts = list[np.ndarray]
 reduced = Family("ranks: reduction", tp=2, sites=("target.layers.*.attn_out",))
 choice = Family("ranks: choice", tp=2)
 cached = Family("ranks: caches", tp=2, round=1, sites=("kv.drafter.*", "drafter.layers.*.attn_out"), same_text=True)
@@ -33,6 +33,7 @@ cached = Family("ranks: caches", tp=2, round=1, sites=("kv.drafter.*", "drafter.
     "tp-attn-not-reduced",
     "the output projection's partial sums are not added over the ranks",
     ATTENTION,
+    compiled=True,
     seen="class of TTrace's shard faults",
 )
 def _(pipeline: Pipeline) -> None:
@@ -44,6 +45,7 @@ def _(pipeline: Pipeline) -> None:
     "the experts' partial sums are not added over the ranks",
     EXPERTS,
     sites=("target.layers.*.ffn_out",),
+    compiled=True,
     seen="class of TTrace's shard faults",
 )
 def _(pipeline: Pipeline) -> None:
@@ -56,6 +58,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.layers.0.attn_out",
     sites=("drafter.layers.*.attn_out", "drafter.layers.*.ffn_out"),
     same_text=True,
+    compiled=True,
     seen="class of TTrace's shard faults",
 )
 def _(pipeline: Pipeline) -> None:
@@ -66,10 +69,11 @@ def _(pipeline: Pipeline) -> None:
     "tp-attn-averaged",
     "the ranks' partial sums averaged, not added",
     ATTENTION,
+    compiled=True,
     seen="collectives with another default",
 )
 def _(pipeline: Pipeline) -> None:
-    during(pipeline, PROJECTED, _reducing(lambda x: all_reduce(x) * (1 / len(x.parts))))
+    during(pipeline, PROJECTED, _reducing(lambda x: all_reduce(x) * (1 / _ranks(pipeline))))
 
 
 @reduced(
@@ -79,14 +83,14 @@ def _(pipeline: Pipeline) -> None:
     seen="class of missing barriers",
 )
 def _(pipeline: Pipeline) -> None:
-    last: list[Any] = []
+    last: Parts = []
 
-    def late(x: Any) -> Any:
-        fresh, before = x.parts[1], last[0] if last and last[0].shape == x.shape else x.parts[1] * 0.0
+    def late(parts: Parts) -> Parts:
+        fresh, before = parts[1], last[0] if last and last[0].shape == parts[1].shape else 0 * parts[1]
         last[:] = [fresh]
-        return Ranks([x.parts[0] + before] * len(x.parts))
+        return [parts[0] + before] * len(parts)
 
-    during(pipeline, PROJECTED, _reducing(late))
+    during(pipeline, PROJECTED, _reducing(_on_hosts(pipeline, late)))
 
 
 @reduced(
@@ -97,14 +101,52 @@ def _(pipeline: Pipeline) -> None:
     seen="a quantised all-reduce nobody asked for",
 )
 def _(pipeline: Pipeline) -> None:
-    engine = pipeline.target.engine
-
-    def coarse(x: Any) -> Any:
-        return with_ranks(engine).shard(
-            [one.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for one in with_ranks(engine).hosts(x)]
-        )
-
+    coarse = _on_hosts(
+        pipeline, lambda parts: [one.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for one in parts]
+    )
     during(pipeline, MIXED, lambda clean: lambda x: clean(coarse(x)))
+
+
+@reduced(
+    "tp-ffn-reduced-bfloat16",
+    "the experts' partial sums travel in bfloat16",
+    EXPERTS,
+    sites=("target.layers.*.ffn_out",),
+    precision="float32",
+    same_text=True,
+    compiled=True,
+    seen="collectives in the activations' dtype",
+)
+def _(pipeline: Pipeline) -> None:
+    def narrow(x: Any) -> Any:
+        return all_reduce(x.astype(ml_dtypes.bfloat16)).astype(np.float32)
+
+    during(pipeline, MIXED, lambda clean: narrow)
+
+
+@reduced(
+    "tp-attn-reduced-in-pairs",
+    "the all-reduce joins ranks in pairs, not all four: replica groups of another mesh",
+    ATTENTION,
+    tp=4,
+    compiled=True,
+    seen="class of replica groups left over from another mesh",
+)
+def _(pipeline: Pipeline) -> None:
+    pairs = tuple((rank, rank + 1) for rank in range(0, _ranks(pipeline), 2))
+    during(pipeline, PROJECTED, _reducing(lambda x: all_reduce(x, pairs)))
+
+
+@reduced(
+    "tp-ffn-reduced-twice",
+    "the experts' sum, which every rank has, goes through a second all-reduce",
+    EXPERTS,
+    sites=("target.layers.*.ffn_out",),
+    compiled=True,
+    seen="class of TTrace's shard faults",
+)
+def _(pipeline: Pipeline) -> None:
+    during(pipeline, MIXED, lambda clean: lambda x: clean(clean(x)))
 
 
 @reduced(
@@ -118,11 +160,11 @@ def _(pipeline: Pipeline) -> None:
     seen="class of all-reduces without a fixed order",
 )
 def _(pipeline: Pipeline) -> None:
-    def own_first(x: Any) -> Any:
-        turned = [x.parts[rank:] + x.parts[:rank] for rank in range(len(x.parts))]
-        return Ranks([reduce(lambda total, part: total + part, parts) for parts in turned])
+    def own_first(parts: Parts) -> Parts:
+        turned = [parts[rank:] + parts[:rank] for rank in range(len(parts))]
+        return [reduce(lambda total, part: total + part, one) for one in turned]
 
-    during(pipeline, PROJECTED, _reducing(own_first))
+    during(pipeline, PROJECTED, _reducing(_on_hosts(pipeline, own_first)))
 
 
 @choice(
@@ -130,6 +172,7 @@ def _(pipeline: Pipeline) -> None:
     "the winning rank's id lacks the ids of the ranks before it",
     TOKENS[0],
     sites=TOKENS,
+    compiled=True,
     seen="vocabulary-parallel heads",
 )
 def _(pipeline: Pipeline) -> None:
@@ -142,6 +185,7 @@ def _(pipeline: Pipeline) -> None:
     "drafter.draft_tokens",
     round=None,
     same_text=True,
+    compiled=True,
     seen="vocabulary-parallel heads",
 )
 def _(pipeline: Pipeline) -> None:
@@ -156,11 +200,21 @@ def _(pipeline: Pipeline) -> None:
     seen="vocabulary-parallel heads",
 )
 def _(pipeline: Pipeline) -> None:
-    during(
-        pipeline,
-        "target:greedy",
-        lambda clean: lambda logits: Ranks([np.argmax(logits.parts[0], axis=-1)] * len(logits.parts)),
-    )
+    first = _on_hosts(pipeline, lambda parts: [np.argmax(parts[0], axis=-1)] * len(parts))
+    during(pipeline, "target:greedy", lambda clean: first)
+
+
+@choice(
+    "tp-gather-reversed",
+    "what the ranks chose is gathered with the last rank first: the ids are offset by another rank's place",
+    TOKENS[0],
+    sites=(*TOKENS, "drafter.draft_tokens"),
+    compiled=True,
+    seen="class of gathers in the order of arrival",
+)
+def _(pipeline: Pipeline) -> None:
+    backwards = (tuple(range(_ranks(pipeline)))[::-1],)
+    during(pipeline, "kernels.head:all_gather", lambda clean: lambda x, axis: clean(x, axis, backwards))
 
 
 @choice(
@@ -171,9 +225,11 @@ def _(pipeline: Pipeline) -> None:
     seen="lattice #280",
 )
 def _(pipeline: Pipeline) -> None:
+    backwards = _on_hosts(pipeline, lambda parts: parts[::-1])
+
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def greedy(logits: Any) -> Any:
-            turned, width, last = clean(Ranks(logits.parts[::-1])), logits.shape[-1], len(logits.parts) - 1
+            turned, width, last = clean(backwards(logits)), logits.shape[-1], _ranks(pipeline) - 1
             return turned % width + (last - turned // width) * width
 
         return greedy
@@ -208,6 +264,17 @@ def _reducing(reduced: Callable[..., Any]) -> Callable[..., Any]:
     return lambda clean: lambda x, weight, bias=None: reduced(wide_linear(x, weight, bias)).astype(x.dtype)
 
 
+def _ranks(pipeline: Pipeline) -> int:
+    sharding = with_ranks(pipeline.target.engine).sharding
+    return sharding.ranks if sharding else 1
+
+
+def _on_hosts(pipeline: Pipeline, change: Callable[[Parts], Parts]) -> Callable[[Any], Any]:
+    """An array of which each rank holds what `change` makes of all the ranks' parts."""
+    machine = with_ranks(pipeline.target.engine)
+    return lambda x: machine.shard(change(machine.hosts(x)), x.dtype)
+
+
 def _within_shard(clean: Callable[..., Any]) -> Callable[..., Any]:
     return lambda logits: clean(logits) - clean(logits) // logits.shape[-1] * logits.shape[-1]
 
@@ -215,12 +282,18 @@ def _within_shard(clean: Callable[..., Any]) -> Callable[..., Any]:
 def _behind(model: Model) -> None:
     """Rank 1 clears the last row that the others keep."""
 
+    machine = with_ranks(model.engine)
+
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         def rollback(length: int) -> None:
             clean(length)
-            for cache in (one for pair in model.caches for one in pair):
-                cache.parts[1][:, length - 1 :] = np.zeros((), np.float32)
+            model.caches = [(shorter(keys, length), shorter(values, length)) for keys, values in model.caches]
 
         return rollback
+
+    def shorter(cache: Any, length: int) -> Any:
+        parts = [part.copy() for part in machine.hosts(cache)]
+        parts[1][:, length - 1 :] = 0
+        return machine.shard(parts, cache.dtype)
 
     instead(model, "rollback", make)

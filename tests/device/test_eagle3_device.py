@@ -8,7 +8,7 @@ import pytest
 
 from parity import device
 from parity.device.faults import CATALOGUE
-from parity.device.faults.planting import during, uncompiled
+from parity.device.faults.planting import during, in_each
 from parity.device.kernels import drafter_layer
 from parity.errors import UsageError
 from parity.faults import FaultRunRequest, compare_planted
@@ -98,7 +98,7 @@ def test_a_stage_that_is_wrong_in_chain_rows_alone_is_named_before_what_later_ro
         stage=stage,
         chained=stage,
         sites=(stage,),
-        plant=uncompiled(twice_in_the_chain),
+        plant=in_each(twice_in_the_chain),
     )
     seen = compare_planted(FaultRunRequest(golden, "numpy", builder("numpy", golden), rounds=2), fault, "chained")
     assert seen.placed and seen.inherited, seen

@@ -65,7 +65,7 @@ class Machine(Protocol):
 
 
 class Engine:
-    """`NAME`, `array`, `zeros` and `host` on one machine, and its programs.
+    """`NAME`, `array`, `zeros` and `host` on one machine, and its own programs.
 
     A program is compiled once for each kernel, skeleton and shapes, and belongs to this engine alone: a kernel that was
     replaced for one device is never run by another.
@@ -78,7 +78,7 @@ class Engine:
         self.machine, self.NAME, self.versions = machine, machine.name, machine.versions
         self.kind: type[Array] = type("Array", (self.arrays,), {"__slots__": (), "engine": self})
         self._programs: dict[Any, tuple[Program, Callable[..., Any]]] = {}
-        self.whole = True
+        self.whole = self.own_programs = True
 
     @property
     def programs(self) -> list[Program]:
