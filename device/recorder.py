@@ -31,6 +31,8 @@ class Recorder:
     def __init__(self, tap: Tap | None, engine: AnyEngine) -> None:
         self._tap, self._engine = tap, engine
         self._sharding: Sharding | None = getattr(engine, "sharding", None)
+        # A tap that looks at nothing: only where ranks choose differently it has a say, and continues.
+        self._passes: bool = getattr(tap, "passes", False)
         self._passed: dict[str, list[np.ndarray]] = {}
 
     def part(self, first: int, count: int, total: int) -> Recorder:
@@ -41,7 +43,7 @@ class Recorder:
 
     def bind(self, group: str, rows: int, layer: int | None = None) -> LayerTap:
         """The tap of one layer or pass; only its first `rows` rows are logical, the rest is padding."""
-        if self._tap is None:
+        if self._tap is None or self._passes:
             return untapped
         return _Bound(self, self._tap, group, rows, layer)
 
@@ -70,7 +72,7 @@ class Recorder:
         Returns:
             whether that was anything else.
         """
-        if self._tap is None:
+        if self._tap is None or self._passes:
             return False
         given = [one[0] for one in to_hosts(self._engine, self._sharding, cache[:1, :length])]
         taken = self._ask(self._tap, _name(group, part, layer), given)
