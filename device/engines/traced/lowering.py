@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import jax
@@ -24,6 +25,10 @@ cpu_devices.several()
 
 OVERRIDES: dict[str, Any] = {"xla_allow_excess_precision": False}
 """Without this XLA drops pairs of conversions: bfloat16 stages would keep float32 inside whole programs."""
+
+KEPT = 512
+"""Compiled programs of a process, the oldest dropped first; a watched and a free run of the tiny pair have 160."""
+_COMPILED: dict[bytes, Any] = {}
 
 
 def devices(ranks: int) -> list[jax.Device]:
@@ -54,23 +59,31 @@ def compiled(code: Any) -> Callable[[Sequence[jax.Array]], list[jax.Array]]:
 def executable(code: Any, on: list[jax.Device]) -> Any:
     """The module compiled for as many replicas as there are devices, replica r on device r.
 
+    What was compiled from the same HLO before, for whatever engine of this process, is not compiled again.
+
     Raises:
         UsageError: the module calls what only the hardware knows.
     """
     places = np.arange(len(on)).reshape(-1, 1)
     options = get_compile_options(len(on), 1, device_assignment=places, env_options_overrides=OVERRIDES)
-    return get_backend("cpu").compile_and_load(stablehlo(code), on, options)
+    module = code.to_proto()
+    module.ClearField("input_output_alias")
+    content = module.SerializeToString(deterministic=True) + options.SerializeAsString()
+    key = sha256(content).digest()
+    if key not in _COMPILED:
+        while len(_COMPILED) >= KEPT:
+            del _COMPILED[next(iter(_COMPILED))]
+        _COMPILED[key] = get_backend("cpu").compile_and_load(stablehlo(module), on, options)
+    return _COMPILED[key]
 
 
-def stablehlo(code: Any) -> bytes | str:
-    """A traced HLO module as StableHLO that XLA:CPU can run."""
-    proto = code.to_proto()
-    proto.ClearField("input_output_alias")
-    module: bytes | str = hlo_to_stablehlo(proto.SerializeToString())
-    if not any(one.opcode == "custom-call" for some in proto.computations for one in some.instructions):
-        return module
+def stablehlo(module: Any) -> bytes | str:
+    """A traced HLO module, as its proto without aliases, as StableHLO that XLA:CPU can run."""
+    text: bytes | str = hlo_to_stablehlo(module.SerializeToString())
+    if not any(one.opcode == "custom-call" for some in module.computations for one in some.instructions):
+        return text
     with mlir.make_ir_context():
-        return replace_topk(str(mlir.ir.Module.parse(module)))
+        return replace_topk(str(mlir.ir.Module.parse(text)))
 
 
 def replace_topk(text: str) -> str:
