@@ -210,3 +210,26 @@ def test_a_tensor_changed_in_place_counts_as_returned(load, prompts):
 def test_a_tensor_of_another_shape_is_refused_by_its_stage(load, prompts):
     with pytest.raises(UsageError, match=r"^stage target\.embed: the tap returned shape \[19, 63\] for \[19, 64\]\.$"):
         load().prefill(prompts[1], 8, lambda stage, value: value[:, :63] if stage == "target.embed" else value)
+
+
+class Passing:
+    """Asked for ids only, which ranks may choose differently."""
+
+    passes = True
+
+    def __init__(self):
+        self.stages = []
+
+    def __call__(self, stage, value):
+        self.stages.append(stage)
+        return value
+
+
+def test_a_tap_that_passes_everything_is_shown_no_layer_and_no_cache(load, prompts, plain):
+    passing, device = Passing(), load(4)
+    emitted = [device.prefill(prompts[1], 8, passing)]
+    drafts = device.draft(passing)
+    emitted.extend(device.commit(drafts, device.verify(drafts, passing), passing))
+    assert emitted == plain[1][: len(emitted)]
+    assert "target.tokens" in passing.stages
+    assert not [stage for stage in passing.stages if ".layers." in stage or stage.endswith((".k", ".v"))]

@@ -70,8 +70,22 @@ def test_collectives_inside_a_program_and_outside():
         assert [one.tolist() for one in machine.hosts(gathered)] == 2 * [[[1, 2, 10, 20]]]
 
 
+def test_ranks_meet_within_their_group_and_in_its_order():
+    machine = mesh.engine(Sharding(4, {"target": 4, "drafter": 4}))
+
+    @program
+    def meet(x):
+        return all_reduce(x, ((0, 1), (2, 3))), all_gather(x, -1, ((3, 2, 1, 0),))
+
+    x = machine.shard([np.full((1, 1), 10.0**rank, np.float32) for rank in range(4)])
+    outside = all_reduce(x, ((0, 1), (2, 3))), all_gather(x, -1, ((3, 2, 1, 0),))
+    for total, gathered in (meet(x), outside):
+        assert [one.item() for one in machine.hosts(total)] == [11, 11, 1100, 1100]
+        assert machine.hosts(gathered)[2].tolist() == [[1000, 100, 10, 1]]
+
+
 def test_too_few_devices_are_refused(few_kv, monkeypatch):
     one = jax.devices()[:1]
-    monkeypatch.setattr(mesh.jax, "devices", lambda: one)
+    monkeypatch.setattr(jax, "devices", lambda: one)
     with pytest.raises(UsageError, match="4 ranks need as many devices, and XLA has 1; XLA_FLAGS="):
         few_kv(engine="xla", tp=4)

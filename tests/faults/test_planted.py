@@ -118,3 +118,16 @@ def test_a_device_that_breaks_down_is_not_killed(one_prompt):
 def test_a_fault_that_shows_elsewhere_is_misplaced(change, accused, one_prompt):
     seen = compare_planted(replace(one_prompt, rounds=1), replace(CATALOGUE["tap-early"], **change), "local")
     assert seen.verdict == "fail" and not seen.placed and seen.own == accused
+
+
+@pytest.mark.parametrize(("device", "ranks"), [("numpy", 2), ("numpy,tp=4", 4), ("numpy,tp=1", 2)])
+def test_a_device_named_with_more_ranks_than_a_fault_needs_keeps_them(device, ranks, one_prompt):
+    asked = []
+
+    def build(**options):
+        asked.append(options["tp"])
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        compare_planted(replace(one_prompt, device_name=device, build=build), CATALOGUE["tp-attn-averaged"], "local")
+    assert asked == [ranks]
