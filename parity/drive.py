@@ -112,6 +112,7 @@ def run_device(request: RunRequest) -> Path:
                 schedule=case.schedule,
                 max_new_tokens=case.max_new_tokens,
                 partial_kv=case.partial_kv,
+                kv_cache=case.kv_cache,
                 precision=precision,
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
@@ -311,6 +312,7 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
         ("drafter layers", says.num_drafter_layers, model.num_drafter_layers),
         ("drafts a round (K)", says.k, case.k),
         ("as its partial KV", says.partial_kv or "none", case.partial_kv or "none"),
+        ("as the format of its caches", says.kv_cache or "none", case.kv_cache or "none"),
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")

@@ -304,6 +304,9 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
     if seen.case.partial_kv != true.case.partial_kv:
         kept = [side.case.partial_kv or "none" for side in (true, seen)]
         raise UsageError(f"{run.folder} has partial KV {kept[1]}, {golden.folder} has {kept[0]}")
+    if seen.case.kv_cache != true.case.kv_cache:
+        kept = [side.case.kv_cache or "the dtype of its passes" for side in (true, seen)]
+        raise UsageError(f"{run.folder} keeps its caches in {kept[1]}, {golden.folder} in {kept[0]}")
     for part in ("target", "drafter"):
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
@@ -331,7 +334,7 @@ def _fits(policy: Policy, golden: TrustedGolden) -> None:
 @lru_cache
 def _any_stages(num_layers: int, num_drafter_layers: int) -> tuple[str, ...]:
     """The stages of a pair with the most that a drafter on taps can have."""
-    return tuple(declared(num_layers, num_drafter_layers, pages=True))
+    return tuple(declared(num_layers, num_drafter_layers, pages=True, quantised=True))
 
 
 def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:
