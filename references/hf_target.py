@@ -19,10 +19,10 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import read_config
+from parity.references.checkpoint import SCALE, read_config
 from parity.references.hf_checkpoint import check_target
 from parity.references.kv_cache import Quantiser
-from parity.references.points import point
+from parity.references.points import point, replaced
 from parity.references.rope import read_rope
 from parity.references.roundings import Roundings
 from parity.references.target import Target
@@ -75,9 +75,11 @@ class TappedCache(DynamicCache):
 
     def write(self, k: torch.Tensor, v: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep new rows [1, G, S, D]; all rows."""
-        if self.quantiser is not None:
-            k, v = self.quantiser.through("k", k, layer), self.quantiser.through("v", v, layer)
-        return super().update(k, v, layer)
+        if self.quantiser is None:
+            return super().update(k, v, layer)
+        through, attended = self.quantiser.through, self.quantiser.attended
+        keys, values = super().update(through("k", k, layer), through("v", v, layer), layer)
+        return attended("k", keys, k, layer), attended("v", values, v, layer)
 
     @property
     def held(self) -> list[Any]:
@@ -252,9 +254,10 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
     """
     logging.disable_progress_bar()
     try:
-        model: GptOssForCausalLM = GptOssForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
-        )
+        with replaced(GptOssForCausalLM, "_keys_to_ignore_on_load_unexpected", [SCALE]):
+            model: GptOssForCausalLM = GptOssForCausalLM.from_pretrained(
+                checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{checkpoint} cannot be loaded as GptOssForCausalLM: {str(error).splitlines()[0]}") from None
     if dtype == torch.float32:

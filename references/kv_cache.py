@@ -36,6 +36,11 @@ class Quantiser:
         return (kept * read).to(rows.dtype)
 
     @point
+    def attended(self, part: str, rows: Tensor, own: Tensor, layer: int) -> Tensor:
+        """What attention reads of all rows [..., S, D], the last of which hold `own` [..., W, D]: the same."""
+        return rows
+
+    @point
     def write_scale(self, layer: int, part: str) -> Tensor:
         """What a layer's keys or values are divided by."""
         return torch.tensor(self.scales[part][layer], dtype=torch.float32)
@@ -66,8 +71,10 @@ class QuantisedKVCache(KVCache):
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """As the parent's, of quantised rows."""
-        k, v = (self.quantiser.through(part, rows, layer) for part, rows in (("k", k), ("v", v)))
-        return super().extend(layer, k, v)
+        own, through, attended = {"k": k, "v": v}, self.quantiser.through, self.quantiser.attended
+        kept = super().extend(layer, through("k", k, layer), through("v", v, layer))
+        k, v = (attended(part, rows, own[part], layer) for part, rows in zip("kv", kept, strict=True))
+        return k, v
 
 
 def quantiser(kind: str, checkpoint: Path, layers: int) -> Quantiser | None:
