@@ -244,7 +244,9 @@ class Named:
     layer: int | None = None
 
 
-def declared(num_layers: int, num_drafter_layers: int, family: str = "", pages: bool = False, quantised: bool = False) -> dict[str, Named]:
+def declared(
+    num_layers: int, num_drafter_layers: int, family: str = "", pages: bool = False, quantised: bool = False
+) -> dict[str, Named]:
     """Every stage of a pair of models by full name, in table order with layers inside.
 
     Args:

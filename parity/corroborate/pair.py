@@ -149,7 +149,9 @@ def _same_case(one: DumpView, other: DumpView) -> None:
     if any(side.case.sampling for side in (ours, theirs)):
         raise UsageError(f"{one.folder} or {other.folder} samples: references corroborate each other on greedy tokens")
     if cases[0] != cases[1]:
-        raise UsageError(f"{one.folder} and {other.folder} were made with another K, token budget, partial KV or format of caches")
+        raise UsageError(
+            f"{one.folder} and {other.folder} were made with another K, token budget, partial KV or format of caches"
+        )
     for part in ("target", "drafter"):
         mine, its = getattr(ours.model, part), getattr(theirs.model, part)
         if (mine.config_digest, mine.weights_digest) != (its.config_digest, its.weights_digest):

@@ -21,7 +21,9 @@ STAGES = {
     "drafter": ("drafter.layers.*.attn_out", "kv.drafter.*"),
 }
 SCALE_FIX = "a cache divides by the scale of its own layer and part when it is written, and multiplies by it once"
-FORMAT_FIX = "the format of the cache: its numbers, its rounding to the nearest even one, and what is beyond the largest"
+FORMAT_FIX = (
+    "the format of the cache: its numbers, its rounding to the nearest even one, and what is beyond the largest"
+)
 DRAFTERS = {"target": (*ROWS, "n-gram", "dflash"), "drafter": ROWS}
 
 PARTS = (
