@@ -37,6 +37,7 @@ def load(
     tp: int = 1,
     moe: str = "masked",
     partial_kv: str = "",
+    kv_cache: str = "",
     lanes: int = 1,
     prefill_rows: int | None = None,
     weights: str = "memory",
@@ -54,6 +55,7 @@ def load(
         tp: TP, tensor-parallel ranks, in this process; see `parity.device.sharding`.
         moe: `masked` or `gathered`, the formulation of the experts; see `parity.device.kernels.moe`.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
+        kv_cache: the formats of the caches; see `parity.kv_cache`.
         prefill_rows: rows of a prefill that run at a time; all of them where None.
         weights: `memory`, or `files`: of the engine numpy, large weights stay in their files until a kernel uses them.
         lanes: sequences that run together, each with a tap of its own (`parity.seam.Batched`); one where 1.
@@ -78,7 +80,7 @@ def load(
 
         machine = with_lanes(machine, batch)
     pair = Path(target), Path(drafter)
-    pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, read, partial_kv)
+    pipeline = assemble(*pair, k, precision, machine, max_positions, tp, moe, read, partial_kv, kv_cache)
     pipeline.prefill_rows = prefill_rows
     if lanes == 1:
         return pipeline

@@ -32,6 +32,7 @@ from parity.device.sharding import shard
 from parity.device.target import Target
 from parity.device.weights import drafter_weights, target_weights
 from parity.errors import UsageError
+from parity.kv_cache import KVFormats
 from parity.partial_kv import PartialKV
 
 FAMILIES: dict[type[DrafterConfig], type[Drafter]] = {
@@ -55,6 +56,7 @@ def assemble(
     moe: str = MOE[0],
     read: Callable[[Path], Tensors] = Checkpoint,
     partial_kv: str = "",
+    kv_cache: str = "",
 ) -> Pipeline:
     """Read both checkpoints and build the pipeline; arguments as for `parity.device.load`, `read` opens a folder."""
     target_files, drafter_files = read(target), read(drafter)
@@ -63,7 +65,11 @@ def assemble(
     _check_drafts(k, inner, drafter)
     (rows, limit), dtype = _rows(max_positions, outer, inner), _DTYPES[precision]
     family = NGram.family if isinstance(inner, NGramConfig) else FAMILIES[type(inner)].family
-    inner = replace(inner, partial=PartialKV.of(partial_kv, family, rows))
+    formats = KVFormats.of(kv_cache, family, partial_kv)
+    if kv_cache and engine.NAME in ("nkipy", "neuron"):
+        raise UsageError(f"kv_cache: the engine {engine.NAME} keeps its caches in the dtype of its passes.")
+    outer = replace(outer, kv_format=formats.target)
+    inner = replace(inner, partial=PartialKV.of(partial_kv, family, rows), kv_format=formats.drafter)
     sharding = shard(tp, outer, inner)
     if tp > 1:
         engine = engine.spread(sharding) if hasattr(engine, "spread") else ranks.engine(engine, sharding)

@@ -27,7 +27,8 @@ class Attention:
 class TargetConfig:
     """gpt-oss. `windows` has one entry a layer, None for full attention; `eos` may be empty.
 
-    `moe` is the device's own choice, one of `MOE`: how the experts are formulated.
+    `moe` is the device's own choice, one of `MOE`: how the experts are formulated. `kv_format` is what its caches keep,
+    empty for the dtype of the pass: no config.json says so.
     """
 
     hidden: int
@@ -43,6 +44,7 @@ class TargetConfig:
     max_positions: int
     eos: tuple[int, ...]
     moe: str = "masked"
+    kv_format: str = ""
 
     @property
     def layers(self) -> int:

@@ -27,7 +27,8 @@ class DrafterConfig:
     """Any drafter. `taps` are in_of numbers: `in_of[k]` is the residual stream entering target layer k.
 
     `max_drafts` is the number of drafts a round that it was made for, None where it does not say, `limit` its key.
-    `partial` are the pages of its cache that a row attends to, None for all of it: no config.json says so.
+    `partial` are the pages of its cache that a row attends to, None for all of it, and `kv_format` is what its caches
+    keep, empty for the dtype of the pass: no config.json says so.
     """
 
     limit: ClassVar[str] = "num_parallel_positions"
@@ -42,6 +43,7 @@ class DrafterConfig:
     taps: tuple[int, ...] = ()
     max_drafts: int | None = None
     partial: PartialKV | None = None
+    kv_format: str = ""
 
     @property
     def head(self) -> int:
@@ -110,6 +112,7 @@ class NGramConfig:
     max_positions: int = 2**31
     max_drafts: int | None = None
     partial: PartialKV | None = None
+    kv_format: str = ""
 
 
 def drafter_config(checkpoint: Described, target: TargetConfig) -> DrafterConfig | NGramConfig:

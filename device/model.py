@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.device.config import Attention
 from parity.device.engines import AnyEngine, from_hosts, to_hosts, widest
-from parity.device.kernels import cache
+from parity.device.kernels import cache, quantised
 from parity.device.kernels.rope import tables
 from parity.device.kernels.step import Step, make_step
 from parity.device.recorder import Recorder
@@ -24,6 +24,10 @@ Saved = tuple[list[tuple[list[np.ndarray], ...]], int]
 """Each layer's keys and values, rank by rank, and the length."""
 
 
+SCALES = ("k_scale", "v_scale")
+"""Of caches; they stay in float32."""
+
+
 class Model:
     """Weights and static caches of one model.
 
@@ -35,6 +39,7 @@ class Model:
     """
 
     side = ""
+    config: Any
     sampler: Sampler | None = None
     state: tuple[str, ...] = ("caches", "length")
     """What a verb that raises puts back."""
@@ -51,6 +56,7 @@ class Model:
         dtype: np.dtype,
     ) -> None:
         self.engine, self.dtype, self.positions = engine, dtype, positions
+        self.cache_dtype = quantised.FORMATS.get(self.kv_format, dtype)
         self.windows, self._attention = windows, attention
         outer, layers = weights
         self.sharding: Sharding | None = getattr(engine, "sharding", None)
@@ -65,6 +71,11 @@ class Model:
         mine.engine, mine.outer, mine.layers = engine, dict(self.outer), [dict(layer) for layer in self.layers]
         mine.clear()
         return mine
+
+    @property
+    def kv_format(self) -> str:
+        """What its caches keep; empty for the dtype of the pass."""
+        return str(self.config.kv_format)
 
     @property
     def trash(self) -> int:
@@ -83,7 +94,7 @@ class Model:
         kv_heads = self.sharding.local_kv_heads(self.side) if self.sharding else self._attention.kv_heads
         shape = (1, self.positions + 1, kv_heads, self._attention.head_dim)
         zeros = self.engine.zeros
-        self.caches = [(zeros(shape, self.dtype), zeros(shape, self.dtype)) for _ in self.layers]
+        self.caches = [(zeros(shape, self.cache_dtype), zeros(shape, self.cache_dtype)) for _ in self.layers]
         self.length = 0
 
     def rollback(self, length: int) -> None:
@@ -100,24 +111,35 @@ class Model:
     def load(self, saved: Saved) -> None:
         """Put back what `off_load` gave."""
         held, self.length = saved
-        load = partial(from_hosts, self.engine, self.sharding, dtype=self.dtype)
+        load = partial(from_hosts, self.engine, self.sharding, dtype=self.cache_dtype)
         self.caches = [(load(keys), load(values)) for keys, values in held]
 
     def poison(self, value: float) -> None:
         """Put `value` into every cache row at or behind the length, the trash slot included."""
         for one in (one for pair in self.caches for one in pair):
-            one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.dtype)
+            one[:, self.length :] = self.engine.array(np.full((1, 1, 1, 1), value, np.float32), self.cache_dtype)
 
     def record(self, record: Recorder) -> bool:
         """Show every cache's rows [0, length) and the length; whether what comes back, and is loaded, is another."""
         group, length = f"kv.{self.side}", self.length
         changed = [
-            record.rows(group, part, layer, one, length)
+            self._shown(record, group, part, layer, one)
             for layer, pair in enumerate(self.caches)
             for part, one in zip("kv", pair, strict=True)
         ]
         self.length = int(record.exact(group, "length", np.array([length]))[0])
         return any(changed)
+
+    def _shown(self, record: Recorder, group: str, part: str, layer: int, one: Any) -> bool:
+        """Show the rows of one cache as attention reads them; whether others were loaded."""
+        if not self.kv_format:
+            return record.rows(group, part, layer, one, self.length)
+        scale = self.layers[layer][f"{part}_scale"]
+        rows = quantised.widened(one[:, : self.length], scale, self.dtype)
+        changed = record.rows(group, part, layer, rows, self.length)
+        if changed:
+            one[:, : self.length] = quantised.scaled(rows, scale, self.kv_format)
+        return changed
 
     def step(self, rows: Rows) -> Step:
         """Masks, rotations and slots of this pass."""
@@ -129,4 +151,5 @@ class Model:
 
     def _place(self, name: str, value: np.ndarray) -> Any:
         parts = self.sharding.weight(self.side, name, value) if self.sharding else None
-        return from_hosts(self.engine, self.sharding if parts else None, parts or [value], self.dtype)
+        dtype = np.float32 if name in SCALES else self.dtype
+        return from_hosts(self.engine, self.sharding if parts else None, parts or [value], dtype)

@@ -24,6 +24,7 @@ from parity.device.rows import PROMPT_BUCKET, pad_rows, round_up
 from parity.device.sampler import Proposed, Sampler
 from parity.device.target import Target
 from parity.errors import UsageError
+from parity.kv_cache import KVFormats
 from parity.seam import Description, Sampling, Tap
 
 
@@ -90,6 +91,7 @@ class Pipeline:
             constants=constants(self.target, self.drafter),
             family=self.drafter.family,
             partial_kv=str(self.drafter.config.partial or ""),
+            kv_cache=str(KVFormats(self.target.config.kv_format, self.drafter.config.kv_format)),
             varies_k=True,
             samples=True,
         )

@@ -54,6 +54,7 @@ class Variant:
         precision: str = "bfloat16",
         batch: int | None = None,
         partial_kv: str = "",
+        kv_cache: str = "",
         lanes: int = 1,
         prefill_rows: int | None = None,
     ) -> Pipeline | Batch:
@@ -67,7 +68,7 @@ class Variant:
             raise UsageError(f"{self.name} runs copies of one sequence: it has no lanes")
         machine = engine(f"numpy, {self.name}", self.order, copies)
         case = Path(target), Path(drafter), k, precision
-        pipeline = assemble(*case, machine, None, self.tp, self.moe, partial_kv=partial_kv)
+        pipeline = assemble(*case, machine, None, self.tp, self.moe, partial_kv=partial_kv, kv_cache=kv_cache)
         pipeline.prompt_bucket = self.prompt_bucket or pipeline.prompt_bucket
         for model in (pipeline.target, pipeline.drafter):
             model.span_bucket = self.span_bucket or model.span_bucket

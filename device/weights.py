@@ -45,6 +45,13 @@ class Reader:
         tensor: np.ndarray = self._checkpoint.tensor(name, shape, dtypes)
         return tensor
 
+    def number(self, name: str) -> np.ndarray:
+        """A tensor of one number, float32 [1]."""
+        try:
+            return self.take(name, 1).astype(np.float32)
+        except UsageError:
+            return self.take(name).astype(np.float32).reshape(1)
+
     def matrix(self, name: str, rows: int, columns: int) -> np.ndarray:
         """A linear layer's weight, stored [out, in], as [in, out]."""
         return self.settled(self.take(name, columns, rows).T)
@@ -171,6 +178,7 @@ def _target_layer(reader: Reader, prefix: str, config: TargetConfig) -> Weights:
         "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),
         "sinks": reader.take(f"{prefix}self_attn.sinks", heads),
         **_attention(reader, f"{prefix}self_attn.", config.attention, hidden, hidden, biases=True),
+        **_scales(reader, f"{prefix}self_attn.", config.kv_format),
         "router": reader.matrix(f"{prefix}mlp.router.weight", hidden, config.experts),
         "router_bias": reader.take(f"{prefix}mlp.router.bias", config.experts),
         **_experts(reader, f"{prefix}mlp.experts.", config),
@@ -213,6 +221,7 @@ def _llama_layer(reader: Reader, prefix: str, config: DrafterConfig, width: int 
         "input_norm": reader.take(f"{prefix}input_layernorm.weight", hidden),
         "post_norm": reader.take(f"{prefix}post_attention_layernorm.weight", hidden),
         **_attention(reader, f"{prefix}self_attn.", config.attention, width or hidden, hidden),
+        **_scales(reader, f"{prefix}self_attn.", config.kv_format),
         "gate": reader.matrix(f"{prefix}mlp.gate_proj.weight", hidden, wide),
         "up": reader.matrix(f"{prefix}mlp.up_proj.weight", hidden, wide),
         "down": reader.matrix(f"{prefix}mlp.down_proj.weight", wide, hidden),
@@ -228,6 +237,34 @@ def _attention(
     if biases:
         weights |= {f"{name}_bias": reader.take(f"{prefix}{name}_proj.bias", shapes[name][1]) for name in shapes}
     return weights
+
+
+def _scales(reader: Reader, prefix: str, kv_format: str) -> Weights:
+    """What a layer's caches divide keys and values by, float32 [1]; 1 where the checkpoint has none.
+
+    llm-compressor writes `k_scale` and `v_scale`, ModelOpt `k_proj.k_scale` and `v_proj.v_scale`.
+    """
+    found: Weights = {}
+    for part in "kv":
+        for name in (f"{prefix}{part}_scale", f"{prefix}{part}_proj.{part}_scale"):
+            if not reader.has(name):
+                continue
+            if not kv_format:
+                reader.skip(name)
+                continue
+            if f"{part}_scale" in found:
+                raise reader.refuse(name, "is there under another name as well")
+            found[f"{part}_scale"] = _positive(reader, name)
+    if len(found) == 1:
+        raise reader.refuse(f"{prefix}{next(iter(found))}", "is there without that of the layer's other cache")
+    return found or (dict.fromkeys(("k_scale", "v_scale"), np.ones(1, np.float32)) if kv_format else {})
+
+
+def _positive(reader: Reader, name: str) -> np.ndarray:
+    scale = reader.number(name)
+    if not 0 < scale[0] < np.inf:
+        raise reader.refuse(name, f"is {scale[0]}, no positive number")
+    return scale
 
 
 def _experts(reader: Reader, prefix: str, config: TargetConfig) -> Weights:

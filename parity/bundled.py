@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,12 @@ def tiny(part: str) -> Path:
     if folder is None:
         raise UsageError("the tiny pair (fixtures/) is not installed; name --target, --drafter and --prompts")
     return folder / "tiny" / part
+
+
+def scaled_pair(target: Path, drafter: Path, folder: Path) -> tuple[Path, Path]:
+    """Both checkpoints once more in this folder, with scales for quantised caches."""
+    with_scales = import_module("parity.fixtures.scaled").with_scales
+    return with_scales(target, folder / "target", "target"), with_scales(drafter, folder / "drafter", "drafter")
 
 
 def fixtures() -> Path | None:

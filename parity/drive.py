@@ -19,6 +19,7 @@ from parity.golden.provenance import now, producer, with_constants
 from parity.golden.store import DumpWriter
 from parity.golden.trust import device_modules
 from parity.golden.views import DumpView
+from parity.grid import Grid, grids
 from parity.guard import as_parity_error
 from parity.looping import drive_loop, generate_loop
 from parity.progress import Progress, quiet
@@ -82,10 +83,10 @@ def run_device(request: RunRequest) -> Path:
         _all_stages(golden)
     shown = with_returned(says.shown, names, loop)
     view = View(shown, names)
-    forced = forced_of(request.mode, says, view)
+    forced, ties = forced_of(request.mode, says, view), ties_of(golden, says, view)
     with DumpWriter(request.out) as writer:
         prompts: dict[int, PromptCase] = {}
-        for number, trace, generation in _driven(request, names, forced, wanted.__contains__):
+        for number, trace, generation in _driven(request, names, forced, wanted.__contains__, ties):
             _refuse_undeclared(says.name, trace, view)
             _write(writer, number, precision, stages, trace)
             parted = Parted(round=trace.parted[0], stage=trace.parted[1]) if trace.parted else None
@@ -112,6 +113,8 @@ def run_device(request: RunRequest) -> Path:
                 schedule=case.schedule,
                 max_new_tokens=case.max_new_tokens,
                 partial_kv=case.partial_kv,
+                kv_cache=case.kv_cache,
+                settled=tuple({names[name].stage.template: None for name in ties}),
                 precision=precision,
                 mode=request.mode,
                 forced=tuple({names[name].stage.template: None for name in names if name in forced}),
@@ -127,7 +130,11 @@ def run_device(request: RunRequest) -> Path:
 
 
 def _driven(
-    request: RunRequest, names: Mapping[str, Named], forced: frozenset[str], keep: Callable[[str], bool]
+    request: RunRequest,
+    names: Mapping[str, Named],
+    forced: frozenset[str],
+    keep: Callable[[str], bool],
+    ties: Mapping[str, Grid],
 ) -> Iterator[tuple[int, ForcingTrace, Generation | None]]:
     """Every prompt's number, trace and free generation; as they end where the device runs several at once."""
     device, case = request.device, request.golden.manifest.case
@@ -136,7 +143,7 @@ def _driven(
     def script(number: int) -> Script[Generation | None]:
         prompt = case.prompts[number]
         request.progress(number, len(case.prompts), prompt.id)
-        trace = traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep)
+        trace = traces[number] = ForcingTrace(names, truth_of(request.golden, number), forced, keep, ties)
         alone = prompt.ids, case.max_new_tokens
         drafts = case.drafts if case.schedule else None
         free, generation = request.free and request.mode == "chained", None
@@ -168,6 +175,22 @@ def forced_of(mode: Mode, says: Description, view: View) -> frozenset[str]:
     forced = {name for name in forced_names(mode, names) if view.shows(name)}
     free = {names[name].stage.template for name in forced if not any(matches(glob, name) for glob in says.forcible)}
     return frozenset(name for name in forced if names[name].stage.template not in free)
+
+
+def ties_of(golden: DumpView, says: Description, view: View) -> dict[str, Grid]:
+    """Of the stages that a float32 device shows, and continues with what comes back of, those whose ties are settled.
+
+    In bfloat16 ties are no more than noise: the golden's floors have as many.
+    """
+    if says.precision != "float32":
+        return {}
+    stored = {name: golden.declared[name] for name in golden.manifest.stages if name in golden.declared}
+    found = grids(golden.manifest.case, stored, "layers")
+    return {
+        name: grid
+        for name, grid in found.items()
+        if view.shows(name) and any(matches(glob, name) for glob in says.forcible)
+    }
 
 
 def _refuse_undeclared(name: str, trace: ForcingTrace, view: View) -> None:
@@ -311,6 +334,7 @@ def _same_shapes(golden: DumpView, says: Description, loop: bool) -> None:
         ("drafter layers", says.num_drafter_layers, model.num_drafter_layers),
         ("drafts a round (K)", says.k, case.k),
         ("as its partial KV", says.partial_kv or "none", case.partial_kv or "none"),
+        ("as the format of its caches", says.kv_cache or "none", case.kv_cache or "none"),
     ):
         if device != reference:
             raise UsageError(f"device {says.name} has {device} {what}, the golden {golden.folder} has {reference}")

@@ -19,7 +19,7 @@ from parity.shown import shown_only
 ENGINES = ("numpy", "xla", "nkipy", "neuron")
 SHOW = "show"
 """The option of every device that hides all but a part of it: a view, or stage globs with + between them."""
-FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv")
+FIXED = ("target", "drafter", "k", "precision", "engine", "partial_kv", "kv_cache")
 """What the golden and the command decide, never an option behind a device's name."""
 
 
@@ -36,14 +36,16 @@ class Factory:
         k: K where a device is not asked for with another.
         partial_kv: the pages that a drafter's row attends to, which a factory takes as `partial_kv`; see
             `parity.partial_kv`.
+        kv_cache: the formats of the caches, which a factory takes as `kv_cache`; see `parity.kv_cache`.
 
     Raises:
         UsageError: the name is unknown, or cannot be imported.
         DeviceFailed: its module raises.
     """
 
-    def __init__(self, name: str, target: Path, drafter: Path, k: int, partial_kv: str = ""):
-        self.name, self.k, self.partial_kv = name, k, partial_kv
+    def __init__(self, name: str, target: Path, drafter: Path, k: int, partial_kv: str = "", kv_cache: str = ""):
+        self.name, self.k = name, k
+        self.case = {name: value for name, value in (("partial_kv", partial_kv), ("kv_cache", kv_cache)) if value}
         self._make, self._named = _imported(name), options_of(name)
         self._fixed = {"target": target, "drafter": drafter} | _engine(name)
 
@@ -61,7 +63,7 @@ class Factory:
 
     def _check(self, made: Guarded, precision: str, k: int, lanes: int | None) -> None:
         says = made.describe()
-        check_description(says, self.name, precision, k, self.partial_kv, lanes)
+        check_description(says, self.name, precision, k, lanes=lanes, **self.case)
         if says.lanes > 1 and not isinstance(made, Batched):
             raise UsageError(
                 f"--device {self.name} describes itself as {says.lanes} lanes and lacks verbs of parity.seam.Batched"
@@ -85,12 +87,11 @@ class Factory:
             UsageError: an option does not fit.
         """
         named = {option: text for option, text in self._named.items() if option != SHOW}
-        case = {"partial_kv": self.partial_kv} if self.partial_kv else {}
-        for option in ("k", *case, *named, *options):
+        for option in ("k", *self.case, *named, *options):
             if not takes(self._make, option):
                 raise NotOffered(f"--device {self.name}: its factory takes no {option}")
         read = {option: read_option(self.name, self._make, option, text) for option, text in named.items()}
-        return {"k": self.k, **case, **read, **options}
+        return {"k": self.k, **self.case, **read, **options}
 
     def rotary(self) -> Rotary | None:
         """The rotary embedding: `rotate` in the device's module; None where there is none."""

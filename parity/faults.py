@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parity.batching import performed
-from parity.bundled import tiny
+from parity.bundled import scaled_pair, tiny
 from parity.compare import compare
 from parity.compare.basis import Rerun
 from parity.compare.places import judged_inputs, segment
@@ -75,6 +75,7 @@ class PlantableFault(Protocol):
     lanes: int
     drafters: tuple[str, ...]
     partial_kv: str
+    kv_cache: str
     plant: Callable[[Device], None]
 
 
@@ -151,12 +152,17 @@ class FaultRunRequest:
 
 
 def choose_faults(
-    catalogue: dict[str, PlantableFault], names: Sequence[str], family: str = "p-eagle", partial_kv: str = ""
+    catalogue: dict[str, PlantableFault],
+    names: Sequence[str],
+    family: str = "p-eagle",
+    partial_kv: str = "",
+    kv_cache: str = "",
 ) -> list[PlantableFault]:
     """The named faults; all of a family of drafters that a gate is named for where no name is given.
 
     Args:
-        partial_kv: of the golden; with it there are the faults of partial KV, without it all others.
+        partial_kv: of the golden; with it there are the faults of partial KV alone.
+        kv_cache: of the golden; with it there are the faults of quantised caches alone.
 
     Raises:
         UsageError: there is no such fault, or not with this family or cache.
@@ -170,7 +176,11 @@ def choose_faults(
             )
         if catalogue[name].partial_kv and not partial_kv:
             raise UsageError(f"{name} is a fault of partial KV, the golden has none: --partial-kv")
-    here = (fault for fault in catalogue.values() if bool(fault.partial_kv) == bool(partial_kv))
+        if catalogue[name].kv_cache not in ("", kv_cache):
+            due = catalogue[name].kv_cache
+            raise UsageError(f"{name} is a fault of caches in {due}, the golden's are not: --kv-cache {due}")
+    asked = bool(partial_kv), bool(kv_cache)
+    here = (fault for fault in catalogue.values() if (bool(fault.partial_kv), bool(fault.kv_cache)) == asked)
     every = (fault for fault in here if fault.gate and family in fault.drafters)
     return [catalogue[name] for name in names] or list(every)
 
@@ -308,19 +318,26 @@ def _emitted(request: FaultRunRequest, device: Device) -> list[tuple[int, ...]]:
 
 
 def small_golden(
-    folder: Path, progress: Progress = quiet, family: Family = "p-eagle", partial_kv: str = ""
+    folder: Path, progress: Progress = quiet, family: Family = "p-eagle", partial_kv: str = "", kv_cache: str = ""
 ) -> TrustedGolden:
-    """The golden that faults of a family are judged by where none is named, made in this folder."""
+    """The golden that faults of a family are judged by where none is named, made in this folder.
+
+    Where caches are quantised its checkpoints are made there too: the tiny pair's, with scales.
+    """
     lines = {json.loads(line)["id"]: line for line in tiny("prompts/chat.jsonl").read_text().splitlines()}
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(lines[name] for name in PROMPTS[family]) + "\n")
-    drafter, out = tiny(FAMILIES[family].checkpoint), folder / "golden"
+    target, drafter, out = tiny("target"), tiny(FAMILIES[family].checkpoint), folder / "golden"
+    if kv_cache:
+        target, drafter = scaled_pair(target, drafter, folder)
     made = dump_golden(
+        target=target,
         drafter=drafter,
         prompts=prompts,
         max_new_tokens=TOKENS[family],
         out=out,
         progress=progress,
         partial_kv=partial_kv,
+        kv_cache=kv_cache,
     )
     return trusted(made)

@@ -313,7 +313,13 @@ def unguarded(device: Device) -> Device:
 
 
 def check_description(
-    says: Description, name: str, precision: str, k: int, partial_kv: str = "", lanes: int | None = None
+    says: Description,
+    name: str,
+    precision: str,
+    k: int,
+    partial_kv: str = "",
+    kv_cache: str = "",
+    lanes: int | None = None,
 ) -> None:
     """What a device was asked for is what it describes; `lanes` where they were.
 
@@ -324,6 +330,7 @@ def check_description(
         ("precision", precision, says.precision),
         ("K", k, says.k),
         ("partial_kv", partial_kv or "none", says.partial_kv or "none"),
+        ("kv_cache", kv_cache or "none", says.kv_cache or "none"),
         ("lanes", says.lanes if lanes is None else lanes, says.lanes),
     ):
         if asked != described:

@@ -90,7 +90,7 @@ def limit(statistic: str, judge: str) -> Limit:
     return known[judge] if isinstance(known, dict) else known
 
 
-PAIR = tuple(declared(4, 2, pages=True))
+PAIR = tuple(declared(4, 2, pages=True, quantised=True))
 """Stages of a small pair of models: enough to tell whether a row can ever apply, before a golden is named."""
 
 

@@ -46,7 +46,7 @@ The PyTorch references, the same with the plain target, vLLM in its own environm
 DRAFTERS = {"eagle": "eagle3"}
 """The tiny drafter of a reference that is not for P-EAGLE."""
 
-OPTIONS = {"python": "vllm-python", "partial_kv": "partial-kv"}
+OPTIONS = {"python": "vllm-python", "partial_kv": "partial-kv", "kv_cache": "kv-cache"}
 """Options of a reference that are not called as the request's field."""
 
 
@@ -92,8 +92,8 @@ def dump_golden(
         threads: of the references; the same number gives the same bits.
         out: a new folder; one below `parity.home.home()` by default.
         reference: one of `REFERENCES`.
-        options: what only some references take: `roundings`, `partial_kv`, `sample`, `seed`, `batch`, `memory`,
-            `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`.
+        options: what only some references take: `roundings`, `partial_kv`, `kv_cache`, `sample`, `seed`, `batch`,
+            `memory`, `resume`, `max_bytes`, `python`, `floor`, `checkout`, `derived`.
 
     Raises:
         UsageError: this reference does not take one of the options, is not installed, or anything else does not fit.
@@ -191,6 +191,7 @@ def how_made(golden: DumpView) -> dict[str, Any]:
         batch, floor = int(producer.notes["prompts at a time"]), "bfloat16" in golden.variants()
         return {"reference": "vllm", "batch": batch, "floor": floor, "roundings": case.roundings}
     kept: dict[str, Any] = {"partial_kv": case.partial_kv} if case.partial_kv else {}
+    kept |= {"kv_cache": case.kv_cache} if case.kv_cache else {}
     kept |= {"sample": case.sampling, "seed": case.seed} if case.sampling else {}
     return {"reference": "plain" if is_plain(producer) else "own", "roundings": case.roundings, **kept}
 
@@ -228,8 +229,10 @@ def builder(name: str, golden: TrustedGolden, limits: ProcessLimits | None = Non
     """
     from parity.isolation import IsolatedFactory
 
-    case, kept = (name, *_checkpoints(golden.manifest.model), golden.manifest.case.k), golden.manifest.case.partial_kv
-    return Factory(*case, kept) if limits is None else IsolatedFactory(*case, limits, kept)
+    case = golden.manifest.case
+    pair = name, *_checkpoints(golden.manifest.model), case.k
+    kept = case.partial_kv, case.kv_cache
+    return Factory(*pair, *kept) if limits is None else IsolatedFactory(*pair, limits, *kept)
 
 
 def gate_context(
@@ -267,8 +270,10 @@ def counterfactuals(golden: TrustedGolden, threads: int) -> tuple[Callable[[str]
     module = import_module("parity.references.counterfactual")
     target, drafter = _checkpoints(golden.manifest.model)
     case = golden.manifest.case
-    known = import_module("parity.references.hypotheses").offered(golden.manifest.model.family, bool(case.partial_kv))
-    return lambda precision: module.Counterfactuals(target, drafter, case.ks, precision, case.partial_kv), known
+    offered = import_module("parity.references.hypotheses").offered
+    kept = case.partial_kv, case.kv_cache
+    known = offered(golden.manifest.model.family, *map(bool, kept))
+    return lambda precision: module.Counterfactuals(target, drafter, case.ks, precision, *kept), known
 
 
 class ReferenceRerun:

@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.batching import BatchCall, BatchVerbs
 from parity.errors import UsageError
+from parity.kv_cache import of_drafter
 from parity.limits import LAYERS
 from parity.seam import Batched, Continuing, Description, Device, Looping, OnRound, Rows, Sampling, Shown, Tap, When
 from parity.stages import (
@@ -109,7 +110,8 @@ class View:
 
 def stages_of(says: Description) -> dict[str, Named]:
     """The stages of a device of this description."""
-    return declared(says.num_layers, says.num_drafter_layers, says.family, bool(says.partial_kv))
+    kept = bool(says.partial_kv), of_drafter(says.kv_cache)
+    return declared(says.num_layers, says.num_drafter_layers, says.family, *kept)
 
 
 def check_declarations(says: Description, name: str) -> None:

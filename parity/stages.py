@@ -13,6 +13,8 @@ from parity.families import BLOCK, MODEL, TAPS, family_of
 PREFILL, ROUND = "prefill", "round"
 PAGES = "pages"
 """What a stage needs that only a drafter with partial KV has."""
+QUANTISED = "quantised"
+"""What a stage needs that only a drafter has whose caches keep another format: see `parity.kv_cache`."""
 
 # Full names that other modules speak of; every other name is made from a template of the table below.
 TARGET_EMBED = "target.embed"
@@ -45,7 +47,8 @@ class Stage:
         cache: rows accumulate over the rounds; stored as what changed since the round before.
         inputs: templates of the stages it is computed from; `{p}` is the layer before, `{last}` the last
             one, `{any}` every one.
-        needs: what a drafter must have to have this stage: see `parity.families`, or `PAGES`; nothing where any has.
+        needs: what a drafter must have to have this stage: see `parity.families`, `PAGES` or `QUANTISED`; nothing where
+            any has.
     """
 
     template: str
@@ -139,12 +142,16 @@ TABLE: tuple[Stage, ...] = (
         inputs=("drafter.layers.{l}.page_scores",),
         needs=PAGES,
     ),
+    Stage("drafter.layers.{l}.k", ("W", "G", "D"), inputs=DRAFTER_ROWS, needs=QUANTISED),
+    Stage("drafter.layers.{l}.v", ("W", "G", "D"), inputs=DRAFTER_ROWS, needs=QUANTISED),
     Stage(
         "drafter.layers.{l}.attn_out",
         ("W", "H"),
         inputs=(
             *DRAFTER_ROWS,
             "drafter.layers.{l}.pages",
+            "drafter.layers.{l}.k",
+            "drafter.layers.{l}.v",
             "kv.drafter.{l}.k",
             "kv.drafter.{l}.v",
         ),
@@ -189,6 +196,7 @@ TABLE: tuple[Stage, ...] = (
         cache=True,
         inputs=(
             *DRAFTER_ROWS,
+            "drafter.layers.{l}.k",
             "kv.drafter.length",
         ),
         needs=MODEL,
@@ -199,6 +207,7 @@ TABLE: tuple[Stage, ...] = (
         cache=True,
         inputs=(
             *DRAFTER_ROWS,
+            "drafter.layers.{l}.v",
             "kv.drafter.length",
         ),
         needs=MODEL,
@@ -235,18 +244,21 @@ class Named:
     layer: int | None = None
 
 
-def declared(num_layers: int, num_drafter_layers: int, family: str = "", pages: bool = False) -> dict[str, Named]:
+def declared(
+    num_layers: int, num_drafter_layers: int, family: str = "", pages: bool = False, quantised: bool = False
+) -> dict[str, Named]:
     """Every stage of a pair of models by full name, in table order with layers inside.
 
     Args:
         family: of the drafter; one on taps where it is not said.
         pages: whether the drafter attends to some pages of its cache: see `parity.partial_kv`.
+        quantised: whether the drafter's caches keep another format: see `parity.kv_cache`.
 
     Raises:
         UsageError: there is no such family.
     """
     names: dict[str, Named] = {}
-    has = {"", *family_of(family).has, *([PAGES] if pages else [])}
+    has = {"", *family_of(family).has, *([PAGES] if pages else []), *([QUANTISED] if quantised else [])}
     for block in _blocks():
         layers = num_drafter_layers if "drafter" in block[0].template else num_layers
         numbers: Sequence[int | None] = range(layers) if "{l}" in block[0].template else (None,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from parity.stages import (
     Named,
     dataflow,
 )
+
+if TYPE_CHECKING:
+    from parity.grid import Grid
 
 Tensors = dict[tuple[int, str], NDArray[Any]]
 """(round, full stage name) to the stage's tensor, logical rows only."""
@@ -108,6 +111,7 @@ class ForcingTrace(Trace):
     Args:
         golden: the float32 golden of the same prompt, full cache contents.
         forced: full names of the stages that are replaced.
+        grids: of stages whose ties are settled the golden's way; see `parity.grid`.
 
     Attributes:
         parted: the round and the stage of that choice.
@@ -119,9 +123,10 @@ class ForcingTrace(Trace):
         golden: Callable[[int, str], NDArray[Any] | None],
         forced: Container[str],
         keep: Callable[[str], bool] = lambda name: True,
+        grids: Mapping[str, Grid] | None = None,
     ):
         super().__init__(declared, keep)
-        self.golden, self.forced = golden, forced
+        self.golden, self.forced, self.grids = golden, forced, grids or {}
         self.parted: tuple[int, str] | None = None
 
     def __call__(self, stage: str, value: NDArray[Any]) -> NDArray[Any]:
@@ -194,9 +199,19 @@ class ForcingTrace(Trace):
         return tokens if due is None else due.astype(np.int64)
 
     def _forced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
+        if stage in self.grids:
+            return self._settled(stage, value, first, total)
         if stage not in self.forced:
             return self._part(stage, value)
         return self._replaced(stage, value, first, total)
+
+    def _settled(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
+        """What it continues with, with the golden's side of ties."""
+        own = self._replaced(stage, value, first, total) if stage in self.forced else value
+        true = self._due(stage, total)
+        if true is None or true.shape != (total, *value.shape[1:]) or value.dtype != np.float32:
+            return own
+        return self.grids[stage].settled(own, true[first : first + len(value)])
 
     def _replaced(self, stage: str, value: NDArray[Any], first: int, total: int) -> NDArray[Any]:
         true = self._due(stage, total)

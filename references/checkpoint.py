@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,15 @@ def read_eos(checkpoint: Path) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def shards(checkpoint: Path) -> dict[str, Path]:
+SCALE = r"(?:model\.)?(?:midlayer|layers\.(?P<layer>\d{1,4}))\.self_attn\.(?:k_proj\.k|v_proj\.v|k|v)_scale"
+"""Names of the scales of a cache, by layer: of a drafter's first one where it has no number."""
+
+
+def shards(checkpoint: Path, scales: bool = False) -> dict[str, Path]:
     """Tensor name to the safetensors file that holds it.
+
+    Args:
+        scales: of caches, too; no model has them, and without quantised caches nothing reads them.
 
     Raises:
         UsageError: no weights, an unreadable or truncated file, or an index that names what no file holds.
@@ -116,7 +124,7 @@ def shards(checkpoint: Path) -> dict[str, Path]:
         for name, shard in placed.items():
             if not isinstance(shard, str) or held.get(name) != checkpoint / shard:
                 raise UsageError(f"{index} places tensor {name} in {shard}, which does not hold it")
-    return held
+    return {name: path for name, path in held.items() if scales or re.fullmatch(SCALE, name, re.ASCII) is None}
 
 
 def _names(path: Path) -> list[str]:

@@ -31,8 +31,10 @@ class Counterfactuals:
         k: int | Sequence[int],
         precision: str = "float32",
         partial_kv: str = "",
+        kv_cache: str = "",
     ):
-        self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k, partial_kv=partial_kv)
+        kept = {"partial_kv": partial_kv, "kv_cache": kv_cache}
+        self.loop: Any = load_loop(target, drafter, getattr(torch, precision), k, **kept)
         self.layers = RememberedLayers(self.loop.target)
 
     def run(

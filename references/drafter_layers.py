@@ -42,6 +42,10 @@ class KVCache:
         self.rows[layer] = (k, v)
         return k, v
 
+    def entering(self, k: torch.Tensor, v: torch.Tensor, tap: LayerTap) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is written of rows [B, G, W, D]: the same."""
+        return k, v
+
     def copy(self) -> KVCache:
         """The same rows in another object."""
         other = copy(self)
@@ -94,7 +98,7 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(B, W, self.config.num_kv_heads, -1).transpose(1, 2)
         q, k = (rows.transpose(1, 2) for rows in self.turn(q, k, *tables))
         if cache is not None:
-            k, v = self.remember(k, v, cache)
+            k, v = self.remember(*cache.entering(k, v, tap), cache)
             mask = cache.visible(q, k, mask, tap)
         out: torch.Tensor = self.o_proj(self.attend(q, k, v, mask).reshape(B, W, -1))
         return out

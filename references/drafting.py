@@ -131,6 +131,7 @@ def load_loop(
     oracle: Callable[[str | Path, torch.dtype], Target] = HFTarget,
     partial_kv: str = "",
     load: Callable[[str | Path, torch.dtype, Target], Any] | None = None,
+    kv_cache: str = "",
 ) -> SpeculativeLoop[Any, Any]:
     """The speculative loop over a pair of checkpoints, of the family that the drafter's config tells.
 
@@ -139,6 +140,7 @@ def load_loop(
         oracle: loads the target: `HFTarget`, or what has its methods.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
         load: loads the drafter; as its family does where None.
+        kv_cache: the formats of the caches; see `parity.kv_cache`.
 
     Raises:
         UsageError: a checkpoint or K does not fit.
@@ -151,4 +153,5 @@ def load_loop(
         raise UsageError(f"{drafter} has a vocabulary of {own_vocabulary}, the target one of {vocabulary}")
     loop = own.loop(loaded, made, k, max_positions)
     loop.attend_to(partial_kv)
+    loop.quantise(kv_cache, target, drafter)
     return loop

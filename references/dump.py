@@ -62,7 +62,7 @@ def dump(request: Request, by: Computed) -> Path:
     layers = truth.target.config.num_hidden_layers, truth.drafter.config.num_layers
     family = truth.drafter.config.family
     kept = "" if truth.partial is None else str(truth.partial)
-    names = declared(*layers, family, bool(kept))
+    names = declared(*layers, family, bool(kept), bool(truth.quantiser))
     stages = request.wanted(names)
 
     who = _producer(by, truth.target.module, names)
@@ -99,6 +99,8 @@ def dump(request: Request, by: Computed) -> Path:
             family,
             draft_vocabulary=_vocabulary(truth) if "drafter.logits" in names else None,
             partial_kv=kept,
+            kv_cache=str(truth.formats),
+            kv_scales=truth.scales,
             schedule=request.schedule,
             sampling=sampling,
         )

@@ -53,8 +53,9 @@ def dump_golden(request: Request) -> Path:
         UsageError: no such implementation in the checkout, or one of the request's parts does not fit it.
     """
     refuse_family(request.drafter, "eagle", ("eagle-3",))
-    if request.partial_kv:
-        raise UsageError("--partial-kv is no option of --reference eagle")
+    for option, asked in (("--partial-kv", request.partial_kv), ("--kv-cache", request.kv_cache)):
+        if asked:
+            raise UsageError(f"{option} is no option of --reference eagle")
     if request.sample:
         raise UsageError("--sample is no option of --reference eagle")
     if request.schedule:

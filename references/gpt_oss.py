@@ -93,7 +93,13 @@ def embed(table: torch.Tensor, ids: torch.Tensor, tap: Tap) -> torch.Tensor:
 
 
 def layer(
-    config: Config, number: int, weights: Weights, hidden: torch.Tensor, cache: Cache | None, tap: Tap
+    config: Config,
+    number: int,
+    weights: Weights,
+    hidden: torch.Tensor,
+    cache: Cache | None,
+    tap: Tap,
+    hold: Tap = lambda part, rows: rows,
 ) -> tuple[torch.Tensor, Cache]:
     """Run one decoder layer over S new rows.
 
@@ -101,6 +107,7 @@ def layer(
         number: which layer; it names the stages and says whether there is a window.
         hidden: the residual stream entering the layer, [S, H].
         cache: the rows before these; None at the start of a sequence.
+        hold: what the cache makes of the `k` and the `v` that are written to it.
 
     Returns:
         The residual stream leaving the layer [S, H], and the cache with these rows.
@@ -111,7 +118,7 @@ def layer(
 
     window = config.sliding_window if config.layer_types[number] == "sliding_attention" else None
     attn_in = tapped("attn_in", rms_norm(hidden, weights["input_layernorm.weight"], config.rms_norm_eps))
-    attn_out, cache = attention(config, weights, attn_in, cache, window, tapped)
+    attn_out, cache = attention(config, weights, attn_in, cache, window, tapped, hold)
     hidden = hidden + attn_out
     ffn_in = rms_norm(hidden, weights["post_attention_layernorm.weight"], config.rms_norm_eps)
     return tapped("out", hidden + mixture(config, weights, ffn_in, tapped)), cache
@@ -129,7 +136,7 @@ def linear(weights: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def attention(
-    config: Config, weights: Weights, x: torch.Tensor, cache: Cache | None, window: int | None, tap: Tap
+    config: Config, weights: Weights, x: torch.Tensor, cache: Cache | None, window: int | None, tap: Tap, hold: Tap
 ) -> tuple[torch.Tensor, Cache]:
     """Grouped causal attention with sinks: normed rows [S, H] to [S, H], and the cache with these rows."""
     count, size = len(x), config.head_dim
@@ -139,6 +146,7 @@ def attention(
     q = tap("q", rotate(linear(weights, "self_attn.q_proj", x).view(count, -1, size), cos, sin))
     k = tap("k", rotate(linear(weights, "self_attn.k_proj", x).view(count, -1, size), cos, sin))
     v = tap("v", linear(weights, "self_attn.v_proj", x).view(count, -1, size))
+    k, v = hold("k", k), hold("v", v)
     if cache is not None:
         k, v = torch.cat((cache[0], k)), torch.cat((cache[1], v))
     mixed = attend(q, k, v, weights["self_attn.sinks"], allowed(positions, len(k), window))

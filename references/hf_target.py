@@ -19,9 +19,10 @@ from transformers.utils import logging
 
 from parity.errors import UsageError
 from parity.references.capture import TorchTap, ignore
-from parity.references.checkpoint import read_config
+from parity.references.checkpoint import SCALE, read_config
 from parity.references.hf_checkpoint import check_target
-from parity.references.points import point
+from parity.references.kv_cache import Quantiser
+from parity.references.points import point, replaced
 from parity.references.rope import read_rope
 from parity.references.roundings import Roundings
 from parity.references.target import Target
@@ -53,11 +54,15 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, eager_mask)
 
 
 class TappedCache(DynamicCache):
-    """HF's cache, full context in every layer, with k and v handed over before they are written."""
+    """HF's cache, full context in every layer, with k and v handed over before they are written.
 
-    def __init__(self, tap: TorchTap):
+    Args:
+        quantiser: what it makes of them, where it keeps another format.
+    """
+
+    def __init__(self, tap: TorchTap, quantiser: Quantiser | None = None):
         super().__init__()
-        self.tap = tap
+        self.tap, self.quantiser = tap, quantiser
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -66,7 +71,15 @@ class TappedCache(DynamicCache):
         name = f"target.layers.{layer_idx}"
         k = self.tap(f"{name}.k", key_states[0].transpose(0, 1)).transpose(0, 1)[None]
         v = self.tap(f"{name}.v", value_states[0].transpose(0, 1)).transpose(0, 1)[None]
-        return super().update(k, v, layer_idx, *args, **kwargs)
+        return self.write(k, v, layer_idx)
+
+    def write(self, k: torch.Tensor, v: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep new rows [1, G, S, D]; all rows."""
+        if self.quantiser is None:
+            return super().update(k, v, layer)
+        through, attended = self.quantiser.through, self.quantiser.attended
+        keys, values = super().update(through("k", k, layer), through("v", v, layer), layer)
+        return attended("k", keys, k, layer), attended("v", values, v, layer)
 
     @property
     def held(self) -> list[Any]:
@@ -87,6 +100,8 @@ class TappedCache(DynamicCache):
 # A Target by name: where mypy checks type arguments, it does not see what points are called with.
 class HFTarget(Target):
     """The target over one sequence: rows in, logits and residual streams out."""
+
+    quantiser: Quantiser | None = None
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype):
         read_rope(read_config(Path(checkpoint), "GptOssForCausalLM"))
@@ -137,7 +152,7 @@ class HFTarget(Target):
     @point
     def reset(self, tap: TorchTap) -> None:
         """Start a new sequence with an empty cache."""
-        self.cache = TappedCache(tap)
+        self.cache = TappedCache(tap, self.quantiser)
         self.watch(tap)
 
     def watch(self, tap: TorchTap) -> None:
@@ -239,9 +254,10 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> GptOssForCausalLM:
     """
     logging.disable_progress_bar()
     try:
-        model: GptOssForCausalLM = GptOssForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
-        )
+        with replaced(GptOssForCausalLM, "_keys_to_ignore_on_load_unexpected", [SCALE]):
+            model: GptOssForCausalLM = GptOssForCausalLM.from_pretrained(
+                checkpoint, dtype=dtype, attn_implementation="eager", local_files_only=True, trust_remote_code=False
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{checkpoint} cannot be loaded as GptOssForCausalLM: {str(error).splitlines()[0]}") from None
     if dtype == torch.float32:

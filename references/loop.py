@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -16,10 +17,12 @@ import torch
 from torch import Tensor
 
 from parity.errors import UsageError
+from parity.kv_cache import KVFormats
 from parity.partial_kv import PartialKV
 from parity.references.capture import Wrapped, torch_tap
 from parity.references.drafter_config import FamilyConfig
 from parity.references.drafter_layers import KVCache
+from parity.references.kv_cache import QuantisedKVCache, Quantiser, quantiser
 from parity.references.partial_kv import PartialKVCache
 from parity.references.points import point
 from parity.references.sampling import Sampler
@@ -112,6 +115,10 @@ class SpeculativeLoop(Generic[T, D]):
     state: State
     partial: PartialKV | None = None
     """The pages of its cache that a row of the drafter attends to; None for all of them."""
+    formats = KVFormats()
+    """Those of the caches."""
+    quantiser: Quantiser | None = None
+    """What the drafter's cache makes of keys and values, where it keeps another format."""
     sampler: Sampler | None = None
     """What draws in the place of greedy choices; None for these."""
 
@@ -193,6 +200,8 @@ class SpeculativeLoop(Generic[T, D]):
     @point
     def new_cache(self) -> KVCache:
         """The drafter's cache of a sequence, empty."""
+        if self.quantiser is not None:
+            return QuantisedKVCache(self.quantiser)
         return KVCache() if self.partial is None else PartialKVCache(self.partial, self.max_positions)
 
     def attend_to(self, pages: str) -> None:
@@ -202,6 +211,23 @@ class SpeculativeLoop(Generic[T, D]):
             UsageError: see `PartialKV.of`.
         """
         self.partial = PartialKV.of(pages, self.drafter.config.family, self.max_positions)
+
+    def quantise(self, formats: str, target: str | Path, drafter: str | Path) -> None:
+        """Keep the caches in these formats from the next sequence on, by the scales of these checkpoints.
+
+        Raises:
+            UsageError: see `KVFormats.of` and `read_scales`.
+        """
+        self.formats = KVFormats.of(formats, self.drafter.config.family, "" if self.partial is None else "some")
+        layers = self.target.config.num_hidden_layers, self.drafter.config.num_layers
+        self.target.quantiser = quantiser(self.formats.target, Path(target), layers[0])
+        self.quantiser = quantiser(self.formats.drafter, Path(drafter), layers[1])
+
+    @property
+    def scales(self) -> dict[str, dict[str, tuple[float, ...]]]:
+        """Of each side that keeps another format, those of keys and values by layer."""
+        sides = {"target": self.target.quantiser, "drafter": self.quantiser}
+        return {side: one.scales for side, one in sides.items() if one is not None}
 
     def sample(self, settings: Sampling | None, uniforms: np.ndarray) -> None:
         """Sample from the next sequence on, by these numbers; greedily again where None, or at temperature 0.

@@ -22,6 +22,7 @@ from parity.references import drafting, dump, gpt_oss, runs, stored
 from parity.references.capture import TorchTap, ignore
 from parity.references.checkpoint import read_eos
 from parity.references.loop import SpeculativeLoop
+from parity.references.kv_cache import Quantiser
 from parity.references.peagle import PEagle
 from parity.references.roundings import Roundings
 from parity.references.target import Target
@@ -54,6 +55,7 @@ class PlainTarget:
     """
 
     module = gpt_oss.__name__
+    quantiser: Quantiser | None = None
 
     def __init__(self, checkpoint: str | Path, dtype: torch.dtype, hot: stored.Hot | None = None):
         folder = Path(checkpoint)
@@ -110,8 +112,9 @@ class PlainTarget:
             hidden = gpt_oss.embed(self.embeddings, ids, self.tap)
             for number, weights in enumerate(self.layers):
                 self.streams[number] = hidden
+                hold = {} if self.quantiser is None else {"hold": partial(self.quantiser.through, layer=number)}
                 hidden, self.cache[number] = gpt_oss.layer(
-                    self.config, number, weights, hidden, self.cache[number], self.tap
+                    self.config, number, weights, hidden, self.cache[number], self.tap, **hold
                 )
             self.streams[len(self.layers)] = hidden
             return gpt_oss.head(self.config, self.outer, hidden, self.tap)
@@ -196,6 +199,8 @@ def dump_golden(request: Request) -> Path:
         raise UsageError("--batch goes with --memory: weights that are in memory are not visited")
     if request.memory is not None:
         drafting.refuse_family(request.drafter, "plain --memory", ("p-eagle",))
+        if request.kv_cache:
+            raise UsageError("--kv-cache goes with weights in memory, not with --memory")
         if request.roundings > 1:
             raise UsageError("--memory goes with one rounding: others need all weights in another order")
         hot = stored.Hot(int(request.memory * 2**30))

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 from transformers.models.gpt_oss import modeling_gpt_oss
 
 from parity.references.hf_target import HFTarget
@@ -51,7 +50,8 @@ class RememberedLayers:
 
     def _parts(self, layer: nn.Module) -> list[object]:
         """What a layer's results depend on beside its inputs, each compared by identity."""
-        return [*_parts(layer), *vars(self.target.config).values(), *vars(modeling_gpt_oss).values()]
+        quantiser = vars(self.target.quantiser).values() if self.target.quantiser is not None else ()
+        return [*_parts(layer), *vars(self.target.config).values(), *vars(modeling_gpt_oss).values(), *quantiser]
 
     def _is_loaded(self, number: int, layer: nn.Module) -> bool:
         """Whether no mutation is in a layer."""
@@ -88,7 +88,7 @@ class RememberedLayers:
     def _again(self, number: int, result: Result) -> Tensor:
         rows = {stage.rsplit(".", 1)[1]: back for stage, _, back in result.handed}
         k, v = (rows[part].transpose(0, 1)[None] for part in "kv")
-        DynamicCache.update(self.target.cache, k, v, number)
+        self.target.cache.write(k, v, number)
         return result.out
 
     def _computed(

@@ -71,8 +71,8 @@ class Numbered:
 class Dumped:
     """What a producer dumped: who it is, layers of target and drafter, and each prompt's id, tokens and generation.
 
-    `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to;
-    see `parity.seam.Description`. `draft_vocabulary`: see `parity.golden.manifest.Model`.
+    `constants` are what it read of the two config.json files, `partial_kv` the pages that a drafter's row attends to,
+    `kv_cache` the formats of the caches; see `parity.seam.Description`. `kv_scales` are by side, part and layer. `draft_vocabulary`: see `parity.golden.manifest.Model`.
     """
 
     producer: Producer
@@ -84,6 +84,8 @@ class Dumped:
     family: Family = "p-eagle"
     draft_vocabulary: tuple[int, ...] | None = None
     partial_kv: str = ""
+    kv_cache: str = ""
+    kv_scales: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     schedule: tuple[int, ...] = ()
     sampling: Numbered | None = None
 
@@ -123,6 +125,8 @@ def finish(writer: DumpWriter, request: GoldenRequest, checkpoints: Mapping[str,
             forced=(),
             roundings=dumped.roundings,
             partial_kv=dumped.partial_kv,
+            kv_cache=dumped.kv_cache,
+            kv_scales={side: dict(parts) for side, parts in dumped.kv_scales.items()},
             sampling=written(sampling.settings) if sampling else "",
             seed=sampling.seed if sampling else 0,
             prompts_digest=digest_files([request.prompts]),

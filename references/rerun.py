@@ -51,7 +51,8 @@ def rerun(
     _refuse_others(manifest.producer, manifest.model)
     logging.disable_progress_bar()
     pair = Path(manifest.model.target.path), Path(manifest.model.drafter.path)
-    load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.ks, kept=manifest.case.partial_kv)
+    kept = manifest.case.partial_kv, manifest.case.kv_cache
+    load = partial(_load, plain.made(manifest.producer), *pair, k=manifest.case.ks, kept=kept)
     truth = load(dtype=torch.float32)
     floors = Rounded(load(dtype=torch.bfloat16), manifest.case.roundings) if floor else None
     stages = [golden.declared[name] for name in manifest.stages]
@@ -88,10 +89,12 @@ def rerun(
 
 @lru_cache(maxsize=2)
 def _load(
-    from_plain: bool, target: Path, drafter: Path, k: Sequence[int], kept: str, dtype: torch.dtype
+    from_plain: bool, target: Path, drafter: Path, k: Sequence[int], kept: tuple[str, str], dtype: torch.dtype
 ) -> SpeculativeLoop[Any, Any]:
     """A loop in a precision; a comparison may run it many times."""
-    return (plain.load_loop if from_plain else load_loop)(target, drafter, dtype, k, partial_kv=kept)
+    pages, formats = kept
+    how = plain.load_loop if from_plain else load_loop
+    return how(target, drafter, dtype, k, partial_kv=pages, kv_cache=formats)
 
 
 def _forced(case: Case) -> Case:

@@ -23,7 +23,8 @@ FLOORS: dict[Variant, str] = {"bfloat16": "chained", "bfloat16.local": "local"}
 
 @dataclass(frozen=True)
 class Request(GoldenRequest):
-    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads.
+    """`roundings` is the number of bfloat16 runs behind each floor, `partial_kv` what `parity.partial_kv` reads,
+    `kv_cache` what `parity.kv_cache` does.
 
     `schedule` is K of each round in turn, from the first one again behind the last; nothing for `k` in all of them.
     `sample` is what `parity.sampling` reads, nothing for greedy tokens; `seed` is of the random numbers. `resume` keeps
@@ -32,6 +33,7 @@ class Request(GoldenRequest):
 
     roundings: int = 1
     partial_kv: str = ""
+    kv_cache: str = ""
     schedule: tuple[int, ...] = ()
     sample: str = ""
     seed: int = 0
@@ -114,6 +116,7 @@ class Cast:
         asked = self.request
         loop = self.by.load(asked.target, asked.drafter, dtype, asked.schedule or asked.k)
         loop.attend_to(asked.partial_kv)
+        loop.quantise(asked.kv_cache, asked.target, asked.drafter)
         return loop
 
 

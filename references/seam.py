@@ -30,6 +30,7 @@ def load(
     precision: str = "float32",
     max_positions: int | None = None,
     partial_kv: str = "",
+    kv_cache: str = "",
 ) -> Reference:
     """Load a pair of checkpoints as a `parity.seam.Device`: `--device parity.references.seam:load`.
 
@@ -38,6 +39,7 @@ def load(
         precision: `bfloat16` or `float32`.
         max_positions: rows that prompt, budget and K drafts have to fit; the smaller context where None.
         partial_kv: the pages of its cache that a row of the drafter attends to; see `parity.partial_kv`.
+        kv_cache: the formats of the caches; see `parity.kv_cache`.
 
     Raises:
         UsageError: an option or a checkpoint that does not fit.
@@ -45,7 +47,8 @@ def load(
     if precision not in DTYPES:
         raise UsageError(f"precision: {precision!r} is unknown; there are {', '.join(DTYPES)}")
     dtype = DTYPES[precision]
-    return Reference(load_loop(target, drafter, dtype, k, max_positions, partial_kv=partial_kv), precision)
+    loop = load_loop(target, drafter, dtype, k, max_positions, partial_kv=partial_kv, kv_cache=kv_cache)
+    return Reference(loop, precision)
 
 
 class Reference:
@@ -75,6 +78,7 @@ class Reference:
             modules=(__name__, type(loop).__module__),
             family=loop.drafter.config.family,
             partial_kv="" if loop.partial is None else str(loop.partial),
+            kv_cache=str(loop.formats),
             varies_k=True,
             samples=True,
         )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from parity.references.capture import TorchTap
+from parity.references.kv_cache import Quantiser
 
 
 class Chooser(Protocol):
@@ -25,10 +26,12 @@ class Target(Protocol):
     Attributes:
         streams: the residual streams of the last pass by layer, [S, H].
         config: sizes under the names of config.json: transformers' config, or one of our own.
+        quantiser: what the cache of the next sequence makes of keys and values, where it keeps another format.
     """
 
     streams: dict[int, Tensor]
     config: Any
+    quantiser: Quantiser | None
 
     @property
     def module(self) -> str:

@@ -32,6 +32,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
         "drafter": manifest.model.drafter.path,
         "k": case.k,
         "partial_kv": case.partial_kv,
+        "kv_cache": case.kv_cache,
         "schedule": case.schedule,
         "sampling": case.sampling,
         "seed": case.seed,
@@ -50,6 +51,7 @@ def print_dump(dump: DumpView, stages: Literal["", "families", "all"] = "") -> d
     out.print(Text.assemble((manifest.kind, "bold"), f" {dump.folder}"), soft_wrap=True)
     out.print(f"  producer  {manifest.producer.name}; {_versions(manifest.producer.versions)}", soft_wrap=True)
     kept = f", partial KV {case.partial_kv}" if case.partial_kv else ""
+    kept += f", caches in {case.kv_cache}" if case.kv_cache else ""
     pair = f"{data['target']} + {data['drafter']}, K={ks}{kept}"
     out.print(f"  pair      {pair}, {case.mode}, {case.precision}", soft_wrap=True)
     emitted = (

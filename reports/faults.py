@@ -27,7 +27,8 @@ comes by the defect. *Local only* says that a chained comparison's noise is as
 large; *TP n* what needs n tensor-parallel ranks. *Precision* is that of the device in which a fault is planted and
 shows: bfloat16's own rounding is as large as what is marked float32. *Drafter* is the family that a fault is planted
 in: `parity faults run --all --family eagle-3` takes those of EAGLE-3
-([families](drafters.md)), and with `--partial-kv 1+2+1x8` those of [partial KV](partial-kv.md).
+([families](drafters.md)), and with `--partial-kv 1+2+1x8` those of [partial KV](partial-kv.md), with `--kv-cache fp8_e4m3` those of
+[quantised caches](fp8-caches.md).
 """
 COLUMNS = ("fault", "what is wrong", "first stage", "gate", "precision", "text", "drafter", "seen in")
 
@@ -50,6 +51,7 @@ def plain(fault: PlantableFault) -> dict[str, Any]:
         "tp",
         "drafters",
         "partial_kv",
+        "kv_cache",
     )
     return {name: getattr(fault, name) for name in names}
 
@@ -61,6 +63,7 @@ def cells(fault: PlantableFault) -> tuple[str, ...]:
     where += " (local only)" if fault.stage and not fault.chained else ""
     where += f" (TP {fault.tp})" if fault.tp > 1 else ""
     where += f" (partial KV {fault.partial_kv})" if fault.partial_kv else ""
+    where += f" ({fault.kv_cache})" if fault.kv_cache else ""
     text = "same" if fault.same_text else "may change"
     drafters = fault.drafters[0] if len(fault.drafters) == 1 else "either"
     return fault.id, fault.what, where, fault.gate or "none yet", fault.precision, text, drafters, fault.seen

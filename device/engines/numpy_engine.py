@@ -14,6 +14,8 @@ import numpy as np
 
 NAME = "numpy"
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+EIGHTS = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
+"""What caches may keep. Such values are moved and widened; nothing is computed in them."""
 _NARROW = {np.dtype(np.float64): FLOAT32, np.dtype(np.int64): np.dtype(np.int32)}
 # What these return are operands, never new values: nothing to round.
 _MOVES = {np.where, np.take, np.take_along_axis, np.concatenate, np.max, np.min}
@@ -21,11 +23,11 @@ _DIALECT = _MOVES | {np.sum, np.mean, np.any, np.argmax, np.cumsum}
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array whose bfloat16 values are kept as float32, so that no operation pays for a cast.
+    """An array whose values of bfloat16 and fp8 are kept as float32, so that no operation pays for a cast.
 
     Args:
         held: float32, int32 or bool values, already representable in `dtype`.
-        dtype: the declared dtype; differs from `held.dtype` for bfloat16 only.
+        dtype: the declared dtype; differs from `held.dtype` for bfloat16 and fp8 only.
     """
 
     __slots__ = ("dtype", "held")
@@ -88,7 +90,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
 def array(value: np.ndarray, dtype: Any = None) -> Array:
     """Move a host array to this engine; floating values are rounded to `dtype` where one is given."""
-    floating = value.dtype == BFLOAT16 or value.dtype.kind == "f"
+    floating = value.dtype in (BFLOAT16, *EIGHTS) or value.dtype.kind == "f"
     declared = np.dtype(dtype) if dtype is not None and floating else _NARROW.get(value.dtype, value.dtype)
     # A copy: a host array that the caller keeps using must not change with the engine's, nor it with the caller's.
     return _round(value.astype(_storage(declared)), declared)
@@ -100,12 +102,12 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def host(value: Array) -> np.ndarray:
-    """A copy on the host: float32, ml_dtypes bfloat16, int64 or bool."""
+    """A copy on the host: float32, bfloat16 or fp8 of ml_dtypes, int64 or bool."""
     return value.held.astype(np.int64 if value.dtype.kind == "i" else value.dtype)
 
 
 def _storage(declared: np.dtype) -> np.dtype:
-    return FLOAT32 if declared is BFLOAT16 else declared
+    return FLOAT32 if declared is BFLOAT16 or declared in EIGHTS else declared
 
 
 def _held(value: Any) -> Any:
@@ -115,12 +117,12 @@ def _held(value: Any) -> Any:
 
 
 def _declared(operands: Any) -> np.dtype:
-    """The float dtype of a result; scalars of Python follow the arrays, float32 wins over bfloat16."""
+    """The float dtype of a result; scalars of Python follow the arrays, float32 wins over what is narrower."""
     declared = FLOAT32
     for one in operands:
         dtype: Any = getattr(one, "dtype", None)
-        if dtype is BFLOAT16:
-            declared = BFLOAT16
+        if dtype is BFLOAT16 or dtype in EIGHTS:
+            declared = dtype
         elif dtype is not None and dtype.kind == "f":
             return FLOAT32
     return declared
@@ -128,19 +130,21 @@ def _declared(operands: Any) -> np.dtype:
 
 def _fit(operand: Any, declared: np.dtype) -> Any:
     """A float of Python as the nearest value of `declared`."""
-    return float(declared.type(operand)) if isinstance(operand, float) else _held(operand)
+    return float(np.float32(operand).astype(declared)) if isinstance(operand, float) else _held(operand)
 
 
 def _round(result: np.ndarray, declared: np.dtype) -> Array:
     """One rounding of a float result to `declared`; integers and booleans keep their own dtype."""
     if declared is BFLOAT16 and result.dtype.kind == "f":
         return Array(result.astype(BFLOAT16).astype(FLOAT32), BFLOAT16)
+    if declared in EIGHTS and result.dtype.kind == "f":
+        return Array(result.astype(declared).astype(FLOAT32), declared)
     return _as(result, declared)
 
 
 def _as(result: np.ndarray, declared: np.dtype) -> Array:
     """A result that `declared` can represent."""
-    if result.dtype is FLOAT32 and declared in (FLOAT32, BFLOAT16):
+    if result.dtype is FLOAT32 and declared in (FLOAT32, BFLOAT16, *EIGHTS):
         return Array(result, declared)
     if result.dtype.kind in "iub":
         declared = _NARROW.get(result.dtype, result.dtype)

@@ -115,12 +115,30 @@ class Array(base.Array):
     def _rounded(self, result: jax.Array, declared: np.dtype) -> Array:
         if declared == base.BFLOAT16 and jnp.issubdtype(result.dtype, jnp.floating):
             return type(self)(lax.reduce_precision(result, _NARROW.nexp, _NARROW.nmant), declared)
+        if declared in base.EIGHTS and jnp.issubdtype(result.dtype, jnp.floating):
+            return type(self)(_eighths(result, declared), declared)
         return self._as(result, declared)
 
     def _as(self, result: jax.Array, declared: np.dtype) -> Array:
         if result.dtype.kind in "iub":
             declared = base._NARROW.get(result.dtype, result.dtype)
         return type(self)(result.astype(base._storage(declared)), declared)
+
+
+def _eighths(x: jax.Array, declared: np.dtype) -> jax.Array:
+    """Float32 at the nearest number of an fp8 format, of two the even one: NaN beyond the largest, as e4m3fn has no
+    infinity, and at infinity in e5m2.
+
+    `reduce_precision` knows no format without infinity, and flushes what is subnormal; a pair of conversions XLA may
+    drop. A number's step is a power of two by its exponent, and to divide by that is exact.
+    """
+    narrow = ml_dtypes.finfo(declared)
+    least = np.uint32(int(np.float32(narrow.smallest_normal).view(np.uint32)))
+    bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32) & np.uint32(0x7F800000)
+    step = lax.bitcast_convert_type(jnp.maximum(bits, least), jnp.float32) * np.float32(2.0**-narrow.nmant)
+    rounded = jnp.round(x / step) * step
+    beyond = np.float32(np.inf if np.isinf(np.float32(np.inf).astype(declared)) else np.nan)
+    return jnp.where(jnp.abs(rounded) > np.float32(narrow.max), jnp.copysign(beyond, x), rounded)
 
 
 def engine(parent: type[Array] = Array) -> SimpleNamespace:

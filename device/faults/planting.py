@@ -50,6 +50,7 @@ class Fault:
         lanes: the device's; with several of them it is planted in each.
         drafters: the families of drafters that it is planted in.
         partial_kv: the pages that a drafter attends to where it is planted, `parity.partial_kv`; empty for all.
+        kv_cache: the formats of the caches where it is planted, `parity.kv_cache`; empty for the dtype of the pass.
         batched: it sits in what lanes have in common, and is planted in the whole batch.
         compiled: it is the same at every call, so that an engine's programs may hold it.
         plant: puts it into a pipeline, or a batch.
@@ -71,6 +72,7 @@ class Fault:
     lanes: int
     drafters: tuple[str, ...]
     partial_kv: str
+    kv_cache: str
     batched: bool
     compiled: bool
     plant: Callable[[Any], None]
@@ -81,7 +83,8 @@ class Fault:
 
         @wraps(device.load)
         def load(*arguments: Any, **options: Any) -> Pipeline | Batch:
-            own: dict[str, Any] = {"tp": self.tp, "partial_kv": self.partial_kv, "lanes": self.lanes}
+            own: dict[str, Any] = {"tp": self.tp, "lanes": self.lanes}
+            own |= {"partial_kv": self.partial_kv, "kv_cache": self.kv_cache}
             loaded = device.load(*arguments, **own | options)
             lanes = loaded.lanes if isinstance(loaded, Batch) else [loaded]
             family = lanes[0].drafter.family
@@ -114,6 +117,7 @@ class Family:
             lanes=1,
             drafters=PARALLEL,
             partial_kv="",
+            kv_cache="",
             batched=False,
             compiled=False,
         )

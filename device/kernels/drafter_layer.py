@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.device.drafter_config import DrafterConfig, FusedConfig
-from parity.device.kernels import cache
+from parity.device.kernels import cache, quantised
 from parity.device.kernels.attention import attend
 from parity.device.kernels.linear import linear, row_parallel
 from parity.device.kernels.norm import llama_norm
@@ -15,7 +15,7 @@ from parity.device.kernels.pages import attend_to_pages, summarise
 from parity.device.kernels.program import program
 from parity.device.kernels.rope import rotate
 from parity.device.kernels.step import Step
-from parity.device.kernels.tap import Tap
+from parity.device.kernels.tap import Tap, untapped
 
 Caches = tuple[Any, ...]
 """Keys and values, and with partial KV the two summaries of their pages."""
@@ -72,7 +72,7 @@ def plain_layer(x: Any, step: Step, weights: dict[str, Any], caches: Caches, con
 @program
 def remember(context: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> Any:
     """Write a layer's keys and values of context rows [B, W, H], which no attention of theirs precedes."""
-    _write(context, step, weights, caches, config)
+    _write(context, step, weights, caches, config, untapped)
     return context
 
 
@@ -88,9 +88,9 @@ def _self_attention(
     x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap
 ) -> Any:
     q = rotate(_heads(x, "q", weights, config), step.cos, step.sin)
-    _write(x, step, weights, caches, config)
+    _write(x, step, weights, caches, config, tap)
     if step.pages is None or config.partial is None:
-        keys, values = (held[:, : step.span] for held in caches)
+        keys, values = quantised.read([held[:, : step.span] for held in caches], weights, config.kv_format, x)
         return row_parallel(attend(q, keys, values, step.seen[None]), weights["o"])
     keys, _, low, high = caches
     summarise(keys, low, high, step.pages.touched, config.partial.page)
@@ -98,10 +98,12 @@ def _self_attention(
     return row_parallel(mixed, weights["o"])
 
 
-def _write(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig) -> None:
-    """The keys, turned, and values of rows into their slots."""
+def _write(x: Any, step: Step, weights: dict[str, Any], caches: Caches, config: DrafterConfig, tap: Tap) -> None:
+    """The keys, turned, and values of rows into their slots; shown before they are, where caches keep another format."""
     k, v = rotate(_heads(x, "k", weights, config), step.cos, step.sin), _heads(x, "v", weights, config)
-    for held, rows in zip(caches[:2], (k, v), strict=True):
+    if config.kv_format:
+        k, v = tap("k", k), tap("v", v)
+    for held, rows in zip(caches[:2], quantised.written((k, v), weights, config.kv_format), strict=True):
         cache.write(held, rows, step.slots)
 
 

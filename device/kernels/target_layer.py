@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parity.device.config import TargetConfig
-from parity.device.kernels import cache
+from parity.device.kernels import cache, quantised
 from parity.device.kernels.attention import attend
 from parity.device.kernels.linear import linear, row_parallel
 from parity.device.kernels.moe import moe
@@ -38,8 +38,8 @@ def _self_attention(
     q, k, v = (linear(x, weights[name], weights[f"{name}_bias"]).reshape(*heads) for name in "qkv")
     q, k = tap("q", rotate(q, step.cos, step.sin)), tap("k", rotate(k, step.cos, step.sin))
     v = tap("v", v)
-    for held, rows in zip(caches, (k, v), strict=True):
+    for held, rows in zip(caches, quantised.written((k, v), weights, config.kv_format), strict=True):
         cache.write(held, rows, step.slots)
-    keys, values = (held[:, : step.span] for held in caches)
+    keys, values = quantised.read([held[:, : step.span] for held in caches], weights, config.kv_format, x)
     mixed = attend(q, keys, values, step.seen[window], weights["sinks"])
     return row_parallel(mixed, weights["o"], weights["o_bias"])

@@ -88,6 +88,7 @@ def write_run(
                 k=case.k,
                 max_new_tokens=case.max_new_tokens,
                 partial_kv=case.partial_kv,
+                kv_cache=case.kv_cache,
                 precision=precision,
                 mode=mode,
                 forced=forced,

@@ -56,6 +56,12 @@ def list_faults(markdown: bool, json_file: Path | None) -> None:
     metavar="S+R+WxP",
     help="Pages that the drafter attends to in the default golden: the faults of partial KV are planted.",
 )
+@click.option(
+    "--kv-cache",
+    default="",
+    metavar="FORMAT",
+    help="Format of the caches in the default golden, with scales: the faults of quantised caches are planted.",
+)
 @device_option
 @click.option(
     "--golden",
@@ -71,6 +77,7 @@ def run_faults(
     conditional: bool,
     family: Family | None,
     partial_kv: str,
+    kv_cache: str,
     device_name: str,
     golden: Wanted,
     json_file: Path | None,
@@ -93,9 +100,9 @@ def run_faults(
     names = tuple(conditional_faults()) if conditional else names
     catalogue = planted_faults()[0] | (conditional_faults(names) if names else {})
     outcomes = []
-    with _golden(golden, family, partial_kv) as opened, progress("faults") as bar:
+    with _golden(golden, family, partial_kv, kv_cache) as opened, progress("faults") as bar:
         made = opened.manifest
-        chosen = choose_faults(catalogue, names, made.model.family, made.case.partial_kv)
+        chosen = choose_faults(catalogue, names, made.model.family, made.case.partial_kv, made.case.kv_cache)
         echo(f"golden {opened.folder}: {len(opened.manifest.case.prompts)} prompts", err=True)
         request = FaultRunRequest(opened, device_name, builder(device_name, opened), rerun=ReferenceRerun())
         for number, (fault, outcome) in enumerate(zip(chosen, run(request, chosen), strict=True)):
@@ -109,11 +116,11 @@ def run_faults(
 
 
 @contextmanager
-def _golden(wanted: Wanted, family: Family | None, partial_kv: str) -> Iterator[TrustedGolden]:
+def _golden(wanted: Wanted, family: Family | None, partial_kv: str, kv_cache: str) -> Iterator[TrustedGolden]:
     """The named golden, or the family's default one, which lasts as long as the command.
 
     Raises:
-        UsageError: the named golden is of another family, or has another partial KV.
+        UsageError: the named golden is of another family, or has another partial KV, or other caches.
     """
     from parity.errors import UsageError
     from parity.faults import small_golden
@@ -125,9 +132,11 @@ def _golden(wanted: Wanted, family: Family | None, partial_kv: str) -> Iterator[
             raise UsageError(f"--family {family}: the drafter of {opened.folder} is {opened.manifest.model.family}")
         if partial_kv not in ("", opened.manifest.case.partial_kv):
             raise UsageError(f"--partial-kv {partial_kv}: {opened.folder} was dumped with another, or with none")
+        if kv_cache not in ("", opened.manifest.case.kv_cache):
+            raise UsageError(f"--kv-cache {kv_cache}: {opened.folder} was dumped with another, or with none")
         yield opened
         return
     with scratch("faults") as made:
         with progress("golden") as bar:
-            golden = small_golden(made, bar, family or "p-eagle", partial_kv)
+            golden = small_golden(made, bar, family or "p-eagle", partial_kv, kv_cache)
         yield golden

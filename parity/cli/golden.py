@@ -39,6 +39,12 @@ folder = click.Path(path_type=Path)
     "(docs/partial-kv.md).",
 )
 @click.option(
+    "--kv-cache",
+    metavar="FORMAT",
+    help="Keep the caches in fp8_e4m3 or fp8_e5m2, with the scales of the checkpoints; one side alone as in "
+    "target=fp8_e4m3, or each its own; in the dtype of the pass by default (docs/fp8-caches.md).",
+)
+@click.option(
     "--sample",
     metavar="SETTINGS",
     help="Draw tokens, by temperature=0.7,top_k=20,top_p=0.9,min_p=0.02,rule=residual (or match), those named; greedy "

@@ -24,6 +24,7 @@ from parity.compare.exercised import not_exercised, on_forced_inputs, unseen_pas
 from parity.compare.flips import hidden_layers
 from parity.compare.generation import acceptance, check_generation, unseen_text
 from parity.compare.hidden_pages import UNTOLD, unseen_pages
+from parity.compare.kept import UNSETTLED, by_noise, off_grid, unsettled
 from parity.compare.numbers import judge_numbers
 from parity.compare.origins import held_instead
 from parity.compare.passes import ChainPasses
@@ -185,6 +186,11 @@ def _stage(
     if not named.stage.exact:
         copies.look(rows, row)
     result, findings = _judged(golden, run, rows, row, on)
+    findings = [*findings, *off_grid(golden, run, rows)]
+    if result.verdict == FAIL and unsettled(golden, run):
+        noisy = _judged(golden, run, rows, by_noise(named.name, run.manifest.case.mode), on)[0]
+        if noisy.verdict in (PASS, WARN):
+            result = replace(result, verdict=INCONCLUSIVE, note=f"the device is {UNSETTLED}")
     if result.verdict == FAIL and (unseen := unseen_pages(on.golden, run, rows)).any():
         result = _without(unseen, result, golden, run, rows, row, on)
     if scores_of(named.name) in golden.manifest.stages and (count := int(unchecked(golden, run, rows).sum())):
@@ -304,6 +310,9 @@ def comparable(golden: TrustedGolden, run: DumpView) -> None:
     if seen.case.partial_kv != true.case.partial_kv:
         kept = [side.case.partial_kv or "none" for side in (true, seen)]
         raise UsageError(f"{run.folder} has partial KV {kept[1]}, {golden.folder} has {kept[0]}")
+    if seen.case.kv_cache != true.case.kv_cache:
+        kept = [side.case.kv_cache or "the dtype of its passes" for side in (true, seen)]
+        raise UsageError(f"{run.folder} keeps its caches in {kept[1]}, {golden.folder} in {kept[0]}")
     for part in ("target", "drafter"):
         ours, theirs = getattr(true.model, part), getattr(seen.model, part)
         if (ours.config_digest, ours.weights_digest) != (theirs.config_digest, theirs.weights_digest):
@@ -331,7 +340,7 @@ def _fits(policy: Policy, golden: TrustedGolden) -> None:
 @lru_cache
 def _any_stages(num_layers: int, num_drafter_layers: int) -> tuple[str, ...]:
     """The stages of a pair with the most that a drafter on taps can have."""
-    return tuple(declared(num_layers, num_drafter_layers, pages=True))
+    return tuple(declared(num_layers, num_drafter_layers, pages=True, quantised=True))
 
 
 def _first(golden: TrustedGolden, results: Sequence[StageResult], findings: Sequence[Finding]) -> Place | None:

@@ -10,6 +10,7 @@ from parity.contract.lines import Ledger
 from parity.contract.sizes import PairSizes
 from parity.errors import UsageError
 from parity.families import FAMILIES
+from parity.kv_cache import of_drafter
 from parity.seam import Description, Shown
 from parity.shown import View, with_returned
 from parity.stages import declared, matches
@@ -126,7 +127,8 @@ def _constants(constants: dict[str, Any], ledger: Ledger) -> None:
 
 
 def _view(says: Description, ledger: Ledger, pair: PairSizes, loop: bool) -> View | None:
-    names = declared(pair.layers, pair.drafter_layers, says.family, bool(says.partial_kv))
+    kept = bool(says.partial_kv), of_drafter(says.kv_cache)
+    names = declared(pair.layers, pair.drafter_layers, says.family, *kept)
     unknown = [glob for glob in says.forcible if not any(matches(glob, name) for name in names)]
     ledger.expect("describe: forcible", not unknown, f"{', '.join(map(repr, unknown))} matches no stage of this pair")
     try:

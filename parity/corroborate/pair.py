@@ -144,11 +144,14 @@ def _same_case(one: DumpView, other: DumpView) -> None:
     for dump in (one, other):
         if dump.manifest.kind != "golden":
             raise UsageError(f"{dump.folder} is a device's run: only references corroborate each other")
-    cases = [(side.case.k, side.case.max_new_tokens, side.case.partial_kv) for side in (ours, theirs)]
+    made = [side.case for side in (ours, theirs)]
+    cases = [(case.k, case.max_new_tokens, case.partial_kv, case.kv_cache) for case in made]
     if any(side.case.sampling for side in (ours, theirs)):
         raise UsageError(f"{one.folder} or {other.folder} samples: references corroborate each other on greedy tokens")
     if cases[0] != cases[1]:
-        raise UsageError(f"{one.folder} and {other.folder} were made with another K, token budget or partial KV")
+        raise UsageError(
+            f"{one.folder} and {other.folder} were made with another K, token budget, partial KV or format of caches"
+        )
     for part in ("target", "drafter"):
         mine, its = getattr(ours.model, part), getattr(theirs.model, part)
         if (mine.config_digest, mine.weights_digest) != (its.config_digest, its.weights_digest):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.batching import WAIT, Script, VerbCall, perform, perform_together
-from parity.drive import forced_of, forced_rounds, truth_of
+from parity.drive import forced_of, forced_rounds, ties_of, truth_of
 from parity.gates.own_rounds import free_trace, own_prefill, own_rounds
 from parity.golden.views import TrustedGolden
 from parity.seam import Batched, Device
@@ -98,6 +98,7 @@ class Prompts:
             return free, _own(free, ids, tokens, stay, says.eos)
         view = View(with_returned(says.shown, names, False), names)
         trace = ForcingTrace(names, truth_of(self.golden, stay.prompt), forced_of("chained", says, view))
+        trace.grids = ties_of(self.golden, says, view)
         rounds = min(stay.rounds, len(prompt.generated.acceptance_length))
         drafts = case.drafts if case.schedule else None
         script = forced_rounds(self.device, ids, tokens, trace, rounds, drafts)

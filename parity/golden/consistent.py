@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from parity.errors import UsageError
 from parity.families import BLOCK, DrafterFamily, family_of
 from parity.golden.manifest import Case, Generation, Manifest, PromptCase, TensorRow, Variant, key
+from parity.kv_cache import check_scales
 from parity.sampling import from_text, read_sampling, written
 from parity.stages import Named
 
@@ -31,6 +32,7 @@ def refuse_contradictions(manifest: Manifest, path: Path) -> None:
     parts = (
         _case(manifest),
         _sampling(manifest.case),
+        _scales(manifest),
         _generations(manifest),
         _rows(manifest),
         _starts(manifest.tensors),
@@ -61,6 +63,17 @@ def _case(manifest: Manifest) -> Iterator[str]:
                 f"prompt {number} ({prompt.id}) generated freely in a local run, "
                 "which starts from the golden everywhere"
             )
+
+
+def _scales(manifest: Manifest) -> Iterator[str]:
+    """A golden's caches of another format have scales, one for each layer; a run has none."""
+    case, model = manifest.case, manifest.model
+    if case.settled and (manifest.kind == "golden" or not case.kv_cache):
+        yield "it settles ties of a format that its caches do not keep"
+    layers = {"target": model.num_layers, "drafter": model.num_drafter_layers}
+    formats = case.kv_cache if manifest.kind == "golden" else ""
+    if wrong := check_scales(case.kv_scales, formats, layers):
+        yield wrong
 
 
 def _sampling(case: Case) -> Iterator[str]:

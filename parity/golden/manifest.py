@@ -29,6 +29,8 @@ from parity import files, limits
 from parity.errors import UsageError
 from parity.families import Family
 from parity.golden.digests import UNSEALED, own_digest, sealed
+from parity.kv_cache import FORM as KV_FORM
+from parity.kv_cache import of_drafter
 from parity.partial_kv import FORM
 from parity.sampling import from_text, read_sampling
 from parity.seam import Sampling
@@ -54,6 +56,9 @@ _Size = Annotated[int, Field(ge=0, lt=2**48)]
 _Shape = Annotated[tuple[_Size, ...], FailFast(), Field(min_length=1, max_length=limits.AXES)]
 _Tokens = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...], FailFast(), Field(max_length=limits.TOKENS)
+]
+_Scales = Annotated[
+    tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], FailFast(), Field(max_length=limits.LAYERS)
 ]
 _Vocabulary = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=limits.TOKEN)], ...] | None, FailFast(), Field(max_length=limits.TOKENS)
@@ -223,8 +228,10 @@ class Case(Record):
     one, and `k` is the largest of them. `forced` are the stage templates whose tensors were replaced by the golden's
     while running, where they are shown; `shown` is what the device declares to show and what its verbs return, nothing
     for every stage; `roundings` is the number of bfloat16 runs behind each floor of a golden; `partial_kv` are the
-    pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache; `lanes`
-    are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
+    pages of its cache that a drafter's row attends to (see `parity.partial_kv`), nothing for the whole cache;
+    `kv_cache` are the formats of the caches (see `parity.kv_cache`), nothing for the dtype of the pass, and `kv_scales`
+    a golden's scales of them by side, part and layer; `settled` are the stage templates of a run of which elements
+    within rounding of the middle of two numbers of the format took the golden's side; `lanes` are the sequences that a run's device had at once at the most; `sampling` is how tokens are drawn (see
     `parity.sampling`), nothing where they are chosen greedily, and `seed` what its random numbers came of.
     """
 
@@ -237,6 +244,9 @@ class Case(Record):
     shown: Annotated[tuple[ShownRecord, ...], Field(max_length=limits.LAYERS)] = ()
     roundings: Annotated[int, Field(ge=1)] = 1
     partial_kv: Annotated[str, StringConstraints(pattern=f"^({FORM})?$")] = ""
+    kv_cache: Annotated[str, StringConstraints(pattern=f"^({KV_FORM})?$")] = ""
+    kv_scales: dict[Literal["target", "drafter"], dict[Literal["k", "v"], _Scales]] = {}
+    settled: tuple[_Line, ...] = ()
     lanes: Annotated[int, Field(ge=1, le=limits.LANES)] = 1
     sampling: Annotated[str, StringConstraints(max_length=256, pattern="^[a-z0-9_.=,+-]*$")] = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -332,7 +342,8 @@ class Manifest(Record):
     def table(self) -> dict[str, Named]:
         """Every stage of its pair and case, by full name."""
         model = self.model
-        return declared(model.num_layers, model.num_drafter_layers, model.family, bool(self.case.partial_kv))
+        kept = bool(self.case.partial_kv), of_drafter(self.case.kv_cache)
+        return declared(model.num_layers, model.num_drafter_layers, model.family, *kept)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

@@ -171,6 +171,7 @@ def _case(request: ImportRequest, placing: Placing, arrays: dict[Destination, ND
         k=case.k,
         max_new_tokens=case.max_new_tokens,
         partial_kv=case.partial_kv,
+        kv_cache=case.kv_cache,
         precision=precision,
         mode="golden" if request.reference else made.mode,
         forced=made.forced,

@@ -215,8 +215,18 @@ class IsolatedFactory:
         DeviceFailed: its module raises, or ends the process.
     """
 
-    def __init__(self, name: str, target: Path, drafter: Path, k: int, limits: ProcessLimits, partial_kv: str = ""):
-        opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k, "partial_kv": partial_kv}
+    def __init__(
+        self,
+        name: str,
+        target: Path,
+        drafter: Path,
+        k: int,
+        limits: ProcessLimits,
+        partial_kv: str = "",
+        kv_cache: str = "",
+    ):
+        opened = {"name": name, "target": str(target), "drafter": str(drafter), "k": k}
+        opened |= {"partial_kv": partial_kv, "kv_cache": kv_cache}
         self.process = DeviceProcess(name, limits, opened)
         self._numbers = count()
         self.process.start()
@@ -284,5 +294,6 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "own_numbers": bool,
     "family": str,
     "partial_kv": str,
+    "kv_cache": str,
 }  # fmt: skip
 """How each field of a `Description` is read."""

@@ -121,8 +121,8 @@ class DeviceServer:
                 raise EOFError
             buffer = buffer[count:]
 
-    def _open(self, name: str, target: str, drafter: str, k: int, partial_kv: str = "") -> bool:
-        self._made = Factory(name, Path(target), Path(drafter), k, partial_kv)
+    def _open(self, name: str, target: str, drafter: str, k: int, partial_kv: str = "", kv_cache: str = "") -> bool:
+        self._made = Factory(name, Path(target), Path(drafter), k, partial_kv, kv_cache)
         return self.made.rotary() is not None
 
     def _build(self, number: int, precision: str, options: dict[str, Any]) -> list[str]:

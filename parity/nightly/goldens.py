@@ -162,6 +162,7 @@ def fits(job: GoldenJob, golden: Dump) -> None:
         "no golden": manifest.kind != "golden",
         f"K = {_said(case.ks)}, not {_said(job.schedule or (job.k,))}": case.ks != (job.schedule or (job.k,)),
         f"partial KV {case.partial_kv}": bool(case.partial_kv),
+        f"caches in {case.kv_cache}": bool(case.kv_cache),
         "tokens that are sampled": bool(case.sampling),
         f"{case.max_new_tokens} new tokens, not {job.max_new_tokens}": case.max_new_tokens != job.max_new_tokens,
         f"other prompts than {job.prompts}": case.prompts_digest != prompts,

@@ -55,6 +55,7 @@ class Description:
         family: of its drafter, a name of `parity.families`; empty where it does not say: a drafter on taps.
         partial_kv: the pages of its cache that a drafter's row attends to, as `parity.partial_kv` writes them; empty
             for the whole cache.
+        kv_cache: the formats of its caches, as `parity.kv_cache` writes them; empty for the dtype of the pass.
         varies_k: its `draft` takes the number of drafts of this round as well; see `VaryingK`.
         lanes: B, the sequences that it runs at once, where that is more than one; see `Batched`.
         samples: it speculates by sampling as well; see `Sampling` and `Samples`, of lanes `SamplesInLanes`.
@@ -79,6 +80,7 @@ class Description:
     transactional: bool = True
     family: str = ""
     partial_kv: str = ""
+    kv_cache: str = ""
     varies_k: bool = False
     lanes: int = 1
     samples: bool = False

@@ -29,6 +29,7 @@ from parity.references.hypotheses import (
     parts,
     passes,
     projections,
+    quantised,
     ranks,
     reductions,
     residuals,
@@ -50,6 +51,9 @@ KV = "kv.drafter.*"
 PAGES = (pages.paged, pages.layered, page_scores.scored, page_scores.summarised)
 """Of partial KV, tried first where there is some."""
 
+QUANTISED = (quantised.scales, quantised.formats)
+"""Of quantised caches, tried first where there are some."""
+
 DECISIONS = (
     *(choosing.vocabulary, choosing.choice, choosing.reading),
     *(accepting.matching, accepting.emitting, accepting.cutting, accepting.showing),
@@ -61,6 +65,7 @@ DECISIONS = (
 
 FAMILIES = (
     *PAGES,
+    *QUANTISED,
     *(taps.tap, fusing.fuse, inputs.ids, inputs.positions, inputs.slots, inputs.prompt),
     *(rope.schedules, rope.tables, rope.parts, rope.late, rope.forms),
     *(masks.masks, masks.windows, scores.scores, scores.sinks, scores.moved, scores.softmax),
@@ -95,10 +100,12 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
 )
 
 
-def offered(family: str, partial_kv: bool = False) -> tuple[Hypothesis, ...]:
-    """The hypotheses about one family of drafters, with where they show first in it; of pages with partial KV alone."""
-    paged = {hypothesis.id for each in PAGES for hypothesis in each.hypotheses}
-    known = (each for each in HYPOTHESES if partial_kv or each.id not in paged)
+def offered(family: str, partial_kv: bool = False, kv_cache: bool = False) -> tuple[Hypothesis, ...]:
+    """The hypotheses about one family of drafters, with where they show first in it; of pages with partial KV alone, of
+    scales and formats with quantised caches alone."""
+    lacking = (*(() if partial_kv else PAGES), *(() if kv_cache else QUANTISED))
+    left_out = {hypothesis.id for each in lacking for hypothesis in each.hypotheses}
+    known = (each for each in HYPOTHESES if each.id not in left_out)
     return tuple(_in(hypothesis, family) for hypothesis in known if hypothesis.about(family))
 
 
@@ -108,4 +115,4 @@ def _in(hypothesis: Hypothesis, family: str) -> Hypothesis:
     return replace(hypothesis, stages=(*hypothesis.stages, KV)) if family in DENOISING and attends else hypothesis
 
 
-__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "PAGES", "Fit", "Hypothesis", "NotApplicable", "offered"]
+__all__ = ["DECISIONS", "FAMILIES", "HYPOTHESES", "PAGES", "QUANTISED", "Fit", "Hypothesis", "NotApplicable", "offered"]

@@ -163,7 +163,7 @@ def apart(
 @cache
 def stages_of(family: str) -> tuple[str, ...]:
     """The stages of a family, of few layers."""
-    return tuple(declared(2, 2, family, pages=True))
+    return tuple(declared(2, 2, family, pages=True, quantised=True))
 
 
 class Details(TypedDict, total=False):

@@ -49,11 +49,12 @@ class Case:
         budget: int = BUDGET,
         drafter: str = "drafter",
         partial_kv: str = "",
+        kv_cache: str = "",
     ):
         torch.set_num_threads(1)
-        self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4, partial_kv=partial_kv)
+        self.counterfactuals = Counterfactuals(tiny / target, tiny / drafter, 4, "float32", partial_kv, kv_cache)
         config = self.counterfactuals.loop.drafter.config
-        self.names = declared(8, config.num_layers, config.family, pages=bool(partial_kv))
+        self.names = declared(8, config.num_layers, config.family, pages=bool(partial_kv), quantised=bool(kv_cache))
         self.ids = ids or read_prompts(tiny / "prompts/chat.jsonl", tiny / target, 1280)[3][1][3:75]
         self.budget = budget
         self.retell()
