@@ -179,6 +179,16 @@ class IsolatedSavingDevice(IsolatedDevice):
         self._verb("restore", [str(name)], None)
 
 
+class IsolatedPlainDevice(IsolatedDevice):
+    """One that decodes plainly in one call."""
+
+    def decode_plain(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Sequence[int]:
+        """See `PlainDecoding.decode_plain`."""
+        asked = [tuple(int(token) for token in prompt_ids), int(max_new_tokens)]
+        emitted: Sequence[int] = self._verb("decode_plain", asked, None)
+        return emitted
+
+
 class IsolatedPoisonableDevice(IsolatedDevice):
     """One whose dead cache rows can be overwritten."""
 
@@ -203,6 +213,7 @@ KINDS: dict[str, type[IsolatedDevice]] = {
     "continues": IsolatedContinuingDevice,
     "saves": IsolatedSavingDevice,
     "poisons": IsolatedPoisonableDevice,
+    "decodes": IsolatedPlainDevice,
 }
 """By what a device says that it offers."""
 

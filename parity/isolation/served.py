@@ -23,6 +23,7 @@ from parity.seam import (
     Continuing,
     Device,
     Looping,
+    PlainDecoding,
     Poisonable,
     Samples,
     SamplesInLanes,
@@ -133,6 +134,7 @@ class DeviceServer:
             "continues": Continuing,
             "saves": Saving,
             "poisons": Poisonable,
+            "decodes": PlainDecoding,
         }
         return [name for name, kind in kinds.items() if isinstance(self.devices[number], kind)]
 

@@ -23,6 +23,7 @@ from parity.seam.hosting import Batched as Batched
 from parity.seam.hosting import Continuing as Continuing
 from parity.seam.hosting import Looping as Looping
 from parity.seam.hosting import OnRound as OnRound
+from parity.seam.hosting import PlainDecoding as PlainDecoding
 from parity.seam.hosting import Poisonable as Poisonable
 from parity.seam.hosting import Saving as Saving
 from parity.seam.sampling import DRAWS as DRAWS
