@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from parity.batching import VERBS, Script, VerbCall, perform, perform_together
 from parity.bench.controller import DraftLengthController
 from parity.decode import NO_DRAFTS, ended
-from parity.drive import untapped
 from parity.errors import DeviceFailed, NotOffered
-from parity.seam import Batched, Looping, PlainDecoding
+from parity.seam import UNWATCHED, Batched, Looping, PlainDecoding
 
 Clock = Callable[[], float]
 Prompts = Mapping[str, Sequence[int]]
@@ -115,14 +114,14 @@ class ByVerbs:
 
     def _sequence(self, ids: Sequence[int], budget: int, found: Sequenced, began: float) -> Script[None]:
         says, controller = self.device.describe(), self.controller
-        found.tokens.append(index((yield VerbCall("prefill", (ids, budget), untapped))))
+        found.tokens.append(index((yield VerbCall("prefill", (ids, budget), UNWATCHED))))
         found.first = self.clock() - began
         while not ended(found.tokens, says.eos, budget):
             started = self.clock()
             behind = (controller.choose(),) if controller else ()
-            drafts = (yield VerbCall("draft", (), untapped, behind)) if self.drafts else NO_DRAFTS
-            chosen = yield VerbCall("verify", (drafts,), untapped)
-            fresh = [index(token) for token in (yield VerbCall("commit", (drafts, chosen), untapped))]
+            drafts = (yield VerbCall("draft", (), UNWATCHED, behind)) if self.drafts else NO_DRAFTS
+            chosen = yield VerbCall("verify", (drafts,), UNWATCHED)
+            fresh = [index(token) for token in (yield VerbCall("commit", (drafts, chosen), UNWATCHED))]
             if not fresh:
                 raise DeviceFailed(says.name, "commit", "a round emitted nothing")
             accepted = found.took(drafts, fresh)
@@ -159,7 +158,7 @@ class ByLoop:
             else:
                 found.tokens, found.first = [index(token) for token in emitted], self.clock() - began
 
-        said = [index(token) for token in self.device.speculate(ids, budget, untapped, on_round)]
+        said = [index(token) for token in self.device.speculate(ids, budget, UNWATCHED, on_round)]
         seconds = self.clock() - began
         if said != found.tokens:
             name = self.device.describe().name

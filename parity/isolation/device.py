@@ -19,8 +19,8 @@ from parity.guard import combined
 from parity.isolation.process import DeviceProcess, ProcessLimits
 from parity.seam import Description, OnRound, Rotary, Rows, Sampling, Shown, Side, Tap, When
 
-OFFERS = ("passes", "ranks", "rows", "on_round")
-"""What a tap may have beside being called; `passes` says that it looks at nothing."""
+OFFERS = ("passes", "unwatched", "ranks", "rows", "on_round")
+"""What a tap may have beside being called; `passes` says that it looks at nothing, `unwatched` that nobody does."""
 
 
 class LoopTap:
