@@ -138,7 +138,9 @@ def work_of(name: str, target: Path, drafter: Path, k: int, context: int, precis
     if work is None:
         return None
     options = {
-        option: read_option(name, work, option, text) for option, text in options_of(name).items() if takes(work, option)
+        option: read_option(name, work, option, text)
+        for option, text in options_of(name).items()
+        if takes(work, option)
     }
     found = call_guarded(name, "work", partial(work, target, drafter, k, context, precision, **options))
     if not isinstance(found, Mapping) or not all(isinstance(one, Work) for one in found.values()):

@@ -2,8 +2,8 @@
 
 It maximises expected tokens per expected second. Acceptance of draft i, given that those before it were accepted, is
 counted by position with a prior; the seconds of a round with k drafts are a line through what was measured, until k
-itself was measured often enough. Both forget: a workload that shifts is followed. A bounded share of the rounds explores
-one draft more or less than what looks best, because positions behind K are never seen otherwise.
+itself was measured often enough. Both forget: a workload that shifts is followed. A bounded share of the rounds
+explores one draft more or less than what looks best, because positions behind K are never seen otherwise.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from time import perf_counter
@@ -30,14 +30,15 @@ class Sequenced:
     accepted: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
 
-    def took(self, drafts: Sequence[Any], fresh: Sequence[int]) -> int:
+    def took(self, drafts: Iterable[Any], fresh: Sequence[int]) -> int:
         """Note a round; the drafts that were accepted."""
-        agreed = [index(draft) == token for draft, token in zip(drafts, fresh, strict=False)]
+        made = [index(draft) for draft in drafts]
+        agreed = [draft == token for draft, token in zip(made, fresh, strict=False)]
         count = agreed.index(False) if False in agreed else len(agreed)
         self.tokens += fresh
         self.emitted.append(len(fresh))
         self.accepted.append(count)
-        self.drafted.append(len(drafts))
+        self.drafted.append(len(made))
         return count
 
 

@@ -21,9 +21,8 @@ def predictions(cells: Sequence[BenchCell], roofline: Roofline | None = None) ->
     are of the same engine driven by verbs in the block, where there is one.
     """
     for cell in cells:
-        if cell.axes.decoding == "speculative" and cell.overall and cell.overall.over_plain:
-            if found := _predicted(cell, _others(cell, cells), roofline):
-                yield found
+        if cell.axes.decoding == "speculative" and (found := _predicted(cell, _others(cell, cells), roofline)):
+            yield found
 
 
 def _others(cell: BenchCell, cells: Sequence[BenchCell]) -> list[BenchCell]:

@@ -24,7 +24,9 @@ def figures(turns: Sequence[BenchTurn], plain: Sequence[BenchTurn] = ()) -> Benc
     return BenchFigures(
         tokens_per_second=spread(rates),
         token_ms=spread([1000 / rate for rate in rates]) if all(rates) else spread([float("inf")] * len(rates)),
-        first_token_ms=spread([1000 * float(np.mean([one for turn in some for one in turn.first])) for some in repeats]),
+        first_token_ms=spread(
+            [1000 * float(np.mean([one for turn in some for one in turn.first])) for some in repeats]
+        ),
         stage_ms=_stages(repeats),
         over_plain=over(turns, plain) if plain else None,
         speculation=speculation(one for turn in turns for one in turn.rounds),
@@ -35,7 +37,9 @@ def by_prompt(turns: Sequence[BenchTurn], plain: Sequence[BenchTurn] = ()) -> di
     """Figures of each prompt that ran alone; nothing of a batch, whose time is everyone's."""
     groups = dict.fromkeys(turn.prompts for turn in turns if len(turn.prompts) == 1)
     return {
-        group[0]: figures([one for one in turns if one.prompts == group], [one for one in plain if one.prompts == group])
+        group[0]: figures(
+            [one for one in turns if one.prompts == group], [one for one in plain if one.prompts == group]
+        )
         for group in groups
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from parity.bench.figures import over
 from parity.bench.records import BenchAxes, BenchCell, BenchVerdict, Gated
-from parity.bench.statistics import CONFIDENCE, ONE_RUN
+from parity.bench.statistics import CONFIDENCE, ONE_RUN, Ratio
 
 PASS: BenchVerdict = "pass"
 FAIL: BenchVerdict = "fail"
@@ -26,7 +26,8 @@ def parted(axes: BenchAxes, mine: Emitted, plain: Emitted) -> Iterator[str]:
         expected = plain.get(name, ())
         if axes.decoding != "plain" and len(expected) == 1 and list(seen[0]) != list(expected[0]):
             at = _first_difference(seen[0], expected[0])
-            yield f"prompt {name} parts from plain decoding at token {at}: {_at(seen[0], at)}, not {_at(expected[0], at)}"
+            told = f"{_at(seen[0], at)}, not {_at(expected[0], at)}"
+            yield f"prompt {name} parts from plain decoding at token {at}: {told}"
 
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
@@ -56,20 +57,25 @@ def gates(cells: Sequence[BenchCell], at_least: float, judged: Iterable[str]) ->
 
 
 def _gated(block: str, device: str, tried: Sequence[BenchCell], plain: BenchCell, at_least: float) -> Gated:
-    said = {"block": block, "device": device, "at_least": at_least}
-    shown = [(cell, cell.overall.over_plain) for cell in tried if cell.overall and cell.overall.over_plain]
+    found = Gated(block=block, device=device, at_least=at_least, verdict=INCONCLUSIVE)
+    shown = [(ratio.estimate, cell) for cell in tried if cell.overall and (ratio := cell.overall.over_plain)]
     if not shown:
-        return Gated(**said, verdict=INCONCLUSIVE, why="no cell of it has a ratio to plain decoding")
-    best = max(shown, key=lambda pair: pair[1].estimate)[0]
+        return found.model_copy(update={"why": "no cell of it has a ratio to plain decoding"})
+    best = max(shown, key=lambda pair: pair[0])[1]
     ratio = over(best.turns, plain.turns, 1 - (1 - CONFIDENCE) / len(shown))
-    found = {"cell": best.axes.name, "ratio": ratio}
+    verdict, why = _enough(ratio, at_least)
+    return found.model_copy(update={"cell": best.axes.name, "ratio": ratio, "verdict": verdict, "why": why})
+
+
+def _enough(ratio: Ratio | None, at_least: float) -> tuple[BenchVerdict, str]:
+    """Whether a ratio is at least that, and why where it is not shown to be."""
     if ratio is None or ratio.low is None or ratio.high is None:
-        return Gated(**said, **found, verdict=INCONCLUSIVE, why=ONE_RUN)
+        return INCONCLUSIVE, ONE_RUN
     if ratio.low >= at_least:
-        return Gated(**said, **found, verdict=PASS)
+        return PASS, ""
     if ratio.high < at_least:
-        return Gated(**said, **found, verdict=FAIL, why=f"{at_least:g}x is excluded")
-    return Gated(**said, **found, verdict=INCONCLUSIVE, why=f"the limits hold {at_least:g}x: more repeats or prompts")
+        return FAIL, f"{at_least:g}x is excluded"
+    return INCONCLUSIVE, f"the limits hold {at_least:g}x: more repeats or prompts"
 
 
 def findings(cells: Sequence[BenchCell], gated: Sequence[Gated]) -> tuple[BenchVerdict, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from parity.bench.explained import Roofline, predictions
 from parity.bench.figures import by_prompt, figures
 from parity.bench.judge import EXITS, findings, gates, parted
-from parity.bench.memory import peak_memory
+from parity.bench.memory import Held, peak_memory
 from parity.bench.records import BenchCase, BenchCell, BenchMachine, BenchReport
 from parity.bench.request import CALLED, BenchRequest
 from parity.bench.roofline import Peaks, measured_peaks, planned
@@ -35,7 +35,7 @@ def run_bench(request: BenchRequest) -> BenchReport:
         session.measure()
         held = peak_memory(session) if request.memory else {}
         cells = [_finished(cell, session.cells, held) for cell in session.cells]
-        peaks = measured_peaks(request.clock) if request.roofline else None
+        peaks = measured_peaks(request.now) if request.roofline else None
         predicted = tuple(predictions(cells, _roofline(request, session, peaks) if peaks else None))
     gated = tuple(gates(cells, request.at_least, map(_called, request.devices)) if request.at_least else ())
     verdict, said = findings(cells, gated)
@@ -43,6 +43,7 @@ def run_bench(request: BenchRequest) -> BenchReport:
         created=now(),
         machine=machine(),
         case=_case(request, session.notes),
+        clock=request.clock,
         repeats=request.repeats,
         warm_ups=request.warm_ups,
         cells=tuple(cells),
@@ -55,7 +56,7 @@ def run_bench(request: BenchRequest) -> BenchReport:
     )
 
 
-def _finished(cell: Cell, cells: Sequence[Cell], held: dict[tuple[str, int, int], tuple[int, int]]) -> BenchCell:
+def _finished(cell: Cell, cells: Sequence[Cell], held: Held) -> BenchCell:
     """A cell with its figures; nothing of one that broke down."""
     if cell.error:
         return BenchCell(axes=cell.axes, error=cell.error)

@@ -1,10 +1,10 @@
 """Expected speed-up of speculation from acceptance, K and cost.
 
-A round drafts K tokens and verifies them; draft i is accepted if all before it were. With a_i the probability that draft
-i is accepted given that, a round emits 1 + a_1 + a_1 a_2 + … tokens: the bonus or the correction, and the accepted drafts.
-Where every a_i is a, that is (1 - a^(K+1)) / (1 - a) (arXiv 2211.17192, equation 1), and with a draft that costs c plain
-steps the speed-up is (1 - a^(K+1)) / ((1 - a)(K c + 1)) (theorem 3.8): at c = 1 the share of a round's K + 1 rows that
-come out as tokens.
+A round drafts K tokens and verifies them; draft i can be accepted only if all before it were. With a_i the probability
+that it is then, a round emits 1 + a_1 + a_1 a_2 + … tokens: the bonus or the correction, and the accepted drafts. Where
+every a_i is a, that is (1 - a^(K+1)) / (1 - a) (arXiv 2211.17192, equation 1), and where a draft costs c plain steps
+the speed-up is (1 - a^(K+1)) / ((1 - a)(K c + 1)) (theorem 3.8): at c = 1 the share of a round's K + 1 rows that come
+out as tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def expected_tokens(conditional: Sequence[float]) -> float:
     """
     if not all(0 <= one <= 1 for one in conditional):
         raise ValueError(f"{list(conditional)} are no probabilities")
-    return 1 + sum(accumulate(conditional, mul))
+    return 1.0 + float(sum(accumulate(conditional, mul)))
 
 
 def expected_tokens_constant(a: float, k: int) -> float:

@@ -29,9 +29,7 @@ def with_room(pair: tuple[Path, Path], positions: int, k: int, folder: Path) -> 
 
 
 def _raised(config: dict[str, Any], needed: dict[str, int]) -> dict[str, int]:
-    return {
-        key: least for key, least in needed.items() if isinstance(config.get(key), int) and config[key] < least
-    }
+    return {key: least for key, least in needed.items() if isinstance(config.get(key), int) and config[key] < least}
 
 
 def _copied(checkpoint: Path, to: Path, config: dict[str, Any]) -> Path:

@@ -14,6 +14,8 @@ from parity.errors import UsageError
 SCHEMA_VERSION: Literal[1] = 1
 Decoding = Literal["plain", "speculative", "controlled"]
 """Without drafts; K drafts in every round; the controller's choice of 0 to K."""
+ClockName = Literal["wall", "processor"]
+"""Seconds of the wall, or of this process' processors, which others on the machine do not lengthen."""
 BenchVerdict = Literal["pass", "fail", "inconclusive"]
 
 
@@ -231,6 +233,7 @@ class BenchReport(BenchRecord):
     created: str
     machine: BenchMachine
     case: BenchCase
+    clock: ClockName = "wall"
     repeats: int
     warm_ups: int
     cells: tuple[BenchCell, ...]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from parity.bench.decoding import Clock
+from parity.bench.records import ClockName
 from parity.bench.workload import SHORT, Workload, positions_of
 from parity.errors import UsageError
 from parity.factories import Factory
@@ -86,6 +87,9 @@ class BenchRequest:
         peer: one of `PEERS` runs beside the devices.
         at_least: what speculation has to be over plain decoding at the best K; 0 asks nothing.
         roofline: the machine's peaks are measured and compared with the work of a round.
+        clock: `wall`, or `processor`: seconds that this process computed, of devices that wait for nothing and have no
+            other process.
+        ticks: instead of that clock, for tests.
         build: makes a factory, for tests.
     """
 
@@ -107,7 +111,8 @@ class BenchRequest:
     peer: str = ""
     at_least: float = 1.0
     roofline: bool = False
-    clock: Clock = perf_counter
+    clock: ClockName = "wall"
+    ticks: Clock | None = None
     build: Build = Factory
     progress: Progress = field(default=quiet, compare=False)
 
@@ -117,11 +122,20 @@ class BenchRequest:
         if not self.ks or not all(1 <= k <= DRAFTS for k in self.ks) or len({*self.ks}) < len(self.ks):
             raise UsageError(f"-k: several numbers of drafts, 1 to {DRAFTS}, each once; not {list(self.ks)}")
         if self.repeats < 1 or self.warm_ups < 0 or self.max_new_tokens < 2:
-            raise UsageError("a bench takes one repeat and a budget of 2 tokens at least: the first token is the prefill's")
+            raise UsageError(
+                "a bench takes one repeat and a budget of 2 tokens at least: the first token is the prefill's"
+            )
+        if self.clock == "processor" and self.peer:
+            raise UsageError("--clock processor sees this process alone: a peer has one of its own")
         if self.peer and self.peer not in PEERS:
             raise UsageError(f"--peer {self.peer}: there is {', '.join(PEERS)}")
         if not self.workloads or not all(workload.prompts for workload in self.workloads):
             raise UsageError("a bench decodes prompts: there is none")
+
+    @property
+    def now(self) -> Clock:
+        """What seconds are read from."""
+        return self.ticks or {"wall": perf_counter, "processor": process_time}[self.clock]
 
     @property
     def contenders(self) -> tuple[str, ...]:

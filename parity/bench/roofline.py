@@ -15,12 +15,13 @@ import numpy as np
 
 from parity.bench.decoding import Clock
 from parity.bench.model import expected_tokens
-from parity.errors import UsageError
+from parity.bundled import published_pair
+from parity.errors import NotOffered, UsageError
 from parity.factories import work_of
 from parity.seam import Work
 
 SIDE, BLOCK = 1024, 2**28
-"""Of the square matrices: large enough that a core's product is bound by arithmetic; bytes summed: beyond every cache."""
+"""Of the square matrices, whose product is bound by arithmetic; and bytes that are summed, beyond every cache."""
 TRIES = 5
 """The best of them counts: a peak is what the machine can, and a load from outside only takes away."""
 
@@ -51,8 +52,8 @@ MACHINES = {
     "trainium1": Peaks(190e12 / 2, 820 * 2**30 / 2, f"{_NEURON}/trainium.html"),
     "trainium2": Peaks(667e12 / 8, 2.9e12 / 8, f"{_NEURON}/trainium2.html"),
 }
-"""One core of a chip as AWS describes it, in BF16: 190 TFLOPS and 820 GiB/s of two NeuronCore-v2; 667 TFLOPS and 2.9 TB/s
-of eight NeuronCore-v3."""
+"""One core of a chip as AWS describes it, in BF16: 190 TFLOPS and 820 GiB/s of two NeuronCore-v2; 667 TFLOPS and 2.9
+TB/s of eight NeuronCore-v3."""
 
 
 def measured_peaks(clock: Clock = perf_counter) -> Peaks:
@@ -121,3 +122,31 @@ def planned(
 
 def _round(seconds: Mapping[str, float]) -> float:
     return sum(second for phase, second in seconds.items() if phase != "plain")
+
+
+def plan_rounds(
+    device: str,
+    model: str,
+    ks: Sequence[int],
+    conditional: Sequence[float],
+    context: int,
+    precision: str,
+    machine: str = "this",
+) -> tuple[list[Planned], Peaks]:
+    """The roofline of rounds of a published pair, and the peaks it is by.
+
+    Args:
+        device: whose work it is.
+        model: `tiny`, `20b`, `120b`.
+        machine: one of `MACHINES`, or `this`, which is measured.
+
+    Raises:
+        UsageError: the configs are not there, or K drafts do not fit.
+        NotOffered: the device does not say its work.
+    """
+    peaks = MACHINES.get(machine) or measured_peaks()
+    found = [planned(device, published_pair(model), k, conditional, context, precision, peaks) for k in ks]
+    rows = [one for one in found if one is not None]
+    if not rows:
+        raise NotOffered(f"--device {device}: its module has no function work (`parity.seam.Works`)")
+    return rows, peaks

@@ -45,14 +45,14 @@ class Cell:
         try:
             with _undisturbed():
                 timed = self.contestant(prompts, budget)
-            self._checked(timed, budget)
+            self._checked(timed, budget, warm_up=repeat is None)
         except (Inconclusive, UsageError) as error:
             self.error = str(error)
             return
         if repeat is not None:
             self.turns.append(_turn(timed, repeat, self.axes.decoding))
 
-    def _checked(self, timed: Timed, budget: int) -> None:
+    def _checked(self, timed: Timed, budget: int, warm_up: bool) -> None:
         """Keep its tokens.
 
         Raises:
@@ -66,7 +66,7 @@ class Cell:
                 count = len(sequence.tokens)
                 early = f"prompt {name} ends after {count} tokens of {budget}, and not by an end token"
                 raise DeviceFailed(self.axes.device, "decoding", early)
-        if timed.decode <= 0:
+        if timed.decode <= 0 and not warm_up:
             raise DeviceFailed(self.axes.device, "decoding", "it is too short for the clock: raise the token budget")
 
 
@@ -142,9 +142,7 @@ class Session:
         """By contender: a device for each K, or why there is none."""
         room = _longest(workloads) + self.request.max_new_tokens + max(self.request.ks)
         ks = self.request.ks if SCENARIOS[setting.scenario].speculates else self.request.ks[:1]
-        return {
-            name: {k: self._built(name, pair, k, setting, room) for k in ks} for name in self.request.contenders
-        }
+        return {name: {k: self._built(name, pair, k, setting, room) for k in ks} for name in self.request.contenders}
 
     def _built(self, name: str, pair: tuple[Path, Path], k: int, setting: Setting, room: int) -> Any:
         """A device, or the sentence that says why there is none."""
@@ -182,9 +180,7 @@ class Session:
                 for cell in _in_turn(cells, max(repeat, 0) + number):
                     cell.run(group, request.max_new_tokens, repeat if repeat >= 0 else None)
 
-    def _contestants(
-        self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]
-    ) -> Iterator[Cell]:
+    def _contestants(self, setting: Setting, workload: Workload, name: str, devices: dict[int, Any]) -> Iterator[Cell]:
         """Plain decoding, every K, and the controller of one device."""
         first, most = next(iter(devices)), max(devices)
         yield self._cell(setting, workload, name, devices[first], "plain", 0)
@@ -195,9 +191,7 @@ class Session:
         if self.request.controller and name in self.request.devices:
             yield self._cell(setting, workload, name, devices[most], "controlled", most)
 
-    def _cell(
-        self, setting: Setting, workload: Workload, name: str, device: Any, decoding: Decoding, k: int
-    ) -> Cell:
+    def _cell(self, setting: Setting, workload: Workload, name: str, device: Any, decoding: Decoding, k: int) -> Cell:
         loop = options_of(name).get("loop", "own" if isinstance(device, Looping) else "verbs")
         axes = BenchAxes(
             scenario=setting.scenario,
@@ -213,7 +207,7 @@ class Session:
             return Cell(axes, error=device)
         make = {"plain": plain, "speculative": speculative, "controlled": controlled}[decoding]
         try:
-            return Cell(axes, make(device, self.request.clock), device.describe().eos)
+            return Cell(axes, make(device, self.request.now), device.describe().eos)
         except Inconclusive as error:
             return Cell(axes, error=str(error))
 

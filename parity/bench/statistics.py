@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan, cos, exp, log, pi, sin, sqrt
+from math import atan, cos, exp, pi, sin, sqrt
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -14,6 +14,9 @@ CONFIDENCE = 0.95
 
 RESAMPLES = 2000
 """A standard error from 2,000 resamples is itself known to 1.6 %, well below what a few repeats leave open."""
+
+MOST = 100.0
+"""Of the logarithm of a limit: beyond it a ratio is anything at all."""
 
 ONE_RUN = "one run, no spread"
 
@@ -84,13 +87,12 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median=middle, low=low if several else None, high=high if several else None, count=len(values))
 
 
-def rate_ratio(
-    over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0
-) -> Ratio:
+def rate_ratio(over: Times, under: Times, confidence: float = CONFIDENCE, paired: bool = True, seed: int = 0) -> Ratio:
     """`over`'s rate as a multiple of `under`'s, with limits from a bootstrap of two levels.
 
-    Groups are drawn, both sides together, and within each its repeats: of both sides together where they were measured
-    in turn (`paired`), else apart. The standard error of the ratio's logarithm times Student's quantile gives the
+    Groups are drawn, both sides together, which says how much the ratio depends on them; and within each group its
+    repeats, of both sides together where they were measured in turn (`paired`), else apart. The two variances of the
+    ratio's logarithm add up, their degrees of freedom by Welch and Satterthwaite, and Student's quantile gives the
     limits: percentiles of three or five things are too narrow.
 
     Raises:
@@ -99,35 +101,50 @@ def rate_ratio(
     if over.seconds.shape[0] != under.seconds.shape[0]:
         raise ValueError("a ratio is of the same groups on both sides")
     groups, repeats = over.seconds.shape[0], min(over.seconds.shape[1], under.seconds.shape[1])
-    estimate = over.rate / under.rate
-    said = dict(estimate=estimate, groups=groups, repeats=repeats, confidence=confidence)
+    found = Ratio(estimate=over.rate / under.rate, groups=groups, repeats=repeats, confidence=confidence)
     if repeats < 2:
-        return Ratio(**said)
+        return found
     drawn = np.random.default_rng(seed)
-    chosen = drawn.integers(groups, size=(RESAMPLES, groups))
-    first = drawn.integers(over.seconds.shape[1], size=(RESAMPLES, groups, over.seconds.shape[1]))
-    second = first if paired and over.seconds.shape == under.seconds.shape else None
-    if second is None:
-        second = drawn.integers(under.seconds.shape[1], size=(RESAMPLES, groups, under.seconds.shape[1]))
-    logs = np.log(_rates(over, chosen, first)) - np.log(_rates(under, chosen, second))
-    units = groups if groups > 1 else repeats
-    width = student(units - 1, confidence) * float(logs.std(ddof=1)) * _short_of(groups)
-    return Ratio(**said, low=exp(log(estimate) - width), high=exp(log(estimate) + width))
+    of_groups = _variance_of_groups(over, under, drawn)
+    of_repeats = _variance_of_repeats(over, under, paired, drawn)
+    total = of_groups + of_repeats
+    shares = of_groups**2 / max(groups - 1, 1) + of_repeats**2 / (groups * (repeats - 1))
+    freedom = max(int(total**2 / shares), 1) if shares else groups * (repeats - 1)
+    width = student(freedom, confidence) * sqrt(total)
+    limits = {"low": found.estimate * exp(-width), "high": found.estimate * exp(min(width, MOST))}
+    return found.model_copy(update=limits)
 
 
-def _rates(times: Times, groups: np.ndarray, repeats: np.ndarray) -> np.ndarray:
-    """The rate of every resample [D]; repeats lie as far from their group's mean as the drawing of few falls short."""
+def _variance_of_groups(over: Times, under: Times, drawn: np.random.Generator) -> float:
+    """Of the ratio's logarithm where other groups might have been measured."""
+    count = over.seconds.shape[0]
+    if count < 2:
+        return 0.0
+    chosen = drawn.integers(count, size=(RESAMPLES, count))
+    logs = [np.log(one.tokens.sum(1)[chosen].sum(1) / one.seconds.sum(1)[chosen].sum(1)) for one in (over, under)]
+    return float((logs[0] - logs[1]).var(ddof=1) * count / (count - 1))
+
+
+def _variance_of_repeats(over: Times, under: Times, paired: bool, drawn: np.random.Generator) -> float:
+    """Of the ratio's logarithm where these groups might have been measured again."""
+    together = paired and over.seconds.shape == under.seconds.shape
+    first = drawn.integers(over.seconds.shape[1], size=(RESAMPLES, *over.seconds.shape))
+    second = first if together else drawn.integers(under.seconds.shape[1], size=(RESAMPLES, *under.seconds.shape))
+    logs = _repeated(over, first) - _repeated(under, second)
+    return float(logs.var(ddof=1))
+
+
+def _repeated(times: Times, chosen: np.ndarray) -> np.ndarray:
+    """The logarithm of the rate of every resample [D] of the repeats [D, G, R].
+
+    Repeats lie as far from their group's mean as the drawing of few of them falls short.
+    """
     count = times.seconds.shape[1]
     mean = times.seconds.mean(axis=1, keepdims=True)
-    wider = np.maximum(mean + (times.seconds - mean) * _short_of(count), times.seconds.min() / 2)
-    seconds = wider[groups[:, :, None], repeats].sum(axis=(1, 2))
-    rates: np.ndarray = times.tokens[groups[:, :, None], repeats].sum(axis=(1, 2)) / seconds
-    return rates
-
-
-def _short_of(count: int) -> float:
-    """What a bootstrap of so many blocks has to be widened by: the variance of n drawn of n is (n - 1) / n of it."""
-    return sqrt(count / (count - 1)) if count > 1 else 1.0
+    wider = np.maximum(mean + (times.seconds - mean) * sqrt(count / (count - 1)), times.seconds.min() / 2)
+    groups = np.arange(times.seconds.shape[0])[None, :, None]
+    logs: np.ndarray = np.log(times.tokens[groups, chosen].sum((1, 2)) / wider[groups, chosen].sum((1, 2)))
+    return logs
 
 
 def student(freedom: int, confidence: float) -> float:

@@ -1,4 +1,4 @@
-"""What is decoded: prompts of a JSON-lines file, its first ones, and the same ones lengthened to a number of positions."""
+"""What is decoded: prompts of a JSON-lines file, its first ones, and the same lengthened to a number of positions."""
 
 from __future__ import annotations
 
